@@ -1,0 +1,1 @@
+"""Darkroom trains image generators as one reproducible DAG."""

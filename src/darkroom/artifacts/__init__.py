@@ -1,0 +1,1 @@
+"""Artifacts: folders written at once, described by a manifest, checked by whoever reads them."""

@@ -1,0 +1,68 @@
+"""The manifest of an artifact: what is in it, and what it was made from.
+
+Every artifact is a folder with a `manifest.json` that holds `kind`, `format`, and the facts that a consumer must check
+before it does any work: counts, shapes, dtypes, statistics, class names, hashes of what it was made from. A manifest
+holds no time, host, path outside the artifact, device or git revision, so equal work gives equal bytes.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.errors import DarkroomError
+
+FORMAT = 1
+NAME = "manifest.json"
+
+
+class ArtifactError(DarkroomError):
+    """An artifact is missing, damaged, or does not fit its consumer."""
+
+
+def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
+    """Write `folder/manifest.json` with `kind`, the format version and `facts` (JSON values)."""
+    write_json(folder / NAME, {"kind": kind, "format": FORMAT, **facts})
+
+
+def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the facts of the artifact in `folder`, after checking its kind and format version.
+
+    Raises:
+        ArtifactError: no manifest, no JSON, another kind, or another format version; names the file.
+    """
+    path = folder / NAME
+    try:
+        manifest = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path} is missing: run the stage that makes {folder} (`dvc repro`).") from error
+    except ValueError as error:
+        raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {folder}`.") from error
+    found = manifest.get("kind"), manifest.get("format")
+    if found != (kind, FORMAT):
+        raise ArtifactError(
+            f"{path} describes {found[0]!r} in format {found[1]!r}, and {kind!r} in format {FORMAT} is needed: "
+            "run the stage that makes it again (`dvc repro`)."
+        )
+    return manifest
+
+
+def check_file(path: Path, sha256: str) -> None:
+    """Check a file against the hash that a manifest or an index holds.
+
+    Raises:
+        ArtifactError: missing, or another content; names the file.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing: restore it with `dvc checkout {path.parent}`.")
+    if sha256_file(path) != sha256:
+        raise ArtifactError(
+            f"{path} is corrupted (its sha256 is not the recorded {sha256[:12]}…): delete it and restore it with "
+            f"`dvc checkout {path.parent}`, or run the stage that makes it again."
+        )
+
+
+def manifest_hash(folder: Path) -> str:
+    """Return the SHA-256 of an artifact's manifest: its identity, since the manifest holds the hashes of the rest."""
+    return sha256_file(folder / NAME)

@@ -1,0 +1,142 @@
+"""What params.yaml and dvc.yaml say to a stage: its own sections, validated, and nothing else.
+
+A stage is handed only the keys that its entry in dvc.yaml names under `params`, so it cannot read a value that DVC does
+not know it depends on. The section `run` is the exception: every stage sees it, because nothing in it changes a result.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from darkroom.errors import DarkroomError
+
+PARAMS = Path("params.yaml")
+DVC = Path("dvc.yaml")
+
+_TEMPLATE = re.compile(r"\$\{([^}]+)\}")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Section(BaseModel):
+    """A section of params.yaml: frozen, typed, and without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file.
+
+    Raises:
+        DarkroomError: missing, not YAML, or not a mapping; names the file, line and column.
+    """
+    try:
+        value = yaml.load(path.read_text(), Loader=_Loader)
+    except FileNotFoundError as error:
+        raise DarkroomError(
+            f"{path} is missing: run this in the folder that holds it, the root of the clone."
+        ) from error
+    except yaml.YAMLError as error:
+        raise DarkroomError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict):
+        raise DarkroomError(f"{path} must hold sections, and holds {type(value).__name__}.")
+    return value
+
+
+def lookup(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value under a dotted key (`a.b.c`).
+
+    Raises:
+        DarkroomError: the key does not exist; names the nearest one that does.
+    """
+    found: Any = values
+    for done, name in enumerate(parts := key.split(".")):
+        if not isinstance(found, Mapping) or name not in found:
+            near = difflib.get_close_matches(name, found.keys() if isinstance(found, Mapping) else [], n=1)
+            where = ".".join(parts[:done]) or str(PARAMS)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise DarkroomError(f"`{key}` is not in {PARAMS}: {where} has no `{name}`.{hint}")
+        found = found[name]
+    return found
+
+
+def resolve(text: str, values: Mapping[str, Any]) -> str:
+    """Return `text` with every `${key}` replaced by its value, as DVC does."""
+    return _TEMPLATE.sub(lambda match: str(lookup(values, match[1].strip())), text)
+
+
+def stage_entry(dvc: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """Return a stage's entry in dvc.yaml, the inner one where it is a `foreach`."""
+    entry = dvc["stages"][stage]
+    return entry.get("do", entry)
+
+
+def scope(params: Mapping[str, Any], part: str | None = None) -> dict[str, Any]:
+    """Return what `${…}` can name in dvc.yaml: params.yaml, and `key` and `item` inside a `foreach` over the parts."""
+    if part is None:
+        return dict(params)
+    return {**params, "key": part, "item": lookup(params, f"parts.{part}")}
+
+
+def _insert(target: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for name in path:
+        target = target.setdefault(name, {})
+    target[last] = value
+
+
+def given(stage: str, part: str | None = None) -> dict[str, Any]:
+    """Return the slice of params.yaml that dvc.yaml gives to a stage, plus `run`, as nested mappings."""
+    params = read_yaml(PARAMS)
+    names = scope(params, part)
+    sliced: dict[str, Any] = {"run": lookup(params, "run")}
+    for template in stage_entry(read_yaml(DVC), stage).get("params", []):
+        key = resolve(template, names)
+        _insert(sliced, key, lookup(params, key))
+    return sliced
+
+
+def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that are valid beside the unknown key at `location`."""
+    current: Any = model
+    for name in location[:-1]:
+        field = current.model_fields.get(name) if isinstance(current, type) else None
+        if field is not None:
+            current = field.annotation
+        candidates = [current, *getattr(current, "__args__", ())]
+        current = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+        if current is None:
+            return []
+    return list(current.model_fields)
+
+
+def _sentence(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
+    location = tuple(part for part in fault["loc"] if part != "[key]")
+    key = ".".join(str(part) for part in location)
+    if fault["type"] == "extra_forbidden":
+        allowed = _allowed(model, location)
+        near = difflib.get_close_matches(str(location[-1]), allowed, n=1, cutoff=0.5)
+        hint = f"did you mean `{near[0]}`?" if near else f"valid here: {', '.join(allowed)}."
+        return f"{PARAMS}: unknown key `{key}`; {hint}"
+    if fault["type"] == "missing":
+        return f"{PARAMS}: `{key}` is missing."
+    return f"{PARAMS}: `{key}` is {fault['input']!r}: {fault['msg'].removeprefix('Value error, ')}."
+
+
+def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """Return `values` as `model`.
+
+    Raises:
+        DarkroomError: one sentence for each fault: the key, the value, what is allowed, the nearest valid name.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise DarkroomError("\n".join(_sentence(model, dict(fault)) for fault in error.errors())) from None

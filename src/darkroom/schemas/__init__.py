@@ -1,0 +1,1 @@
+"""The sections of params.yaml, one file a stage. Nothing here imports torch."""

@@ -1,0 +1,21 @@
+"""The sections that `catalog` reads."""
+
+from darkroom.params import Section
+from darkroom.schemas.parts import Parts
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Positive
+
+
+class Catalog(Section):
+    """What to show of the data."""
+
+    threads: Positive
+    grid_images: Positive
+
+
+class Params(Section):
+    """What dvc.yaml gives to `catalog`."""
+
+    run: Run
+    parts: Parts
+    catalog: Catalog

@@ -1,0 +1,47 @@
+"""The sections that `reference_stats` reads."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.params import Section
+from darkroom.schemas.parts import Parts
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Positive
+
+Split = Literal["train", "val", "test"]
+
+
+class Inception(Section):
+    """Where the weights of FID's network come from: a file, or (`data/none`) torch-fidelity's release."""
+
+    weights: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ReferenceStats(Section):
+    """Which real images are the reference, seen through which networks."""
+
+    threads: Positive
+    batch: Positive
+    split: Split
+    held_out: Split
+    kid_images: Annotated[int, Field(ge=2)]
+    extractors: Annotated[list[Literal["in_domain", "inception"]], Field(min_length=1)]
+    inception: Inception
+
+    @model_validator(mode="after")
+    def _sensible(self) -> "ReferenceStats":
+        if self.held_out == self.split:
+            raise ValueError(f"held_out ({self.held_out}) must be another split than split")
+        if len(set(self.extractors)) != len(self.extractors):
+            raise ValueError("extractors holds a name twice")
+        return self
+
+
+class Params(Section):
+    """What dvc.yaml gives to `reference_stats`."""
+
+    run: Run
+    parts: Parts
+    reference_stats: ReferenceStats

@@ -1,0 +1,17 @@
+"""The sections that `report` reads."""
+
+from darkroom.params import Section
+from darkroom.schemas.run import Run
+
+
+class Report(Section):
+    """What stands on the page."""
+
+    title: str
+
+
+class Params(Section):
+    """What dvc.yaml gives to `report`."""
+
+    run: Run
+    report: Report

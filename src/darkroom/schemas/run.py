@@ -1,0 +1,21 @@
+"""The section `run`: what cannot change a result."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from darkroom.params import Section
+
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
+
+
+class Run(Section):
+    """How a stage runs, never what it computes; a dependency of no stage."""
+
+    device: Device
+    workers: Annotated[int, Field(ge=0)]
+    micro_batch: Annotated[int, Field(gt=0)] | None
+    checkpoint_every: Annotated[float, Field(gt=0)]
+    keep: Annotated[int, Field(ge=2)]
+    grid_every: Annotated[int, Field(ge=0)]
+    trackers: list[Literal["tensorboard", "wandb"]]

@@ -1,0 +1,30 @@
+"""The sections that `sample_dit` reads."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from darkroom.params import Section
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Positive, Seed
+
+
+class SampleDiT(Section):
+    """How many images, by which solver, with how much guidance."""
+
+    seed: Seed
+    threads: Positive
+    images: Positive
+    batch: Positive
+    weights: Literal["ema", "raw"]
+    solver: Literal["euler", "heun"]
+    steps: Positive
+    guidance: Annotated[float, Field(ge=0)]
+    shard_size: Positive
+
+
+class Params(Section):
+    """What dvc.yaml gives to `sample_dit`."""
+
+    run: Run
+    sample_dit: SampleDiT

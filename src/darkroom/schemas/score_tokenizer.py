@@ -1,0 +1,25 @@
+"""The sections that `score_tokenizer` reads."""
+
+from typing import Literal
+
+from darkroom.params import Section
+from darkroom.schemas.parts import Parts
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Positive
+
+
+class ScoreTokenizer(Section):
+    """Which images are reconstructed."""
+
+    threads: Positive
+    batch: Positive
+    split: Literal["train", "val", "test"]
+    grid_images: Positive
+
+
+class Params(Section):
+    """What dvc.yaml gives to `score_tokenizer`."""
+
+    run: Run
+    parts: Parts
+    score_tokenizer: ScoreTokenizer

@@ -1,0 +1,33 @@
+"""The sections that `train_extractor` reads."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from darkroom.params import Section
+from darkroom.schemas.parts import Parts
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Positive, Share, Training
+
+
+class ExtractorModel(Section):
+    """The small classifier whose penultimate features the scores compare."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)]
+    features: Positive
+    dropout: Share
+
+
+class TrainExtractor(Section):
+    """The extractor and its training."""
+
+    model: ExtractorModel
+    training: Training
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_extractor`."""
+
+    run: Run
+    parts: Parts
+    train_extractor: TrainExtractor
