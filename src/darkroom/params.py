@@ -41,7 +41,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         value = yaml.load(path.read_text(), Loader=_Loader)
     except FileNotFoundError as error:
         raise DarkroomError(
-            f"{path} is missing: run this in the folder that holds it, the root of the clone."
+            f"{path} is missing: run this in the root of the clone."
         ) from error
     except yaml.YAMLError as error:
         raise DarkroomError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
