@@ -40,9 +40,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         value = yaml.load(path.read_text(), Loader=_Loader)
     except FileNotFoundError as error:
-        raise DarkroomError(
-            f"{path} is missing: run this in the root of the clone."
-        ) from error
+        raise DarkroomError(f"{path} is missing: run this in the root of the clone.") from error
     except yaml.YAMLError as error:
         raise DarkroomError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
@@ -92,15 +90,19 @@ def _insert(target: dict[str, Any], key: str, value: Any) -> None:
     target[last] = value
 
 
-def given(stage: str, part: str | None = None) -> dict[str, Any]:
-    """Return the slice of params.yaml that dvc.yaml gives to a stage, plus `run`, as nested mappings."""
-    params = read_yaml(PARAMS)
+def cut(stage: str, part: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of `params` that a stage's entry in `dvc` names, plus `run`, as nested mappings."""
     names = scope(params, part)
     sliced: dict[str, Any] = {"run": lookup(params, "run")}
-    for template in stage_entry(read_yaml(DVC), stage).get("params", []):
+    for template in stage_entry(dvc, stage).get("params", []):
         key = resolve(template, names)
         _insert(sliced, key, lookup(params, key))
     return sliced
+
+
+def given(stage: str, part: str | None = None) -> dict[str, Any]:
+    """Return the slice of params.yaml that dvc.yaml gives to a stage, plus `run`, as nested mappings."""
+    return cut(stage, part, read_yaml(PARAMS), read_yaml(DVC))
 
 
 def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

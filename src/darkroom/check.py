@@ -1,0 +1,113 @@
+"""`darkroom check`: params.yaml and dvc.yaml fit the schemas and each other. Answers without torch, at once."""
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import create_model
+
+from darkroom.errors import DarkroomError
+from darkroom.params import DVC, PARAMS, Section, cut, read_yaml, resolve, scope, stage_entry, validate
+from darkroom.stages import PER_PART, STAGES
+
+COMMAND = "PYTHONPATH=src python -m darkroom"
+
+
+def schema(stage: str) -> type[Section]:
+    """Return the class that validates what dvc.yaml gives to a stage."""
+    return importlib.import_module(f"darkroom.schemas.{stage}").Params
+
+
+def whole() -> type[Section]:
+    """Return the class that validates the whole of params.yaml: the sections of all stages."""
+    fields: dict[str, Any] = {}
+    for stage in STAGES:
+        for name, field in schema(stage).model_fields.items():
+            fields[name] = (field.annotation, field)
+    return create_model("Whole", __base__=Section, **fields)
+
+
+def _paths(entry: Mapping[str, Any], kinds: tuple[str, ...], names: Mapping[str, Any]) -> Iterator[str]:
+    for kind in kinds:
+        for item in entry.get(kind, []):
+            yield resolve(item if isinstance(item, str) else next(iter(item)), names)
+
+
+def _related(one: str, other: str) -> bool:
+    """Return whether two paths are the same, or one lies in the other."""
+    first, second = Path(one), Path(other)
+    return first == second or first in second.parents or second in first.parents
+
+
+def _stage(stage: str, part: str | None, params: dict[str, Any], dvc: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Check one stage's command and parameters; return its dependencies and outputs."""
+    entry = stage_entry(dvc, stage)
+    names = scope(params, part)
+    command = " ".join([COMMAND, stage, *([part] if part else [])])
+    if (found := resolve(entry["cmd"], names)) != command:
+        raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
+    sliced = cut(stage, part, params, dvc)
+    if stage not in sliced:
+        raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
+    validate(schema(stage), sliced)
+    return list(_paths(entry, ("deps",), names)), list(_paths(entry, ("outs", "metrics", "plots"), names))
+
+
+def _fits(params: Mapping[str, Any]) -> None:
+    """Check what no section can check alone: that the sizes of neighbouring stages fit each other."""
+    size = params["ingest"]["image_size"]
+    tokenizer = params["train_tokenizer"]
+    factor = 2 ** (len(tokenizer[tokenizer["kind"]]["channels"]) - 1)
+    if size % factor:
+        raise DarkroomError(
+            f"{PARAMS}: `ingest.image_size` is {size}, and the tokenizer's levels (`train_tokenizer."
+            f"{tokenizer['kind']}.channels`) halve it {factor.bit_length() - 1} times: make it a multiple of {factor}."
+        )
+    patch = params["train_dit"]["model"]["patch"]
+    if size // factor % patch:
+        raise DarkroomError(
+            f"{PARAMS}: `train_dit.model.patch` is {patch}, and must divide the latent's size, {size // factor}."
+        )
+    images, blocks = params["sample_dit"]["images"], params["score_dit"]["blocks"]
+    if images < 2 * blocks:
+        raise DarkroomError(
+            f"{PARAMS}: `score_dit.blocks` is {blocks}, and needs at least {2 * blocks} images; "
+            f"`sample_dit.images` is {images}."
+        )
+
+
+def check() -> str:
+    """Validate params.yaml and dvc.yaml against the schemas and each other; return a line for the person.
+
+    Raises:
+        DarkroomError: the first fault found, or all faults of params.yaml at once.
+    """
+    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    validate(whole(), params)
+    stages = dvc.get("stages", {})
+    for stage in stages:
+        if stage not in STAGES:
+            near = difflib.get_close_matches(stage, STAGES, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
+            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
+    made: dict[str, str] = {}
+    needed: list[tuple[str, str]] = []
+    for stage in STAGES:
+        if stage not in stages:
+            raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
+        for part in params["parts"] if stage in PER_PART else [None]:
+            name = f"{stage}@{part}" if part else stage
+            deps, outs = _stage(stage, part, params, dvc)
+            for out in outs:
+                for other, maker in made.items():
+                    if _related(out, other):
+                        raise DarkroomError(f"{DVC}: {name} writes {out}, and {maker} writes {other}.")
+                made[out] = name
+            needed += [(name, dep) for dep in deps]
+    for name, dep in needed:
+        if not any(_related(dep, out) for out in made) and not Path(dep).exists():
+            raise DarkroomError(f"{DVC}: {name} depends on {dep}, which no stage makes and which does not exist.")
+    _fits(params)
+    return f"{len(stages)} stages, {len(params['parts'])} parts: {PARAMS} and {DVC} are valid and fit each other."

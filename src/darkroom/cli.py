@@ -1,0 +1,38 @@
+"""The command line: one subcommand a stage, and `check`. Nothing heavy is imported before it is known what to do."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from darkroom.errors import DarkroomError
+from darkroom.stages import PER_PART, STAGES
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    top = argparse.ArgumentParser(prog="darkroom", description="Train image generators as one reproducible DAG.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("check", help="validate params.yaml and dvc.yaml against each other")
+    for stage in STAGES:
+        command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
+        if stage in PER_PART:
+            command.add_argument("part", help="a name under `parts` in params.yaml")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, or 1 after one sentence on what is wrong."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.command == "check":
+            from darkroom.check import check
+
+            print(f"darkroom check: {check()}")
+        else:
+            from darkroom.runner import run_stage
+
+            run_stage(options.command, getattr(options, "part", None))
+    except DarkroomError as error:
+        print(f"darkroom {options.command}: error: {error}", file=sys.stderr)
+        return 1
+    return 0

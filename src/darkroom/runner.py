@@ -1,0 +1,139 @@
+"""Runs the body of a stage: checks first, then threads, log and signals around it. Nothing here changes a byte."""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from darkroom.check import check, schema
+from darkroom.errors import DarkroomError
+from darkroom.params import given, validate
+from darkroom.training.state import sweep
+
+LOGS = Path("logs")
+
+
+class Tee:
+    """A text stream that prefixes each line, writes it to the terminal and to a log, and survives a closed terminal."""
+
+    def __init__(self, terminal: TextIO, log: TextIO, prefix: str) -> None:
+        self._terminal: TextIO | None = terminal
+        self._log = log
+        self._prefix = prefix
+        self._fresh = True
+
+    def write(self, text: str) -> int:
+        """Write `text` to both; a terminal that is gone is dropped."""
+        self._log.write(text)
+        self._log.flush()
+        if self._terminal is not None:
+            prefixed = "".join(self._line(piece) for piece in text.splitlines(keepends=True))
+            try:
+                self._terminal.write(prefixed)
+                self._terminal.flush()
+            except (OSError, ValueError):
+                self._terminal = None
+        return len(text)
+
+    def _line(self, piece: str) -> str:
+        prefix = self._prefix if self._fresh else ""
+        self._fresh = piece.endswith(("\n", "\r"))
+        return prefix + piece
+
+    def flush(self) -> None:
+        """Do nothing: every write is flushed."""
+
+    def isatty(self) -> bool:
+        """Return False: libraries then print plain lines."""
+        return False
+
+
+def _threads(section: Mapping[str, Any]) -> int | None:
+    for place in (section, section.get("training", {}), section.get("common", {})):
+        if "threads" in place:
+            return int(place["threads"])
+    return None
+
+
+def set_threads(count: int) -> None:
+    """Fix the number of CPU threads, before NumPy or torch is loaded: results depend on it, so no engine may set it."""
+    for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
+        os.environ[f"{library}_NUM_THREADS"] = str(count)
+
+
+def choose_device(device: str) -> None:
+    """Make `run.device` what torch and accelerate see, before they are loaded."""
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    elif device.startswith("cuda:"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = device.removeprefix("cuda:")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def _own_checkout() -> None:
+    source, here = Path(__file__).resolve(), Path.cwd().resolve()
+    if here not in source.parents:
+        raise DarkroomError(
+            f"the code that runs ({source.parents[2]}) is not the code of this folder ({here}): "
+            "start stages through `dvc repro` or `snakemake`, or with PYTHONPATH=src."
+        )
+
+
+def _watch_parents() -> None:
+    """Stop the stage when the engine that started it is gone: DVC leaves its command behind when it is killed."""
+    if "DVC_STAGE" not in os.environ:
+        return
+    import psutil
+
+    parents = psutil.Process().parents()[:2]
+
+    def watch() -> None:
+        while all(parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE for parent in parents):
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _note(event: str, name: str, **facts: Any) -> None:
+    """Append a line to logs/runs.jsonl: the history of the stage bodies that really ran here, with their times."""
+    line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), **facts})
+    with (LOGS / "runs.jsonl").open("a") as file:
+        file.write(line + "\n")
+
+
+def run_stage(stage: str, part: str | None) -> None:
+    """Run one stage's body in the root of a clone, as its entry in dvc.yaml says.
+
+    Raises:
+        DarkroomError: the code is not this checkout's, params.yaml or dvc.yaml is not valid, or the body says what is
+            wrong with its inputs.
+    """
+    _own_checkout()
+    check()
+    values = given(stage, part)
+    params = validate(schema(stage), values)
+    set_threads(_threads(values[stage]) or 1)
+    choose_device(values["run"]["device"])
+    name = f"{stage}@{part}" if part else stage
+    LOGS.mkdir(exist_ok=True)
+    with (LOGS / f"{name.replace('@', '-')}.log").open("w") as log, contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(Tee(sys.stdout, log, f"[{name}] ")))
+        stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ")))
+        _watch_parents()
+        sweep()
+        _note("start", name)
+        began = time.monotonic()
+        body = importlib.import_module(f"darkroom.stages.{stage}").run
+        body(params, part) if part else body(params)
+        seconds = time.monotonic() - began
+        _note("end", name, seconds=round(seconds, 3))
+        print(f"done in {seconds:.1f} s")

@@ -1,0 +1,18 @@
+"""The stages: artifacts in, a call of the library, artifacts out. One file a stage, named as in dvc.yaml."""
+
+STAGES = (
+    "ingest",
+    "catalog",
+    "train_tokenizer",
+    "score_tokenizer",
+    "encode_latents",
+    "train_extractor",
+    "reference_stats",
+    "train_dit",
+    "sample_dit",
+    "score_dit",
+    "report",
+)
+
+# Stages that run once for each entry of `parts`.
+PER_PART = ("ingest", "encode_latents")
