@@ -67,7 +67,7 @@ def open_state(stage: str) -> Iterator[Path]:
     with (folder / LOCK).open("a+") as lock:
         if not _take(lock):
             raise DarkroomError(
-                f"{stage} is being trained by another process already (it holds {folder / LOCK}): wait for it, or stop it."
+                f"{stage} is already being trained by another process (it holds {folder / LOCK}): wait or stop it."
             )
         yield folder
         write_json(folder / FINISHED, who)

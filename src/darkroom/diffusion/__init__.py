@@ -1,0 +1,1 @@
+"""Paths between data and noise, their losses, and the samplers that follow them."""

@@ -1,0 +1,1 @@
+"""Generators of latents: the diffusion transformer, guidance."""

@@ -1,0 +1,183 @@
+"""The diffusion transformer (Peebles and Xie, "Scalable diffusion models with transformers", 2023, arXiv 2212.09748)."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from einops import rearrange
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.artifacts.atomic import write_json
+
+
+@dataclass(frozen=True)
+class DiTConfig:
+    """The shape of a DiT. `classes` counts real classes; the null label of guidance is number `classes`."""
+
+    channels: int
+    size: int
+    classes: int
+    width: int
+    depth: int
+    heads: int
+    patch: int
+    mlp_ratio: float = 4.0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Embeddings
+
+
+def sincos_positions(width: int, side: int) -> Tensor:
+    """Return fixed positions of a side x side grid, (side², width): sin and cos of rows, then of columns.
+
+    PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i+1) = cos(...), for half the width each (Vaswani et al., 2017).
+    """
+    frequencies = 10_000 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies  # (side, width / 4)
+    one = torch.cat([angles.sin(), angles.cos()], dim=1)  # (side, width / 2)
+    rows, columns = one[:, None].expand(-1, side, -1), one[None].expand(side, -1, -1)
+    return rearrange(torch.cat([rows, columns], dim=-1), "h w d -> (h w) d").float()
+
+
+class TimeEmbedding(nn.Module):
+    """Time in [0, 1], (N,), to a vector, (N, width): 256 sinusoids of 1000 t, then a two-layer network."""
+
+    def __init__(self, width: int, frequencies: int = 256) -> None:
+        super().__init__()
+        half = frequencies // 2
+        rates = torch.exp(-math.log(10_000) * torch.arange(half, dtype=torch.float64) / half)
+        self.register_buffer("rates", rates.float(), persistent=False)
+        self.mlp = nn.Sequential(nn.Linear(frequencies, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, time: Tensor) -> Tensor:
+        """Return the embedding of each time."""
+        angles = 1000 * time[:, None] * self.rates
+        return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Blocks
+
+
+def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Return x * (1 + scale) + shift, with one shift and scale an image: (B, N, D), (B, D), (B, D)."""
+    return x * (1 + scale[:, None]) + shift[:, None]
+
+
+class Block(nn.Module):
+    """A transformer block with adaLN-Zero: the condition shifts, scales and gates, and all gates begin at zero."""
+
+    def __init__(self, width: int, heads: int, mlp_ratio: float) -> None:
+        super().__init__()
+        hidden = int(width * mlp_ratio)
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width))
+        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Return the tokens after attention and network: x (B, N, D), condition (B, D)."""
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=1)
+        x = x + gate1[:, None] * self._attention(_modulate(self.norm1(x), shift1, scale1))
+        return x + gate2[:, None] * self.mlp(_modulate(self.norm2(x), shift2, scale2))
+
+    def _attention(self, x: Tensor) -> Tensor:
+        query, key, value = rearrange(self.qkv(x), "b n (three h d) -> three b h n d", three=3, h=self.heads)
+        mixed = functional.scaled_dot_product_attention(query, key, value)
+        return self.out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+class Head(nn.Module):
+    """The last layer: a modulated norm and a linear map from tokens to patches, zero at the start."""
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
+        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
+        self.linear = nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Return (B, N, outputs) from tokens (B, N, D) and conditions (B, D)."""
+        shift, scale = self.modulation(condition).chunk(2, dim=1)
+        return self.linear(_modulate(self.norm(x), shift, scale))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model
+
+
+class DiT(nn.Module):
+    """A transformer over patches of a latent, conditioned on time and class."""
+
+    def __init__(self, config: DiTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.patches = nn.Conv2d(config.channels, config.width, config.patch, stride=config.patch)
+        positions = sincos_positions(config.width, config.size // config.patch)
+        self.register_buffer("positions", positions, persistent=False)
+        self.time = TimeEmbedding(config.width)
+        self.labels = nn.Embedding(config.classes + 1, config.width)
+        self.blocks = nn.ModuleList(Block(config.width, config.heads, config.mlp_ratio) for _ in range(config.depth))
+        self.head = Head(config.width, config.patch**2 * config.channels)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Xavier-uniform linears, std 0.02 for the condition's tables, zero for every gate and for the last layer."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        nn.init.xavier_uniform_(self.patches.weight.view(self.patches.weight.shape[0], -1))
+        nn.init.zeros_(self.patches.bias)  # type: ignore[arg-type]
+        nn.init.normal_(self.labels.weight, std=0.02)
+        for layer in (self.time.mlp[0], self.time.mlp[2]):
+            nn.init.normal_(layer.weight, std=0.02)
+        last = [block.modulation[1] for block in self.blocks]  # type: ignore[index]
+        for layer in (*last, self.head.modulation[1], self.head.linear):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    @property
+    def null_label(self) -> int:
+        """The label that stands for no label: the last row of the table."""
+        return self.config.classes
+
+    def forward(self, x: Tensor, time: Tensor, labels: Tensor) -> Tensor:
+        """Return the prediction for noisy latents.
+
+        Args:
+            x: latents, (B, C, S, S), normalised to about unit variance.
+            time: (B,), in [0, 1].
+            labels: class numbers, (B,), int64, or `null_label`.
+
+        Returns:
+            (B, C, S, S): for flow matching the velocity.
+        """
+        condition = self.time(time) + self.labels(labels)  # (B, D)
+        tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
+        for block in self.blocks:
+            tokens = block(tokens, condition)
+        side, patch = self.config.size // self.config.patch, self.config.patch
+        patches = self.head(tokens, condition)
+        return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", asdict(self.config))
+        save_model(self, str(folder / "model.safetensors"))
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "DiT":
+        """Return the model that `save_pretrained` wrote, in evaluation mode."""
+        model = cls(DiTConfig(**json.loads((folder / "config.json").read_text())))
+        load_model(model, folder / "model.safetensors")
+        return model.eval()

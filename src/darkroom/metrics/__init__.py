@@ -1,0 +1,1 @@
+"""Scores: distances between features of generated and of real images, with their uncertainty and their protocol."""

@@ -1,0 +1,112 @@
+"""The network that judges: a small classifier of the data's own classes, whose features the scores compare.
+
+It is trained by `train_extractor` on the train split, and nothing that generates may learn from it.
+"""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.errors import DarkroomError
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
+    """Return convolution, group norm, SiLU: no batch norm, so an image's features do not depend on its neighbours."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False),
+        nn.GroupNorm(math.gcd(8, width), width),
+        nn.SiLU(),
+    )
+
+
+class Classifier(nn.Module):
+    """A small convolutional classifier on uint8 images.
+
+    Args:
+        in_channels: 1, 3 or 4.
+        classes: number of classes.
+        channels: width of each level; each but the first halves the resolution.
+        features: D, length of the feature vector.
+        dropout: share of features dropped before the head while training.
+    """
+
+    def __init__(
+        self, in_channels: int, classes: int, channels: list[int], features: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if in_channels not in (1, 3, 4):
+            raise DarkroomError(f"the extractor takes images of 1, 3 or 4 channels, not {in_channels}.")
+        self.config: dict[str, Any] = {
+            "in_channels": in_channels,
+            "classes": classes,
+            "channels": list(channels),
+            "features": features,
+            "dropout": dropout,
+        }
+        self.dim = features
+        levels = [_block(in_channels, channels[0], 1)]
+        for before, width in pairwise(channels):
+            levels += [_block(before, width, 2), _block(width, width, 1)]
+        self.levels = nn.Sequential(*levels)
+        self.project = nn.Linear(channels[-1], features)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(features, classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features, (N, D) float32, of uint8 images (N, C, H, W).
+
+        They are taken before a nonlinearity, where they are nearer to the Gaussian that a Fréchet distance assumes.
+
+        Raises:
+            DarkroomError: not uint8, or another number of channels.
+        """
+        expected = self.config["in_channels"]
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != expected:
+            raise DarkroomError(
+                f"the extractor takes uint8 images of shape (N, {expected}, H, W), "
+                f"not {images.dtype} of shape {tuple(images.shape)}: check `ingest.channels` in params.yaml."
+            )
+        maps = self.levels(images.float() / 127.5 - 1)  # [-1, 1], (N, C, h, w)
+        return self.project(maps.mean((2, 3))).float()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits, (N, classes), of uint8 images (N, C, H, W)."""
+        return self.head(self.dropout(nn.functional.silu(self.features(images))))
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
+        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
+        write_json(folder / CONFIG, self.config)
+        write_bytes(folder / WEIGHTS, save(weights))
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "Classifier":
+        """Read a network that `save_pretrained` wrote, in evaluation mode, on the CPU.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
+        """
+        try:
+            config = json.loads((folder / CONFIG).read_text())
+            weights = load_file(folder / WEIGHTS)
+            with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced: no draw may be seen outside
+                network = cls(**config)
+            network.load_state_dict(weights)
+        except FileNotFoundError as error:
+            raise ArtifactError(f"{folder} holds no extractor ({error}): run train_extractor (`dvc repro`).") from error
+        except (ValueError, TypeError, SafetensorError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
+        return network.eval()

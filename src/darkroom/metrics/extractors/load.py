@@ -1,0 +1,104 @@
+"""Open an extractor by its name, and run it at one compute batch."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.errors import DarkroomError
+from darkroom.metrics.extractors.in_domain import WEIGHTS, Classifier
+
+
+class FeatureNetwork(Protocol):
+    """What an extractor is: a torch module with `features`."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return features (N, D) float32 of uint8 images (N, C, H, W)."""
+        ...
+
+    def to(self, device: torch.device) -> "FeatureNetwork":
+        """Move to a device."""
+        ...
+
+    def eval(self) -> "FeatureNetwork":
+        """Switch dropout off."""
+        ...
+
+
+class Extractor(NamedTuple):
+    """A network, the sha256 of its weights file, and the length of its features."""
+
+    network: FeatureNetwork
+    sha256: str
+    dim: int
+
+
+def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, inception_sha256: str) -> Extractor:
+    """Return the extractor called `name`: `in_domain` (from its folder) or `inception` (see `load_inception`).
+
+    Raises:
+        DarkroomError: an unknown name, weights that are missing or not the expected ones.
+    """
+    if name == "in_domain":
+        classifier = Classifier.from_pretrained(in_domain_folder)
+        return Extractor(classifier, sha256_file(in_domain_folder / WEIGHTS), classifier.dim)
+    if name == "inception":
+        from darkroom.metrics.extractors.inception import load_inception
+
+        inception = load_inception(inception_weights, inception_sha256)
+        return Extractor(inception, inception_sha256, inception.dim)
+    raise DarkroomError(f"there is no extractor `{name}`: choose in_domain or inception.")
+
+
+def _rebatch(images: Iterable[Tensor | NDArray[np.uint8]], batch: int) -> Iterator[Tensor]:
+    """Yield the same images in batches of exactly `batch`, and what is left at the end."""
+    held: list[Tensor] = []
+    count = 0
+    for group in images:
+        held.append(torch.as_tensor(group))
+        count += len(held[-1])
+        if count >= batch:
+            whole = torch.cat(held)
+            *full, rest = whole.split(batch)
+            if len(rest) == batch:
+                full, rest = [*full, rest], rest[:0]
+            yield from full
+            held, count = [rest], len(rest)
+    if count:
+        yield torch.cat(held)
+
+
+def stream(
+    network: FeatureNetwork, images: Iterable[Tensor | NDArray[np.uint8]], batch: int, device: torch.device
+) -> Iterator[Tensor]:
+    """Yield features (n, D) float32, on the CPU, of uint8 images that come in groups (n, C, H, W) of any sizes.
+
+    The network always sees `batch` images, the last batch padded with black ones: image i gets the same bits however
+    the images are grouped and however many are asked for.
+    """
+    network = network.to(device).eval()
+    for group in _rebatch(images, batch):
+        padded = group.new_zeros(batch, *group.shape[1:])
+        padded[: len(group)] = group
+        with torch.inference_mode():
+            features = network.features(padded.to(device))[: len(group)].float().cpu()
+        yield features.clone()  # a normal tensor: one made in inference mode cannot be updated in place
+
+
+def extract(
+    network: FeatureNetwork, images: Iterable[Tensor | NDArray[np.uint8]], batch: int, device: torch.device
+) -> Tensor:
+    """Return the features of all images as one tensor (N, D) float32 on the CPU; see `stream`.
+
+    Raises:
+        DarkroomError: there is no image.
+    """
+    features = list(stream(network, images, batch, device))
+    if not features:
+        raise DarkroomError("there is no image to take features of: check that the split or the samples are not empty.")
+    return torch.cat(features)

@@ -1,0 +1,116 @@
+"""Mean and covariance of features as float64 sums, one set for each jackknife block.
+
+Sums merge by addition, across batches and processes, and leaving a block out is a subtraction: the whole jackknife of
+a Fréchet distance needs one pass over the images and B · (D² + D + 1) numbers, however many images there are. Products
+of float32 features are exact in float64, and the sums err by about 1e-10 of a unit variance at a mean of 100, where
+float32 sums err by 1e-2.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from darkroom.errors import DarkroomError
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number of samples, their mean (D,) and their unbiased covariance (D, D), both float64."""
+
+    count: int
+    mean: Tensor
+    cov: Tensor
+
+
+def moments(count: int, total: Tensor, outer: Tensor) -> Moments:
+    """Return the moments that sums give: μ = Σx / n,  S = (Σxxᵀ - n μμᵀ) / (n - 1).
+
+    Args:
+        count: n, at least 2.
+        total: Σx, shape (D,), float64.
+        outer: Σxxᵀ, shape (D, D), float64; not modified.
+
+    Raises:
+        DarkroomError: fewer than 2 samples.
+    """
+    if count < 2:
+        raise DarkroomError(f"a covariance needs at least 2 samples, not {count}: score more images, or in fewer blocks.")
+    mean = total / count
+    cov = torch.addr(outer, mean, mean, alpha=-float(count)).div_(count - 1)
+    # Rounding differs between the triangles by an ulp or so, and eigh reads only one of them.
+    return Moments(count, mean, (cov + cov.T).div_(2))
+
+
+class BlockSums:
+    """The sums of B blocks: count (B,), total (B, D) and outer (B, D, D), float64.
+
+    A plain class: torchmetrics copies or reshapes tensors in tuples and dataclasses that `compute` returns.
+    """
+
+    def __init__(self, count: Tensor, total: Tensor, outer: Tensor) -> None:
+        self.count, self.total, self.outer = count, total, outer
+        self._count, self._total, self._outer = int(count.sum()), total.sum(0), outer.sum(0)
+
+    def all(self) -> Moments:
+        """Return the moments of the samples of all blocks together."""
+        return moments(self._count, self._total, self._outer)
+
+    def without(self, block: int) -> Moments:
+        """Return the moments of the samples outside one block.
+
+        Raises:
+            DarkroomError: the block is empty, or fewer than 2 samples stay.
+        """
+        count = int(self.count[block])
+        if count == 0:
+            raise DarkroomError(
+                f"block {block} of {len(self.count)} holds no sample: score more images, or in fewer blocks."
+            )
+        return moments(self._count - count, self._total - self.total[block], self._outer - self.outer[block])
+
+
+class BlockMoments(Metric):
+    """Streaming sums of features for `blocks` blocks: a torchmetrics metric, so its states add up across processes.
+
+    States, all float64 and reduced by sum: `count` (B,), `total` (B, D), `outer` (B, D, D).
+    """
+
+    full_state_update = False
+    count: Tensor
+    total: Tensor
+    outer: Tensor
+
+    def __init__(self, features: int, blocks: int = 1) -> None:
+        super().__init__()
+        self.add_state("count", torch.zeros(blocks, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(blocks, features, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("outer", torch.zeros(blocks, features, features, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, features: Tensor, block: Tensor) -> None:
+        """Add features (N, D), of any float dtype, of samples in blocks (N,) int64, each in [0, B).
+
+        Raises:
+            DarkroomError: shapes that do not fit, a block that does not exist, features that are not finite.
+        """
+        blocks, width = self.total.shape
+        if features.ndim != 2 or features.shape[1] != width or block.shape != features.shape[:1]:
+            raise DarkroomError(
+                f"features of shape {tuple(features.shape)} in blocks of shape {tuple(block.shape)} do not fit: "
+                f"(N, {width}) and (N,) are needed."
+            )
+        if not torch.isfinite(features).all():
+            raise DarkroomError("features hold a value that is not finite: the images or the weights are damaged.")
+        for index in block.unique().tolist():
+            if not 0 <= index < blocks:
+                raise DarkroomError(f"block {index} does not exist: blocks count from 0 to {blocks - 1}.")
+            rows = features[block == index].to(self.outer)  # (n, D)
+            self.count[index] += len(rows)
+            self.total[index] += rows.sum(0)
+            # Rank-n update in place: Σxxᵀ += XᵀX without a second (D, D) matrix, 10x faster at batch 32, D = 2048.
+            self.outer[index].addmm_(rows.T, rows)
+
+    def compute(self) -> BlockSums:
+        """Return the sums over all batches and processes. They are the states themselves: read, do not modify."""
+        return BlockSums(self.count, self.total, self.outer)

@@ -1,0 +1,1 @@
+"""What each trained model brings to the loop, one file a model."""

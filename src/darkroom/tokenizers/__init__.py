@@ -1,0 +1,1 @@
+"""Tokenizers: between images and latents, behind one protocol."""

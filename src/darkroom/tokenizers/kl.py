@@ -1,0 +1,79 @@
+"""The KL autoencoder of latent diffusion (Rombach et al., 2022, arXiv 2112.10752): diffusers' AutoencoderKL."""
+
+from pathlib import Path
+
+import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from torch import Tensor, nn
+
+from darkroom.schemas.train_tokenizer import KL
+from darkroom.tokenizers.pixels import to_images, to_network
+
+
+def build(settings: KL, image_channels: int, image_size: int) -> AutoencoderKL:
+    """Return an untrained autoencoder for square images of `image_size` pixels."""
+    levels = len(settings.channels)
+    return AutoencoderKL(
+        in_channels=image_channels,
+        out_channels=image_channels,
+        down_block_types=("DownEncoderBlock2D",) * levels,
+        up_block_types=("UpDecoderBlock2D",) * levels,
+        block_out_channels=tuple(settings.channels),
+        layers_per_block=settings.layers_per_block,
+        latent_channels=settings.latent_channels,
+        norm_num_groups=settings.norm_groups,
+        sample_size=image_size,
+    )
+
+
+def kl_per_element(mean: Tensor, logvar: Tensor) -> Tensor:
+    """Return KL(N(mean, exp(logvar)) || N(0, 1)) = (mean² + exp(logvar) - 1 - logvar) / 2, for each element.
+
+    Diffusers' own `kl()` sums over channels and pixels, so its weight would depend on the latent's size.
+    """
+    return 0.5 * (mean.square() + logvar.exp() - 1 - logvar)
+
+
+class KLAutoencoder(nn.Module):
+    """A trained or training `AutoencoderKL` behind the tokenizer protocol."""
+
+    def __init__(self, network: AutoencoderKL) -> None:
+        super().__init__()
+        self.network = network
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a latent."""
+        config = self.network.config
+        side = config.sample_size // 2 ** (len(config.block_out_channels) - 1)
+        return config.latent_channels, side, side
+
+    def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and logvar, clamped to [-30, 20], of network images x (N, C, H, W) in [-1, 1]."""
+        distribution = self.network.encode(x).latent_dist
+        return distribution.mean, distribution.logvar
+
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the reconstruction of x from mean + std * noise, and mean and logvar."""
+        mean, logvar = self.posterior(x)
+        return self.network.decode(mean + (0.5 * logvar).exp() * noise).sample, mean, logvar
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W)."""
+        mean, logvar = self.posterior(to_network(images))
+        return mean.float(), logvar.float()
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) from latents (N, *latent_shape)."""
+        return to_images(self.network.decode(latents).sample)
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write diffusers' `config.json` and `diffusion_pytorch_model.safetensors`."""
+        self.network.save_pretrained(folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "KLAutoencoder":
+        """Return the autoencoder in a folder of diffusers' format, in evaluation mode; never asks a hub."""
+        return cls(AutoencoderKL.from_pretrained(folder, local_files_only=True)).eval()

@@ -1,0 +1,26 @@
+"""Opens `models/tokenizer/`, whatever kind stands there."""
+
+from pathlib import Path
+
+from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.tokenizers.kl import KLAutoencoder
+from darkroom.tokenizers.protocol import KIND, Tokenizer
+
+KINDS = {"kl": KLAutoencoder}
+
+
+def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
+    """Return the tokenizer in `folder`, in evaluation mode, and its identity, the hash of its manifest.
+
+    Raises:
+        ArtifactError: missing, damaged, or made for images of another shape than `image_shape` (C, H, W).
+    """
+    manifest = read_manifest(folder, KIND)
+    for name, sha256 in manifest["files"].items():
+        check_file(folder / name, sha256)
+    if image_shape is not None and tuple(manifest["image_shape"]) != tuple(image_shape):
+        raise ArtifactError(
+            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
+            "train the tokenizer on them (`dvc repro train_tokenizer`)."
+        )
+    return KINDS[manifest["tokenizer"]].from_pretrained(folder), manifest_hash(folder)

@@ -1,0 +1,65 @@
+"""What a training tells: curves that DVC draws, JSON lines, and a plain line for the person."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class Curves:
+    """Writes the records of a training as DVCLive curves (`FOLDER/plots/metrics/NAME.tsv`, step = images seen).
+
+    The curves are a declared output: they hold results and nothing of time or machine. The engines delete them when a
+    stage is killed, so a resumed training hands over the records so far, and the files come out as if never stopped.
+    """
+
+    def __init__(self, folder: Path, records: Sequence[Record]) -> None:
+        from dvclive import Live
+
+        self._live = Live(str(folder), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        """Append one point of every curve in the record."""
+        self._live.step = record["images"]
+        for name, value in record.items():
+            if name != "images":
+                self._live.log_metric(name, value)
+        self._live.make_summary()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._live.end()
+
+
+class Journal:
+    """JSON lines and plain lines of a training's progress, with speed and time left; for people, not for stages."""
+
+    def __init__(self, path: Path, images: int, total: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a" if images else "w")
+        self._start, self._total = images, total
+        self._began = time.monotonic()
+
+    def add(self, record: Record) -> None:
+        """Write one record to the file and to the terminal."""
+        elapsed = time.monotonic() - self._began
+        images = record["images"]
+        speed = (images - self._start) / max(elapsed, 1e-9)
+        left = (self._total - images) / max(speed, 1e-9)
+        self._file.write(
+            json.dumps({**record, "images_per_second": round(speed, 1), "seconds_left": round(left)}) + "\n"
+        )
+        self._file.flush()
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in record.items() if name != "images")
+        print(f"{images:>9,} / {self._total:,} images  {shown}  {speed:,.0f} images/s  {left:.0f} s left")
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

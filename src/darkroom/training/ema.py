@@ -1,0 +1,57 @@
+"""Exponential moving averages of weights."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+State = dict[str, dict[str, Tensor]]
+
+
+class EMA:
+    """The averaged weights of named modules: w_ema <- d * w_ema + (1 - d) * w after each update.
+
+    The decay warms up, d = min(decay, (1 + k) / (10 + k)) in update k, so that the random initial weights are soon
+    forgotten. Buffers and integer tensors are copied. With decay 0 the average is the weights themselves.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], decay: float) -> None:
+        self._modules = modules
+        self._decay = decay
+        self.state: State = {
+            name: {key: value.detach().clone() for key, value in module.state_dict().items()}
+            for name, module in modules.items()
+        }
+
+    @torch.no_grad()
+    def update(self, updates: int) -> None:
+        """Take in the weights after update number `updates`, counted from 0."""
+        decay = min(self._decay, (1 + updates) / (10 + updates))
+        for name, module in self._modules.items():
+            averages, weights = [], []
+            averaged = dict(module.named_parameters())
+            for key, value in module.state_dict().items():
+                if key in averaged:
+                    averages.append(self.state[name][key])
+                    weights.append(value.detach())
+                else:
+                    self.state[name][key].copy_(value)
+            torch._foreach_lerp_(averages, weights, 1 - decay)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Give the modules the averaged weights inside the block, and their own back after it."""
+        own: State = {
+            name: {key: value.detach().clone() for key, value in module.state_dict().items()}
+            for name, module in self._modules.items()
+        }
+        self._load(self.state)
+        try:
+            yield
+        finally:
+            self._load(own)
+
+    def _load(self, state: State) -> None:
+        for name, module in self._modules.items():
+            module.load_state_dict(state[name])

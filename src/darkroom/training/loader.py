@@ -1,0 +1,80 @@
+"""Batches in the order that (seed, images seen) gives, read by this process or by workers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from darkroom.random import order
+from darkroom.training.recipe import Batch, Rows
+
+
+class _Fetch(Dataset):
+    """A data set in torch's terms: rows in, tensors out."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitems__(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        return {name: torch.as_tensor(np.asarray(value)) for name, value in self._rows.__getitems__(rows).items()}
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+def _to(data: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    return {name: value.to(device, non_blocking=True) for name, value in data.items()}
+
+
+def _load(rows: Rows, lists: Sequence[list[int]], workers: int, device: torch.device) -> DataLoader:
+    return DataLoader(
+        _Fetch(rows),
+        batch_sampler=lists,
+        collate_fn=_same,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        persistent_workers=False,
+    )
+
+
+class _Lists(Sequence[list[int]]):
+    """The row numbers of each batch, computed when asked for: nothing grows with the length of the training."""
+
+    def __init__(self, seed: int, size: int, start: int, stop: int, batch: int) -> None:
+        self._seed, self._size, self._start, self._stop, self._batch = seed, size, start, stop, batch
+
+    def __len__(self) -> int:
+        return (self._stop - self._start) // self._batch
+
+    def __getitem__(self, number: Any) -> Any:
+        if number >= len(self):
+            raise IndexError(number)
+        return order(self._seed, self._size, self.positions(number)).tolist()
+
+    def positions(self, number: int) -> np.ndarray:
+        first = self._start + number * self._batch
+        return np.arange(first, first + self._batch)
+
+
+def training_batches(
+    rows: Rows, seed: int, start: int, stop: int, batch: int, workers: int, device: torch.device
+) -> Iterator[Batch]:
+    """Yield the batches of images `start` to `stop` of the endless shuffled sequence over `rows`."""
+    lists = _Lists(seed, len(rows), start, stop, batch)
+    for number, data in enumerate(_load(rows, lists, workers, device)):
+        yield Batch(lists.positions(number), _to(data, device))
+
+
+def validation_batches(rows: Rows, batch: int, device: torch.device) -> Iterator[Batch]:
+    """Yield all rows in their order; a row's position is its number, so its noise is the same each time."""
+    numbers = np.arange(len(rows))
+    lists = [numbers[at : at + batch].tolist() for at in range(0, len(rows), batch)]
+    for chosen, data in zip(lists, _load(rows, lists, 0, device), strict=True):
+        yield Batch(np.array(chosen), _to(data, device))

@@ -1,0 +1,244 @@
+"""The training loop: the same for every model.
+
+The state of a training is a function of (seed, images seen). Order, noise and times come from `darkroom.random` by
+position, the learning rate from the images seen, and torch's global generator, which dropout draws from, is seeded
+anew for each update. So a training that was killed and resumed computes what an undisturbed one computes.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from darkroom.errors import DarkroomError
+from darkroom.random import derive
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Training
+from darkroom.training import checkpoint
+from darkroom.training.curves import Curves, Journal, Record
+from darkroom.training.ema import EMA
+from darkroom.training.interrupt import Interrupt, interruptible
+from darkroom.training.loader import training_batches, validation_batches
+from darkroom.training.optimizer import adamw, parameter_names
+from darkroom.training.recipe import Batch, Phase, Recipe
+from darkroom.training.schedules import learning_rate
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a training writes: its state, its curves (a declared output), and its logs (not declared)."""
+
+    state: Path
+    curves: Path
+    logs: Path
+
+
+class Trainer:
+    """A recipe in training: its modules, their averages, their optimizers, and how far they are."""
+
+    def __init__(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> None:
+        self.recipe, self.settings, self.run, self.places = recipe, settings, run, places
+        self.accelerator = Accelerator(mixed_precision="no" if settings.precision == "fp32" else settings.precision)
+        for name, module in recipe.modules.items():
+            recipe.modules[name] = self.accelerator.prepare_model(module)
+        self.names = {phase.module: parameter_names(recipe.modules[phase.module]) for phase in recipe.phases}
+        self.optimizers = {phase.module: adamw(recipe.modules[phase.module], settings) for phase in recipe.phases}
+        self.ema = EMA(recipe.modules, settings.ema_decay)
+        self.images = 0
+        self.records: list[Record] = []
+        self._window: dict[str, float] = {}
+        self._resume()
+
+    # ------------------------------------------------------------------------------------------------------------
+    # Updates
+
+    def update(self, batch: Batch) -> None:
+        """Take one optimizer step in each phase of the recipe, and move the averages."""
+        rate = learning_rate(self.settings, self.images)
+        for phase in self.recipe.phases:
+            torch.manual_seed(derive(self.settings.seed, f"update/{phase.module}", self.images))
+            optimizer = self.optimizers[phase.module]
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            self._count(self._backward(phase, batch))
+            self._count({f"grad_norm/{phase.module}": self._clip(phase)})
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.ema.update(self.images // self.settings.batch)
+        self.images += len(batch)
+        self._window["updates"] = self._window.get("updates", 0) + 1
+
+    def _backward(self, phase: Phase, batch: Batch) -> dict[str, float | Tensor]:
+        """Add up the gradients of a batch, in pieces of `run.micro_batch` images weighted by their share of it."""
+        losses: dict[str, Any] = {}
+        for piece in batch.split(self.run.micro_batch or len(batch)):
+            share = len(piece) / len(batch)
+            with self.accelerator.autocast():
+                found = phase.loss(piece)
+            self.accelerator.backward(found["loss"] * share)
+            for name, value in found.items():
+                losses[name] = losses.get(name, 0.0) + share * value.detach().double()
+        return losses
+
+    def _clip(self, phase: Phase) -> Tensor:
+        limit = float("inf") if self.settings.clip_norm is None else self.settings.clip_norm
+        return torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit)
+
+    def _count(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            self._window[name] = self._window.get(name, 0.0) + value
+
+    # ------------------------------------------------------------------------------------------------------------
+    # What is told
+
+    def record(self) -> Record:
+        """Return the means since the last record, and the validation losses where they are due; start a new window.
+
+        Raises:
+            DarkroomError: a loss is not finite.
+        """
+        updates = self._window.pop("updates")
+        means = {f"train/{name}": float(value) / updates for name, value in self._window.items()}
+        self._window = {}
+        if any(value != value or abs(value) == float("inf") for value in means.values()):
+            raise DarkroomError(
+                f"the loss is not finite within the {int(updates)} updates before image {self.images:,}: {means}. "
+                "Lower the learning rate or clip_norm, or take precision fp32; the last good checkpoint is in "
+                f"{self.places.state}."
+            )
+        record = {"images": self.images, **means, "learning_rate": learning_rate(self.settings, self.images - self.settings.batch)}
+        if self._due(self.settings.validate_every) or self.images == self.settings.images:
+            record |= self.validate()
+        self.records.append(record)
+        return record
+
+    @torch.no_grad()
+    def validate(self) -> Record:
+        """Return the mean losses of the averaged weights over the validation images: the same noise each time."""
+        sums: dict[str, float] = {}
+        with self._evaluating():
+            for batch in validation_batches(self.recipe.val, self.settings.batch, self.accelerator.device):
+                with self.accelerator.autocast():
+                    losses = self.recipe.validate(batch)
+                for name, value in losses.items():
+                    sums[name] = sums.get(name, 0.0) + len(batch) * float(value)
+        return {f"val/{name}": total / max(1, len(self.recipe.val)) for name, total in sums.items()}
+
+    def preview(self) -> None:
+        """Write a grid of images made by the averaged weights to the logs."""
+        from darkroom.data.grid import image_grid, save_png
+
+        with self._evaluating(), torch.no_grad():
+            images = self.recipe.preview()
+        if images is not None:
+            folder = self.places.logs / "grids"
+            folder.mkdir(parents=True, exist_ok=True)
+            save_png(folder / f"{self.images:09d}.png", image_grid(images, columns=10, scale=2))
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        with self.ema.applied():
+            for module in self.recipe.modules.values():
+                module.eval()
+            yield
+            for module in self.recipe.modules.values():
+                module.train()
+
+    def _due(self, every: int) -> bool:
+        return self.images // every > (self.images - self.settings.batch) // every
+
+    # ------------------------------------------------------------------------------------------------------------
+    # State
+
+    def save(self) -> Path:
+        """Write a checkpoint of all that the training is."""
+        modules = {name: module.state_dict() for name, module in self.recipe.modules.items()}
+        groups = {
+            "modules": {f"{name}/{key}": value for name, state in modules.items() for key, value in state.items()},
+            "ema": {f"{name}/{key}": value for name, state in self.ema.state.items() for key, value in state.items()},
+            "optimizers": {
+                f"{name}/{key}": value
+                for name, optimizer in self.optimizers.items()
+                for key, value in checkpoint.optimizer_tensors(optimizer, self.names[name]).items()
+            },
+        }
+        facts = {"records": self.records, "window": {name: float(value) for name, value in self._window.items()}}
+        return checkpoint.save(self.places.state, self.images, groups, facts, self.run.keep)
+
+    def _resume(self) -> None:
+        found = checkpoint.load_newest(self.places.state)
+        if found is None:
+            return
+        self.images, groups, facts = found
+        self.records, self._window = facts["records"], facts["window"]
+        for name, module in self.recipe.modules.items():
+            module.load_state_dict(_under(name, groups["modules"]))
+            for key, value in _under(name, groups["ema"]).items():
+                self.ema.state[name][key].copy_(value)
+        for name, optimizer in self.optimizers.items():
+            checkpoint.load_optimizer(optimizer, self.names[name], _under(name, groups["optimizers"]))
+        print(f"resumes at image {self.images:,} of {self.settings.images:,}")
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches that are left."""
+        settings = self.settings
+        return training_batches(
+            self.recipe.train,
+            settings.seed,
+            self.images,
+            settings.images,
+            settings.batch,
+            self.run.workers,
+            self.accelerator.device,
+        )
+
+
+def _under(name: str, tensors: checkpoint.Tensors) -> checkpoint.Tensors:
+    return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+
+def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
+    """Train `recipe` to its last image, from the newest checkpoint where there is one, and return the trainer.
+
+    Raises:
+        DarkroomError: no training images, or a loss that is not finite.
+        SystemExit: 143 or 130 after SIGTERM or Ctrl-C, with a checkpoint written.
+    """
+    if not len(recipe.train):
+        raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
+    with interruptible() as interrupt:
+        trainer = Trainer(recipe, settings, run, places)
+        curves = Curves(places.curves, trainer.records)
+        journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images)
+        _updates(trainer, curves, journal, interrupt)
+        curves.close()
+        journal.close()
+    return trainer
+
+
+def _updates(trainer: Trainer, curves: Curves, journal: Journal, interrupt: Interrupt) -> None:
+    settings, run = trainer.settings, trainer.run
+    saved_at, saved = time.monotonic(), trainer.images
+    for batch in trainer.batches():
+        trainer.update(batch)
+        if trainer._due(settings.log_every) or trainer.images == settings.images:
+            record = trainer.record()
+            curves.add(record)
+            journal.add(record)
+        if run.grid_every and trainer._due(run.grid_every):
+            trainer.preview()
+        if interrupt.signal is not None:
+            folder = trainer.save()
+            print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
+            raise SystemExit(128 + interrupt.signal)
+        if time.monotonic() - saved_at > run.checkpoint_every:
+            trainer.save()
+            saved_at, saved = time.monotonic(), trainer.images
+    if saved != trainer.images:
+        trainer.save()
