@@ -1,0 +1,36 @@
+# One DAG, two engines: dvc.yaml says what a stage reads and writes and what is stale, Snakemake runs that in parallel.
+import sys
+
+from snakemake.utils import min_version
+
+min_version("9.10")
+
+sys.path[:0] = [f"{workflow.basedir}/workflow", f"{workflow.basedir}/src"]
+from stages import MARKER, Stages
+
+stages = Stages(ask=workflow.is_main_process)
+
+
+wildcard_constraints:
+    part="[a-z0-9][a-z0-9_-]*",
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/tokenizer.smk"
+include: "workflow/rules/scores.smk"
+include: "workflow/rules/dit.smk"
+include: "workflow/rules/report.smk"
+
+
+# Everything that dvc.yaml declares.
+rule all:
+    default_target: True
+    input:
+        stages.all,
+
+
+# The marker that makes a stale stage run. profiles/default forces this rule, which Snakemake cannot do from here.
+rule stale:
+    output:
+        temp(touch(MARKER)),
+    localrule: True

@@ -1,0 +1,29 @@
+# Read, check and crop one part. Tried twice: a source may lie behind a network.
+rule ingest:
+    input:
+        stages.inputs("ingest@{part}"),
+    output:
+        stages.outputs("ingest"),
+    log:
+        "logs/ingest-{part}.log",
+    benchmark:
+        "logs/timing/ingest-{part}.tsv"
+    retries: 1
+    threads: stages.threads("ingest")
+    shell:
+        "dvc --wait-for-lock repro --single-item ingest@{wildcards.part}"
+
+
+# Number the classes, count the images, find duplicates.
+rule catalog:
+    input:
+        stages.inputs("catalog"),
+    output:
+        stages.outputs("catalog"),
+    log:
+        "logs/catalog.log",
+    benchmark:
+        "logs/timing/catalog.tsv"
+    threads: stages.threads("catalog")
+    shell:
+        "dvc --wait-for-lock repro --single-item catalog"

@@ -1,0 +1,53 @@
+# Train the autoencoder.
+rule train_tokenizer:
+    input:
+        stages.inputs("train_tokenizer"),
+    output:
+        stages.outputs("train_tokenizer"),
+    log:
+        "logs/train_tokenizer.log",
+    benchmark:
+        "logs/timing/train_tokenizer.tsv"
+    threads: stages.threads("train_tokenizer")
+    resources:
+        gpu=stages.gpu,
+    shell:
+        "dvc --wait-for-lock repro --single-item train_tokenizer"
+
+
+# Compare reconstructions with their originals.
+rule score_tokenizer:
+    input:
+        stages.inputs("score_tokenizer"),
+    output:
+        report(
+            stages.outputs("score_tokenizer"),
+            caption="../report/reconstructions.rst",
+            category="Scores",
+        ),
+    log:
+        "logs/score_tokenizer.log",
+    benchmark:
+        "logs/timing/score_tokenizer.tsv"
+    threads: stages.threads("score_tokenizer")
+    resources:
+        gpu=stages.gpu,
+    shell:
+        "dvc --wait-for-lock repro --single-item score_tokenizer"
+
+
+# Encode one part.
+rule encode_latents:
+    input:
+        stages.inputs("encode_latents@{part}"),
+    output:
+        stages.outputs("encode_latents"),
+    log:
+        "logs/encode_latents-{part}.log",
+    benchmark:
+        "logs/timing/encode_latents-{part}.tsv"
+    threads: stages.threads("encode_latents")
+    resources:
+        gpu=stages.gpu,
+    shell:
+        "dvc --wait-for-lock repro --single-item encode_latents@{wildcards.part}"

@@ -1,0 +1,94 @@
+"""The stages of dvc.yaml as Snakemake inputs and outputs.
+
+DVC knows by content what is out of date, Snakemake by time. So DVC is asked once, when the Snakefile is read: the
+inputs of a fresh stage are marked `ancient`, and a stale stage that waits for no other stale stage gets one more input,
+a marker that the rule `stale` makes anew on every run. From there Snakemake's own propagation does the rest.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+from networkx import ancestors
+from snakemake.exceptions import WorkflowError
+from snakemake.io import ancient, directory
+
+from darkroom.check import check
+from darkroom.errors import DarkroomError
+from darkroom.params import DVC, PARAMS, read_yaml, resolve, stage_entry
+
+MARKER = ".snakemake/stale/{stage}"
+
+
+class Stages:
+    """dvc.yaml, resolved once, and which of its stages are stale.
+
+    Args:
+        ask: whether to ask DVC what is stale: yes in the main process; a job that Snakemake starts was chosen already.
+
+    Raises:
+        WorkflowError: params.yaml or dvc.yaml is not valid, or DVC cannot read the state of the repository.
+    """
+
+    def __init__(self, ask: bool = True) -> None:
+        try:
+            check()
+            self._params, self._dvc = read_yaml(PARAMS), read_yaml(DVC)
+            # Waits while another DVC holds the lock, as the rules do: it is held for moments, never while a stage runs.
+            with Repo(_wait_for_lock=True) as repo:
+                graph = repo.index.graph  # an edge points from a stage to one that it needs
+                status = repo.status() if ask else {}
+        except (DarkroomError, DvcException) as error:
+            raise WorkflowError(str(error)) from error
+        self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in graph}
+        self.all = sorted(out.def_path for stage in graph for out in stage.outs if stage.cmd)
+        # Raw data under `dvc add` has no command and no rule: what is stale there shows in the stages that read it.
+        changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
+        below = {later.addressing for stage in changed for later in ancestors(graph, stage)}
+        self.stale = below | {stage.addressing for stage in changed}
+        self.roots = self.stale - below
+
+    def outputs(self, name: str) -> list[str]:
+        """Return the outputs of a stage; `{part}` stands for the part in a stage that runs for each part."""
+        names = {**self._params, "key": "{part}"}
+        entry = stage_entry(self._dvc, name)
+        paths = [resolve(path, names) for kind in ("outs", "metrics", "plots") for path in _paths(entry.get(kind, []))]
+        return [path if Path(path).suffix else directory(path) for path in paths]
+
+    def inputs(self, name: str) -> Callable[[Mapping[str, str]], list[str]]:
+        """Return the input function of a stage: the outputs of other stages that it reads."""
+
+        def files(wildcards: Mapping[str, str]) -> list[str]:
+            stage = name.format(**wildcards)
+            if stage not in self._deps:
+                raise WorkflowError(f"{stage} is not a stage of {DVC} with the `parts` of {PARAMS}.")
+            mark = str if stage in self.stale else ancient
+            found = [mark(out) for dep in self._deps[stage] for out in self._made(dep)]
+            return found + [MARKER.format(stage=stage)] * (stage in self.roots)
+
+        return files
+
+    def threads(self, name: str) -> int:
+        """Return the CPU threads of a stage, as its section of params.yaml says."""
+        section = self._params[name]
+        places = (section, section.get("training", {}), section.get("common", {}))
+        return next((place["threads"] for place in places if "threads" in place), 1)
+
+    @property
+    def gpu(self) -> int:
+        """Return 1 where networks run on a GPU, so that the profile's total of GPUs holds; 0 where they do not."""
+        device = self._params["run"]["device"]
+        return int(shutil.which("nvidia-smi") is not None if device == "auto" else device != "cpu")
+
+    def _made(self, dep: str) -> list[str]:
+        """Return the outputs that a dependency is, contains, or lies in."""
+        path = Path(dep)
+        return [out for out in self.all if path in (own := Path(out), *own.parents) or own in path.parents]
+
+
+def _paths(items: Iterable[str | Mapping[str, Any]]) -> list[str]:
+    """Return the paths of a list in dvc.yaml, whose items are paths or `{path: options}`."""
+    return [item if isinstance(item, str) else next(iter(item)) for item in items]
