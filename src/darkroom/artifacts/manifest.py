@@ -63,6 +63,24 @@ def check_file(path: Path, sha256: str) -> None:
         )
 
 
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below `folder` but the manifest, by relative path: the `files` of a manifest."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / NAME)
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
+
+
+def open_artifact(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the facts of the artifact in `folder`, after checking its manifest and the hash of each of its `files`.
+
+    Raises:
+        ArtifactError: as `read_manifest`, or a file is missing or corrupted.
+    """
+    manifest = read_manifest(folder, kind)
+    for name, sha256 in manifest["files"].items():
+        check_file(folder / name, sha256)
+    return manifest
+
+
 def manifest_hash(folder: Path) -> str:
     """Return the SHA-256 of an artifact's manifest: its identity, since the manifest holds the hashes of the rest."""
     return sha256_file(folder / NAME)

@@ -1,4 +1,4 @@
-"""The diffusion transformer (Peebles and Xie, "Scalable diffusion models with transformers", 2023, arXiv 2212.09748)."""
+"""The diffusion transformer (Peebles and Xie, 2023, "Scalable diffusion models with transformers", 2212.09748)."""
 
 import json
 import math

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
 from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
 
@@ -15,9 +15,7 @@ def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None
     Raises:
         ArtifactError: missing, damaged, or made for images of another shape than `image_shape` (C, H, W).
     """
-    manifest = read_manifest(folder, KIND)
-    for name, sha256 in manifest["files"].items():
-        check_file(folder / name, sha256)
+    manifest = open_artifact(folder, KIND)
     if image_shape is not None and tuple(manifest["image_shape"]) != tuple(image_shape):
         raise ArtifactError(
             f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "

@@ -9,8 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import check_file, read_manifest, write_manifest
+from darkroom.artifacts.manifest import file_hashes, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
 
 Tensors = dict[str, Tensor]
@@ -33,21 +32,16 @@ def save(state: Path, images: int, groups: dict[str, Tensors], facts: dict[str, 
     """
     folder = state / f"images-{images:012d}"
     with atomic_folder(folder) as temporary:
-        files = {}
         for name, tensors in groups.items():
-            path = temporary / f"{name}.safetensors"
-            save_file({key: value.contiguous() for key, value in tensors.items()}, path)
-            files[path.name] = sha256_file(path)
-        write_manifest(temporary, _KIND, images=images, files=files, facts=facts)
+            save_file({key: value.contiguous() for key, value in tensors.items()}, temporary / f"{name}.safetensors")
+        write_manifest(temporary, _KIND, images=images, files=file_hashes(temporary), facts=facts)
     for old in _folders(state)[: -max(2, keep)]:
         shutil.rmtree(old)
     return folder
 
 
 def _read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
-    manifest = read_manifest(folder, _KIND)
-    for name, sha256 in manifest["files"].items():
-        check_file(folder / name, sha256)
+    manifest = open_artifact(folder, _KIND)
     groups = {Path(name).stem: load_file(folder / name) for name in manifest["files"]}
     return manifest["images"], groups, manifest["facts"]
 

@@ -112,7 +112,11 @@ class Trainer:
                 "Lower the learning rate or clip_norm, or take precision fp32; the last good checkpoint is in "
                 f"{self.places.state}."
             )
-        record = {"images": self.images, **means, "learning_rate": learning_rate(self.settings, self.images - self.settings.batch)}
+        record = {
+            "images": self.images,
+            **means,
+            "learning_rate": learning_rate(self.settings, self.images - self.settings.batch),
+        }
         if self._due(self.settings.validate_every) or self.images == self.settings.images:
             record |= self.validate()
         self.records.append(record)
@@ -140,6 +144,12 @@ class Trainer:
             folder = self.places.logs / "grids"
             folder.mkdir(parents=True, exist_ok=True)
             save_png(folder / f"{self.images:09d}.png", image_grid(images, columns=10, scale=2))
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Give the modules their averaged weights inside the block, on the way out of a training."""
+        with self.ema.applied():
+            yield
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -197,6 +207,14 @@ class Trainer:
             self.run.workers,
             self.accelerator.device,
         )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generator inside the block, in which a model draws its initial weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _under(name: str, tensors: checkpoint.Tensors) -> checkpoint.Tensors:

@@ -1,0 +1,36 @@
+"""Stage `encode_latents@PART`: one part's shards in, `data/latents/PART/` out."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from darkroom.artifacts.atomic import require_writable
+from darkroom.data.latents import write_latents
+from darkroom.data.reader import ImageShards
+from darkroom.schemas.encode_latents import Params
+from darkroom.tokenizers.batches import encode_all
+from darkroom.tokenizers.load import load_tokenizer
+from darkroom.training.device import prepare
+
+OUT = Path("data/latents")
+Array = NDArray[np.float32]
+
+
+def run(params: Params, part: str) -> None:
+    """Encode every split of a part: mean and logvar, row i of a shard is row i of the image shard's index."""
+    settings = params.encode_latents
+    require_writable(OUT / part)
+    device = prepare(settings.threads, params.run.device)
+    splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
+    tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), splits["train"].image_shape)
+    tokenizer = tokenizer.to(device)
+
+    def encode(images: NDArray[np.uint8]) -> tuple[Array, Array]:
+        return encode_all(tokenizer, torch.from_numpy(images), settings.batch, device)
+
+    write_latents(
+        OUT / part, part, splits, encode, dtype=settings.dtype, tokenizer=tokenizer_hash, shape=tokenizer.latent_shape
+    )
+    print(f"{sum(len(shards) for shards in splits.values()):,} images to latents of {tokenizer.latent_shape}")

@@ -1,0 +1,72 @@
+"""Stage `train_dit`: latents in, `models/dit/` and its curves out."""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.latents import LatentShards
+from darkroom.errors import DarkroomError
+from darkroom.generators.dit import DiT, DiTConfig
+from darkroom.generators.normaliser import Normaliser
+from darkroom.random import derive
+from darkroom.recipes.dit import DiTRecipe, LabelledLatents
+from darkroom.schemas.train_dit import Params
+from darkroom.tokenizers.load import load_tokenizer
+from darkroom.training.device import prepare
+from darkroom.training.loop import Places, seeded, train
+from darkroom.training.state import open_state
+
+OUT, CURVES, LOGS = Path("models/dit"), Path("curves/dit"), Path("logs/train_dit")
+
+
+def run(params: Params) -> None:
+    """Train the transformer and write it: averaged weights, and the raw ones in `raw/`."""
+    settings = params.train_dit
+    for path in (OUT, CURVES):
+        require_writable(path)
+    device = prepare(settings.training.threads, params.run.device)
+    catalog = load_catalog()
+    tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
+    parts = list(params.parts)
+    shards = {split: LatentShards.open_parts(parts, split) for split in ("train", "val")}
+    latents = shards["train"]
+    if latents.tokenizer != tokenizer_hash:
+        raise DarkroomError(
+            "data/latents was encoded by another tokenizer than models/tokenizer holds: encode it again "
+            "(`dvc repro encode_latents`)."
+        )
+    channels, size, _ = latents.shape
+    config = DiTConfig(channels, size, len(catalog.classes), **settings.model.model_dump())
+    with open_state("train_dit") as state:
+        with seeded(derive(settings.training.seed, "dit/weights")):
+            model = DiT(config)
+        recipe = DiTRecipe(
+            model,
+            settings.diffusion,
+            settings.training.seed,
+            LabelledLatents(latents, catalog),
+            LabelledLatents(shards["val"], catalog),
+            Normaliser(*latents.statistics),
+            tokenizer.to(device),
+        )
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} latents")
+        trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
+        mean, std = latents.statistics
+        with atomic_folder(OUT) as folder:
+            model.save_pretrained(folder / "raw")
+            with trainer.averaged():
+                model.save_pretrained(folder)
+            write_manifest(
+                folder,
+                "dit",
+                classes=list(catalog.classes),
+                image_shape=list(catalog.image_shape),
+                latent_shape=list(latents.shape),
+                latent_mean=list(mean),
+                latent_std=list(std),
+                tokenizer=tokenizer_hash,
+                catalog=catalog.identity,
+                images_seen=trainer.images,
+                files=file_hashes(folder),
+            )

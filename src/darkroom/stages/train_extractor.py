@@ -1,0 +1,52 @@
+"""Stage `train_extractor`: shards in, `models/extractor/` and its curves out. The network that judges."""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.metrics.extractors.in_domain import Classifier
+from darkroom.random import derive
+from darkroom.recipes.data import LabelledImages
+from darkroom.recipes.extractor import ExtractorRecipe
+from darkroom.schemas.train_extractor import Params
+from darkroom.training.device import prepare
+from darkroom.training.loop import Places, seeded, train
+from darkroom.training.state import open_state
+
+OUT, CURVES, LOGS = Path("models/extractor"), Path("curves/extractor"), Path("logs/train_extractor")
+
+
+def run(params: Params) -> None:
+    """Train the classifier and write it with its averaged weights."""
+    settings = params.train_extractor
+    for path in (OUT, CURVES):
+        require_writable(path)
+    prepare(settings.training.threads, params.run.device)
+    catalog = load_catalog()
+    parts = list(params.parts)
+    train_set, val_set = (LabelledImages(ImageShards.open_parts(parts, split), catalog) for split in ("train", "val"))
+    with open_state("train_extractor") as state:
+        with seeded(derive(settings.training.seed, "extractor/weights")):
+            model = Classifier(
+                image_channels=catalog.image_shape[0],
+                channels=settings.model.channels,
+                features=settings.model.features,
+                classes=len(catalog.classes),
+                dropout=settings.model.dropout,
+            )
+        recipe = ExtractorRecipe(model, train_set, val_set)
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(train_set):,} images")
+        trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
+        with trainer.averaged(), atomic_folder(OUT) as folder:
+            model.save_pretrained(folder)
+            write_manifest(
+                folder,
+                "extractor",
+                image_shape=list(catalog.image_shape),
+                classes=list(catalog.classes),
+                catalog=catalog.identity,
+                images_seen=trainer.images,
+                files=file_hashes(folder),
+            )

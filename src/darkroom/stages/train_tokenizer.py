@@ -1,0 +1,51 @@
+"""Stage `train_tokenizer`: shards in, `models/tokenizer/` and its curves out."""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.random import derive
+from darkroom.recipes.data import Images
+from darkroom.recipes.kl import KLRecipe
+from darkroom.schemas.train_tokenizer import Params
+from darkroom.tokenizers.kl import KLAutoencoder, build
+from darkroom.tokenizers.protocol import KIND
+from darkroom.training.device import prepare
+from darkroom.training.loop import Places, seeded, train
+from darkroom.training.state import open_state
+
+OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
+
+
+def run(params: Params) -> None:
+    """Train the tokenizer that `kind` names and write it with its averaged weights."""
+    settings = params.train_tokenizer
+    assert settings.kl is not None  # the schema holds the chosen section
+    for path in (OUT, CURVES):
+        require_writable(path)
+    prepare(settings.common.threads, params.run.device)
+    catalog = load_catalog()
+    parts = list(params.parts)
+    splits = {split: ImageShards.open_parts(parts, split) for split in ("train", "val")}
+    with open_state("train_tokenizer") as state:
+        with seeded(derive(settings.common.seed, "tokenizer/weights")):
+            model = KLAutoencoder(build(settings.kl, catalog.image_shape[0], catalog.image_shape[1]))
+        recipe = KLRecipe(model, settings.kl, settings.common.seed, Images(splits["train"]), Images(splits["val"]))
+        print(
+            f"{settings.kind}: {sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images"
+        )
+        trainer = train(recipe, settings.common, params.run, Places(state, CURVES, LOGS))
+        with trainer.averaged(), atomic_folder(OUT) as folder:
+            model.save_pretrained(folder)
+            write_manifest(
+                folder,
+                KIND,
+                tokenizer=settings.kind,
+                image_shape=list(catalog.image_shape),
+                latent_shape=list(model.latent_shape),
+                catalog=catalog.identity,
+                images_seen=trainer.images,
+                files=file_hashes(folder),
+            )

@@ -1,0 +1,37 @@
+"""Tokenizers over any number of images, at one compute batch.
+
+The last batch is padded, so an image's bits do not depend on how many others were asked for with it.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.tokenizers.protocol import Tokenizer
+
+
+def padded(function: Callable[[Tensor], Tensor], values: Tensor, batch: int, device: torch.device) -> Tensor:
+    """Return `function` of `values`, (N, ...), in batches of exactly `batch` rows, on the CPU."""
+    results = []
+    for at in range(0, len(values), batch):
+        piece = values[at : at + batch]
+        missing = batch - len(piece)
+        full = torch.cat([piece, piece[:1].expand(missing, *piece.shape[1:])]) if missing else piece
+        results.append(function(full.to(device))[: len(piece)].cpu())
+    return torch.cat(results)
+
+
+def encode_all(
+    tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return mean and logvar, float32 (N, *latent_shape), of uint8 images (N, C, H, W)."""
+    both = padded(lambda x: torch.stack(tokenizer.encode(x), dim=1), images, batch, device)
+    return both[:, 0].numpy(), both[:, 1].numpy()
+
+
+def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.device) -> Tensor:
+    """Return uint8 images (N, C, H, W) of latents (N, *latent_shape)."""
+    return padded(tokenizer.decode, latents, batch, device)
