@@ -27,6 +27,7 @@ class ReferenceStats(Section):
     split: Split
     held_out: Split
     kid_images: Annotated[int, Field(ge=2)]
+    blocks: Annotated[int, Field(ge=2)]
     extractors: Annotated[list[Literal["in_domain", "inception"]], Field(min_length=1)]
     inception: Inception
 

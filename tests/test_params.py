@@ -1,0 +1,175 @@
+"""A stage sees its own sections, and every fault is one sentence that names the key."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.check import check, schema, whole
+from darkroom.cli import main
+from darkroom.errors import DarkroomError
+from darkroom.params import given, lookup, read_yaml, resolve, validate
+from darkroom.stages import PER_PART, STAGES
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A folder with params.yaml, dvc.yaml and the code that dvc.yaml names."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "none").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def change(path: Path, key: str, value=None, remove=False):
+    document = yaml.safe_load(path.read_text())
+    *parents, last = key.split(".")
+    place = document
+    for name in parents:
+        place = place[name]
+    if remove:
+        del place[last]
+    else:
+        place[last] = value
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def test_the_committed_files_are_valid(clone):
+    assert "fit each other" in check()
+
+
+FAULTS = [
+    ("train_dit.model.widht", 128, "unknown key `train_dit.model.widht`; did you mean `width`?"),
+    ("train_dti", {}, "unknown key `train_dti`; did you mean `train_dit`?"),
+    ("train_dit.model.width", -4, "`train_dit.model.width` is -4"),
+    ("train_dit.model.heads", 3, "heads (3) must divide width (128)"),
+    ("train_dit.training.images", 100, "images (100) must be a multiple of batch (64)"),
+    ("train_dit.training.learning_rate", "1e-3x", "`train_dit.training.learning_rate` is '1e-3x'"),
+    ("train_tokenizer.kind", "vae", "`train_tokenizer.kind` is 'vae'"),
+    ("parts.Third", {"source": "digits"}, "parts.Third"),
+    ("parts.first.sauce", "digits", "unknown key `parts.first.sauce`; did you mean `source`?"),
+    ("parts.first.stop", 0, "`parts.first.stop` is 0"),
+    ("ingest.splits.train", 0.9, "must sum to 1"),
+    ("ingest.image_size", 30, "make it a multiple of 4"),
+    ("train_dit.model.patch", 3, "must divide the latent's size, 8"),
+    ("sample_dit.images", 10, "needs at least 20 images"),
+    ("digits.caption", "a {colour} digit", "{word} and {label} only"),
+    ("run.device", "gpu", "`run.device` is 'gpu'"),
+    ("run.keep", 1, "`run.keep` is 1"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "sentence"), FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, sentence):
+    change(clone / "params.yaml", key, value)
+    assert main(["check"]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_all_faults_are_told_at_once(clone):
+    change(clone / "params.yaml", "train_dit.model.widht", 1)
+    change(clone / "params.yaml", "sample_dit.steps", 0)
+    with pytest.raises(DarkroomError, match=r"(?s)widht.*|sample_dit\.steps") as error:
+        check()
+    assert "widht" in str(error.value) and "sample_dit.steps" in str(error.value)
+
+
+@pytest.mark.parametrize("section", ["train_dit", "run", "parts", "train_tokenizer.kl", "train_dit.training.seed"])
+def test_a_missing_section_is_named(clone, section):
+    change(clone / "params.yaml", section, remove=True)
+    with pytest.raises(DarkroomError, match="missing") as error:
+        check()
+    assert section.split(".")[-1] in str(error.value)
+
+
+def test_a_part_of_an_unknown_source_is_refused(clone):
+    change(clone / "params.yaml", "digits", remove=True)
+    with pytest.raises(DarkroomError, match="digits"):
+        check()
+
+
+def test_dvc_yaml_that_does_not_fit_is_refused(clone):
+    original = (clone / "dvc.yaml").read_text()
+    for old, new, sentence in [
+        ("  report:\n", "  reprot:\n", "unknown stage `reprot`; did you mean `report`"),
+        ("      - sample_dit\n", "      - sample_dti\n", "Did you mean `sample_dit`"),
+        ("darkroom sample_dit\n", "darkroom sample\n", "the command of sample_dit"),
+        ("      - samples/dit\n\n", "      - models/dit\n\n", "writes models/dit"),
+    ]:
+        assert old in original
+        (clone / "dvc.yaml").write_text(original.replace(old, new, 1))
+        with pytest.raises(DarkroomError) as error:
+            check()
+        assert sentence in str(error.value)
+
+
+def test_a_dependency_that_nobody_makes_is_refused(clone):
+    change(clone / "params.yaml", "reference_stats.inception.weights", "weights/none.pth")
+    with pytest.raises(DarkroomError, match=r"depends on weights/none\.pth, which no stage makes"):
+        check()
+
+
+def test_a_stage_sees_its_own_sections_and_run(clone):
+    values = given("train_dit")
+    assert set(values) == {"run", "parts", "train_dit"}
+    assert set(given("ingest", "first")) == {"run", "parts", "digits", "ingest"}
+    assert set(given("ingest", "first")["parts"]) == {"first"}
+    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "common", "kl"}
+
+
+def test_every_stage_validates_what_it_is_given(clone):
+    for stage in STAGES:
+        for part in ("first", "second") if stage in PER_PART else (None,):
+            validate(schema(stage), given(stage, part))
+
+
+def test_no_stage_depends_on_run():
+    stages = read_yaml(ROOT / "dvc.yaml")["stages"]
+    for name, entry in stages.items():
+        named = entry.get("do", entry).get("params", [])
+        assert not [key for key in named if key.split(".")[0] == "run"], name
+
+
+def test_every_key_of_params_is_explained():
+    """Each key with a value stands beside a comment, or holds a list that is explained."""
+    lines = (ROOT / "params.yaml").read_text().splitlines()
+    seen = set()
+    for line in lines:
+        key, _, rest = line.strip().partition(":")
+        if not rest.strip() or line.strip().startswith(("#", "-")):
+            continue
+        if "#" in rest:
+            seen.add(key)
+        assert key in seen, f"{line!r} has no comment, and no earlier key of that name has one"
+
+
+def test_templates_resolve_as_in_dvc():
+    assert resolve("a/${b.c}/${d}", {"b": {"c": 1}, "d": "x"}) == "a/1/x"
+    with pytest.raises(DarkroomError, match="Did you mean `depth`"):
+        lookup({"model": {"depth": 1}}, "model.dept")
+
+
+def test_broken_yaml_names_the_file_and_line(clone):
+    (clone / "params.yaml").write_text("a: [1\nb: 2\n")
+    with pytest.raises(DarkroomError, match=r"params\.yaml is not valid YAML.*line 2"):
+        check()
+
+
+def test_check_needs_no_torch(clone):
+    import subprocess
+    import sys
+
+    code = "import sys; from darkroom.cli import main; main(['check']); print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src", "PATH": ""}, capture_output=True)
+    assert out.stdout.decode().splitlines()[-1] == "False"
+
+
+def test_the_whole_schema_knows_every_section():
+    assert set(read_yaml(ROOT / "params.yaml")) <= set(whole().model_fields)
