@@ -24,7 +24,7 @@ FORMULAS = {
     "kid": "unbiased MMD^2 over all pairs, kernel (x.y / D + 1)^3, float64",
     "kid_se": "as fd_se",
     "psnr": "mean over images of 10 log10(255^2 / MSE) dB",
-    "ssim": "mean over images, Gaussian window of 11 px, sigma 1.5, range 255",
+    "ssim": "mean over images, Gaussian window of 11 px, sigma 1.5, range 255, reflected borders",
     "label_accuracy": "share of samples whose most likely class in the in-domain extractor is the class asked for",
 }
 

@@ -39,7 +39,7 @@ def frechet_distance(reference: Moments, root: Tensor, other: Moments) -> float:
     """
     if reference.mean.shape != other.mean.shape:
         raise DarkroomError(
-            f"features of length {len(other.mean)} cannot be compared with a reference of length {len(reference.mean)}: "
+            f"features of length {len(other.mean)} do not compare with a reference of length {len(reference.mean)}: "
             "both must come from one extractor; run reference_stats again (`dvc repro`)."
         )
     inner = root @ other.cov @ root

@@ -29,9 +29,7 @@ def psnr(images: Tensor, others: Tensor) -> Tensor:
     """
     _check(images, others)
     ceiling = 10 * math.log10(PEAK**2 * images[0].numel())
-    each = peak_signal_noise_ratio(
-        others.double(), images.double(), data_range=PEAK, reduction="none", dim=(1, 2, 3)
-    )
+    each = peak_signal_noise_ratio(others.double(), images.double(), data_range=PEAK, reduction="none", dim=(1, 2, 3))
     return each.reshape(len(images)).clamp(max=ceiling)
 
 
@@ -39,7 +37,7 @@ def ssim(images: Tensor, others: Tensor) -> Tensor:
     """Return the structural similarity of each pair of uint8 images (N, C, H, W); (N,), float64, at most 1.
 
     Wang et al., "Image quality assessment: from error visibility to structural similarity", 2004: Gaussian window of 11
-    pixels and sigma 1.5, K = 0.01 and 0.03, range 255, whole windows only, mean over pixels and channels.
+    pixels and sigma 1.5, K = 0.01 and 0.03, range 255, images reflected at borders, mean over pixels and channels.
 
     Raises:
         DarkroomError: a side shorter than the window.

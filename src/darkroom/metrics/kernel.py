@@ -5,6 +5,9 @@ MMD² = Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) + Σ_{i≠j} k(yᵢ, yⱼ) / n(n-1) - 
 Source: Bińkowski et al., "Demystifying MMD GANs", 2018 (KID); Gretton et al., "A kernel two-sample test", 2012. Usual
 programs average it over random subsets: slower, and their "±" follows from the subset size. Here every pair counts
 once, nothing is drawn, and the sums over pairs of blocks give the jackknife without a second pass.
+
+The two sets must hold different images: a reconstruction compared with its own original is more alike than chance, and
+the value falls below 0.
 """
 
 import torch
@@ -63,7 +66,7 @@ def kernel_jackknife(reference: Tensor, reference_within: float, features: Tenso
     """
     if reference.shape[1] != features.shape[1]:
         raise DarkroomError(
-            f"features of length {features.shape[1]} cannot be compared with a reference of length {reference.shape[1]}: "
+            f"features of length {features.shape[1]} do not compare with a reference of length {reference.shape[1]}: "
             "both must come from one extractor; run reference_stats again (`dvc repro`)."
         )
     parts = [features[start:stop] for start, stop in block_slices(block)]

@@ -36,7 +36,9 @@ def moments(count: int, total: Tensor, outer: Tensor) -> Moments:
         DarkroomError: fewer than 2 samples.
     """
     if count < 2:
-        raise DarkroomError(f"a covariance needs at least 2 samples, not {count}: score more images, or in fewer blocks.")
+        raise DarkroomError(
+            f"a covariance needs at least 2 samples, not {count}: score more images, or in fewer blocks."
+        )
     mean = total / count
     cov = torch.addr(outer, mean, mean, alpha=-float(count)).div_(count - 1)
     # Rounding differs between the triangles by an ulp or so, and eigh reads only one of them.

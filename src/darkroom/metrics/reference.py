@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.errors import DarkroomError
 from darkroom.metrics.frechet import covariance_root, frechet_jackknife
 from darkroom.metrics.kernel import kernel_jackknife, within
-from darkroom.metrics.moments import BlockMoments, Moments
+from darkroom.metrics.moments import BlockMoments, BlockSums, Moments
 from darkroom.metrics.uncertainty import assign_blocks
 
 _ROWS = 4096  # features in one float64 copy
@@ -89,9 +89,7 @@ class Reference:
         return reference
 
 
-def build_reference(
-    extractor: str, sha256: str, batches: Iterable[Tensor], total: int, kid_images: int
-) -> Reference:
+def build_reference(extractor: str, sha256: str, batches: Iterable[Tensor], total: int, kid_images: int) -> Reference:
     """Return the reference of `total` real images whose features come in batches (n, D) float32.
 
     Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, evenly spaced, so that
@@ -101,7 +99,9 @@ def build_reference(
         DarkroomError: fewer than 2 images, or another number than `total`.
     """
     if total < 2:
-        raise DarkroomError(f"a reference needs at least 2 images, not {total}: choose another `reference_stats.split`.")
+        raise DarkroomError(
+            f"a reference needs at least 2 images, not {total}: choose another `reference_stats.split`."
+        )
     kept = min(kid_images, total)
     rows = torch.arange(kept) * total // kept
     sums: BlockMoments | None = None
@@ -130,6 +130,19 @@ def build_reference(
     )
 
 
+def _sums(features: Tensor, block: Tensor, blocks: int) -> BlockSums:
+    metric = BlockMoments(features.shape[1], blocks)
+    for rows, index in zip(features.split(_ROWS), block.split(_ROWS), strict=True):
+        metric.update(rows, index)
+    return metric.compute()
+
+
+def moments_of(features: Tensor) -> Moments:
+    """Return the moments of features (N, D) float32, N at least 2, in float64."""
+    features = features.cpu()
+    return _sums(features, torch.zeros(len(features), dtype=torch.int64), 1).all()
+
+
 def distances(features: Tensor, reference: Reference, blocks: int) -> dict[str, float]:
     """Return the distances of generated images from a reference, from their features (N, D) float32.
 
@@ -144,10 +157,7 @@ def distances(features: Tensor, reference: Reference, blocks: int) -> dict[str, 
     """
     features = features.cpu()
     block = assign_blocks(len(features), blocks)
-    sums = BlockMoments(features.shape[1], blocks)
-    for rows, index in zip(features.split(_ROWS), block.split(_ROWS), strict=True):
-        sums.update(rows, index)
-    fd = frechet_jackknife(reference.moments, reference.root, sums.compute())
+    fd = frechet_jackknife(reference.moments, reference.root, _sums(features, block, blocks))
     kid = kernel_jackknife(reference.kid_features, reference.kid_within, features, block)
     return {
         "fd": fd.value,

@@ -64,7 +64,7 @@ def assign_blocks(samples: int, blocks: int) -> Tensor:
 
 
 def block_slices(block: Tensor) -> list[tuple[int, int]]:
-    """Return [start, stop) of each block of a non-decreasing (N,) block vector without gaps, as `assign_blocks` makes."""
+    """Return [start, stop) of each block of a (N,) block vector that never decreases, as `assign_blocks` makes it."""
     counts = torch.bincount(block).tolist()
     stops = torch.bincount(block).cumsum(0).tolist()
     return [(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]

@@ -56,10 +56,9 @@ class Classifier(nn.Module):
             "dropout": dropout,
         }
         self.dim = features
-        levels = [_block(in_channels, channels[0], 1)]
-        for before, width in pairwise(channels):
-            levels += [_block(before, width, 2), _block(width, width, 1)]
-        self.levels = nn.Sequential(*levels)
+        levels = [_block(in_channels, channels[0], 1), *(_block(*widths, 2) for widths in pairwise(channels))]
+        # Two more where they are cheapest: with three levels a feature sees 25 x 25 pixels, and not 9 x 9.
+        self.levels = nn.Sequential(*levels, *(_block(channels[-1], channels[-1], 1) for _ in range(2)))
         self.project = nn.Linear(channels[-1], features)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(features, classes)

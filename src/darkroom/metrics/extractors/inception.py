@@ -20,7 +20,6 @@ from darkroom.errors import DarkroomError
 
 NO_FILE = Path("data/none")  # the committed empty file that stands for "download them"
 KEY = "reference_stats.inception.weights"
-RESIZE = "TensorFlow 1 bilinear to 299 px, align_corners=False, no half-pixel centres, no antialias"
 
 
 def to_rgb(images: Tensor) -> Tensor:
@@ -78,8 +77,8 @@ def _download(path: Path, sha256: str) -> None:
         torch.hub.download_url_to_file(URL_INCEPTION_V3, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
     except OSError as error:  # also URLError, HTTPError and timeouts
         raise DarkroomError(
-            f"the weights of Inception cannot be downloaded from {URL_INCEPTION_V3} to {path} ({error}): fetch that file "
-            f"where there is internet, and put it there, or anywhere, naming its path as `{KEY}` in params.yaml; "
+            f"the weights of Inception cannot be downloaded from {URL_INCEPTION_V3} to {path} ({error}): fetch that "
+            f"file where there is internet, and put it there, or anywhere, naming its path as `{KEY}` in params.yaml; "
             "or take `inception` out of `reference_stats.extractors`."
         ) from error
     except RuntimeError as error:  # torch's word for another hash; it names both

@@ -1,17 +1,19 @@
 """Open an extractor by its name, and run it at one compute batch."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.metrics.extractors.in_domain import WEIGHTS, Classifier
+
+Images = Tensor | NDArray[np.uint8]
 
 
 class FeatureNetwork(Protocol):
@@ -55,7 +57,7 @@ def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, i
     raise DarkroomError(f"there is no extractor `{name}`: choose in_domain or inception.")
 
 
-def _rebatch(images: Iterable[Tensor | NDArray[np.uint8]], batch: int) -> Iterator[Tensor]:
+def _rebatch(images: Iterable[Images], batch: int) -> Iterator[Tensor]:
     """Yield the same images in batches of exactly `batch`, and what is left at the end."""
     held: list[Tensor] = []
     count = 0
@@ -73,26 +75,33 @@ def _rebatch(images: Iterable[Tensor | NDArray[np.uint8]], batch: int) -> Iterat
         yield torch.cat(held)
 
 
-def stream(
-    network: FeatureNetwork, images: Iterable[Tensor | NDArray[np.uint8]], batch: int, device: torch.device
+def _run(
+    function: Callable[[Tensor], Tensor], images: Iterable[Images], batch: int, device: torch.device
 ) -> Iterator[Tensor]:
+    """Yield what `function` makes of the images, always of `batch` at once, the last batch padded with black ones."""
+    for group in _rebatch(images, batch):
+        padded = group.new_zeros(batch, *group.shape[1:])
+        padded[: len(group)] = group
+        with torch.inference_mode():
+            result = function(padded.to(device))[: len(group)].float().cpu()
+        yield result.clone()  # a normal tensor: one made in inference mode cannot be updated in place
+
+
+def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
     """Yield features (n, D) float32, on the CPU, of uint8 images that come in groups (n, C, H, W) of any sizes.
 
     The network always sees `batch` images, the last batch padded with black ones: image i gets the same bits however
     the images are grouped and however many are asked for.
     """
-    network = network.to(device).eval()
-    for group in _rebatch(images, batch):
-        padded = group.new_zeros(batch, *group.shape[1:])
-        padded[: len(group)] = group
-        with torch.inference_mode():
-            features = network.features(padded.to(device))[: len(group)].float().cpu()
-        yield features.clone()  # a normal tensor: one made in inference mode cannot be updated in place
+    return _run(network.to(device).eval().features, images, batch, device)
 
 
-def extract(
-    network: FeatureNetwork, images: Iterable[Tensor | NDArray[np.uint8]], batch: int, device: torch.device
-) -> Tensor:
+def outputs(network: nn.Module, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
+    """Yield the outputs (n, …) float32 of a whole network, the logits of a classifier, run as `stream` runs it."""
+    return _run(network.to(device).eval(), images, batch, device)
+
+
+def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:
     """Return the features of all images as one tensor (N, D) float32 on the CPU; see `stream`.
 
     Raises:

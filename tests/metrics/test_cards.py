@@ -1,0 +1,53 @@
+import json
+from typing import Any
+
+import pytest
+
+from darkroom.metrics import cards
+from darkroom.metrics.cards import score_card
+
+
+def card(**changes: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "scores": {"fd": 1.0, "fd_se": 0.1, "kid": 0.0, "n": 1000},
+        "extractors": {"in_domain": {"sha256": "ab" * 32, "dim": 64, "n": 1400, "kid_n": 1400}},
+        "reference_id": "cd" * 32,
+        "reference_split": "train",
+        "n_fake": 1000,
+        "blocks": 10,
+        "seed": 1,
+        "sampler": {"solver": "euler", "steps": 25, "guidance": 1.5, "weights": "ema"},
+    }
+    return score_card(**{**facts, **changes})
+
+
+def test_holds_the_whole_protocol() -> None:
+    found = json.loads(json.dumps(card()))
+    assert found["extractors"]["in_domain"]["sha256"] == "ab" * 32
+    assert found["extractors"]["in_domain"]["resize"] == "none"
+    assert found["reference"] == {"id": "cd" * 32, "split": "train"}
+    assert (found["n_fake"], found["blocks"], found["seed"]) == (1000, 10, 1)
+    assert found["sampler"]["steps"] == 25
+    assert "uint8" in found["quantisation"]
+    assert sorted(found["libraries"]) == ["numpy", "torch", "torch-fidelity", "torchmetrics"]
+    assert sorted(found["formulas"]) == ["fd", "fd_se", "kid"]
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"), [("rfd", "fd"), ("fid", "fd"), ("fid_se", "fd_se"), ("inception_kid", "kid")]
+)
+def test_scores_of_other_names_get_their_formula(name: str, formula: str) -> None:
+    assert card(scores={name: 1.0})["formulas"] == {name: cards.FORMULAS[formula]}
+
+
+def test_too_few_samples_are_noted() -> None:
+    inception = {"inception": {"sha256": "ef" * 32, "dim": 2048, "n": 1400, "kid_n": 1400}}
+    assert card()["notes"] == []
+    (note,) = card(extractors=inception)["notes"]
+    assert "inception: 1000 samples are fewer than twice its 2048 features" in note
+    assert "TensorFlow 1" in card(extractors=inception)["extractors"]["inception"]["resize"]
+
+
+def test_the_build_of_a_library_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards, "version", lambda name: "2.15.0+cu130")
+    assert set(cards.library_versions().values()) == {"2.15.0"}

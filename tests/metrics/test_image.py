@@ -1,0 +1,81 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from darkroom.errors import DarkroomError
+from darkroom.metrics.image import image_scores, psnr, ssim
+
+
+def pair(n: int = 5, channels: int = 3, side: int = 20) -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (n, channels, side, side))
+    noise = rng.normal(size=images.shape) * np.arange(1, n + 1).reshape(n, 1, 1, 1) * 6
+    others = np.clip(np.round(images + noise), 0, 255)
+    return torch.tensor(images, dtype=torch.uint8), torch.tensor(others, dtype=torch.uint8)
+
+
+def ssim_oracle(x: np.ndarray, y: np.ndarray) -> float:
+    """Wang et al. 2004 on one channel, float64, reflected at the borders, variances in two passes."""
+    x, y = (np.pad(image, 5, mode="reflect") for image in (x, y))
+    line = np.exp(-((np.arange(11) - 5.0) ** 2) / (2 * 1.5**2))
+    window = np.outer(line, line) / line.sum() ** 2
+    values = []
+    for i in range(x.shape[0] - 10):
+        for j in range(x.shape[1] - 10):
+            a, b = x[i : i + 11, j : j + 11], y[i : i + 11, j : j + 11]
+            ma, mb = (window * a).sum(), (window * b).sum()
+            va, vb = (window * (a - ma) ** 2).sum(), (window * (b - mb) ** 2).sum()
+            cov = (window * (a - ma) * (b - mb)).sum()
+            c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+            values.append((2 * ma * mb + c1) * (2 * cov + c2) / ((ma**2 + mb**2 + c1) * (va + vb + c2)))
+    return float(np.mean(values))
+
+
+def test_psnr_is_the_formula_for_each_image() -> None:
+    images, others = pair()
+    error = ((images.double() - others.double()) ** 2).mean((1, 2, 3))
+    np.testing.assert_allclose(
+        psnr(images, others), 10 * torch.log10(255**2 / error), atol=1e-5
+    )  # it takes log 255 in float32
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_ssim_is_the_papers(channels: int) -> None:
+    images, others = pair(2, channels)
+    found = ssim(images, others)
+    for i in range(2):
+        exact = [ssim_oracle(images[i, c].double().numpy(), others[i, c].double().numpy()) for c in range(channels)]
+        assert float(found[i]) == pytest.approx(np.mean(exact), abs=1e-9)
+
+
+def test_identical_images_are_as_good_as_the_smallest_error() -> None:
+    images, _ = pair(2)
+    almost = images.clone()
+    almost[1, 0, 0, 0] += 1 if almost[1, 0, 0, 0] < 255 else -1
+    same, one_level = psnr(images, almost).tolist()
+    assert math.isfinite(same) and same == pytest.approx(one_level, abs=1e-5)
+    assert ssim(images, images).tolist() == pytest.approx([1, 1], abs=1e-12)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_means_are_over_images_whatever_the_batches(batch: int) -> None:
+    images, others = pair()
+    found = image_scores(zip(images.split(batch), others.split(batch), strict=True))
+    assert found["psnr"] == pytest.approx(float(psnr(images, others).mean()), rel=1e-12)
+    assert found["ssim"] == pytest.approx(float(ssim(images, others).mean()), rel=1e-12)
+    pooled = 10 * math.log10(255**2 / float(((images.double() - others.double()) ** 2).mean()))
+    assert found["psnr"] > pooled + 1  # not the PSNR of the pooled error
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    images, others = pair()
+    for wrong in (others[:2], others.float(), others[..., :10]):
+        with pytest.raises(DarkroomError, match="uint8"):
+            psnr(images, wrong)
+    with pytest.raises(DarkroomError, match="at least 11 pixels"):
+        ssim(images[..., :10], others[..., :10])
+    with pytest.raises(DarkroomError, match="no image to compare"):
+        image_scores([])

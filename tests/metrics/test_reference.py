@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.errors import DarkroomError
+from darkroom.metrics.reference import Reference, build_reference, distances, moments_of
+
+
+def draw(seed: int, n: int, shift: float = 0.0) -> Tensor:
+    return torch.randn(n, 6, generator=torch.Generator().manual_seed(seed)) + shift
+
+
+def build(x: Tensor, batch: int = 32, kid_images: int = 40) -> Reference:
+    return build_reference("in_domain", "ab" * 32, x.split(batch), len(x), kid_images)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return build(draw(0, 150))
+
+
+def test_statistics_are_numpys(reference: Reference) -> None:
+    x = draw(0, 150).double().numpy()
+    assert reference.n == 150
+    np.testing.assert_allclose(reference.mean, x.mean(0), atol=1e-13)
+    np.testing.assert_allclose(reference.cov, np.cov(x.T), atol=1e-13)
+    np.testing.assert_allclose(moments_of(draw(0, 150)).cov, reference.cov, atol=1e-15)
+    np.testing.assert_allclose(reference.root @ reference.root, reference.cov, atol=1e-13)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 150])
+def test_kernel_features_are_evenly_spaced_whatever_the_batches(batch: int) -> None:
+    x = draw(0, 150)
+    assert torch.equal(build(x, batch).kid_features, x[torch.arange(40) * 150 // 40])
+    assert torch.equal(build(x, batch, kid_images=1000).kid_features, x)
+
+
+def test_round_trip_gives_equal_values_and_bytes(reference: Reference, tmp_path: Path) -> None:
+    path = reference.save(tmp_path)
+    assert path == tmp_path / "in_domain.safetensors"
+    first = path.read_bytes()
+    again = Reference.load(tmp_path, "in_domain", "ab" * 32)
+    assert (again.n, again.sha256, again.kid_within) == (150, "ab" * 32, reference.kid_within)
+    for name in ("mean", "cov", "root", "kid_features"):
+        assert torch.equal(getattr(again, name), getattr(reference, name))
+        assert getattr(again, name).dtype == getattr(reference, name).dtype
+    assert again.save(tmp_path).read_bytes() == first
+
+
+def test_distances_tell_sets_apart(reference: Reference) -> None:
+    near, far = distances(draw(1, 200), reference, 5), distances(draw(2, 200, 0.5), reference, 5)
+    assert list(near) == ["fd", "fd_debiased", "fd_se", "kid", "kid_se"]
+    assert all(type(value) is float for value in near.values())
+    assert far["fd_debiased"] - near["fd_debiased"] > 5 * (far["fd_se"] + near["fd_se"])
+    assert far["kid"] - near["kid"] > 5 * (far["kid_se"] + near["kid_se"])
+    assert near["fd"] > near["fd_debiased"]
+
+
+def test_what_cannot_be_read_is_named(reference: Reference, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"inception\.safetensors is missing.*reference_stats\.extractors"):
+        Reference.load(tmp_path, "inception")
+    path = reference.save(tmp_path)
+    with pytest.raises(ArtifactError, match="made with weights abababababab…, and in_domain now has cdcdcdcdcdcd"):
+        Reference.load(tmp_path, "in_domain", "cd" * 32)
+    tensors = load_file(path)
+    save_file({name: value for name, value in tensors.items() if name != "root"}, path)
+    with pytest.raises(ArtifactError, match=r"damaged.*root"):
+        Reference.load(tmp_path, "in_domain")
+    path.write_bytes(b"\x00" * 20)
+    with pytest.raises(ArtifactError, match="damaged"):
+        Reference.load(tmp_path, "in_domain")
+
+
+def test_counts_must_agree() -> None:
+    with pytest.raises(DarkroomError, match="20 images came for the reference, and 30 were announced"):
+        build_reference("in_domain", "ab", [draw(0, 20)], 30, 10)
+    with pytest.raises(DarkroomError, match="at least 2 images"):
+        build_reference("in_domain", "ab", [draw(0, 1)], 1, 10)
+
+
+def test_too_few_samples_for_the_blocks(reference: Reference) -> None:
+    with pytest.raises(DarkroomError, match="9 samples are too few for 5 blocks"):
+        distances(draw(1, 9), reference, 5)
