@@ -1,0 +1,43 @@
+# Needs Python 3.11 to 3.13, git and make. Paths are relative, so a clone may lie under a folder with spaces.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PYTHON
+
+.PHONY: demo test test-all lint format clean setup
+
+# The whole DAG, then its scores.
+demo: setup
+	.venv/bin/snakemake --cores all
+	@echo
+	@.venv/bin/dvc metrics show
+	@echo
+	@echo "The page: reports/index.html"
+
+test: setup
+	.venv/bin/python -m pytest -m "not slow"
+
+test-all: setup
+	.venv/bin/python -m pytest
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/snakefmt --check Snakefile workflow
+	.venv/bin/python workflow/lint/snakefile.py
+	PYTHONPATH=src .venv/bin/lint-imports
+	.venv/bin/mypy
+	PYTHONPATH=src .venv/bin/python workflow/lint/code_deps.py
+
+# Also brings the code under `deps` in dvc.yaml into line with what the stages import.
+format: setup
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+	.venv/bin/snakefmt Snakefile workflow
+	PYTHONPATH=src .venv/bin/python workflow/lint/code_deps.py --write
+
+# What the DAG made, logs and the tools' caches. DVC's cache stays: `dvc checkout` brings the outputs back.
+clean:
+	rm -rf data/shards data/catalog data/latents data/embeddings data/reference models samples curves reports
+	rm -rf logs .snakemake .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+setup:
+	@workflow/setup

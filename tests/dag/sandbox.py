@@ -1,0 +1,143 @@
+"""A clone of the working tree in which both engines really run, on the tiny configuration."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SOURCE = Path(__file__).resolve().parents[2]
+TINY = Path(__file__).with_name("tiny.yaml")
+NOTHING = "Nothing to be done"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return an environment with this Python's programs, a git identity, and no setting of the person's own."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "GIT_"))}
+    return inherited | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DVC_SITE_CACHE_DIR": str(home / "site"),
+        "DVC_GLOBAL_CONFIG_DIR": str(home / "global"),
+        "DVC_SYSTEM_CONFIG_DIR": str(home / "system"),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        **{f"GIT_{who}_NAME": "Tester" for who in ("AUTHOR", "COMMITTER")},
+        **{f"GIT_{who}_EMAIL": "tester@example.org" for who in ("AUTHOR", "COMMITTER")},
+    }
+
+
+def overlay(values: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Lay nested `changes` over `values`, in place; every key must exist, so that the overlay cannot go out of date."""
+    for key, change in changes.items():
+        if isinstance(change, dict) and key != "parts":
+            overlay(values[key], change)
+        else:
+            assert key in values, f"{key} is not in params.yaml"
+            values[key] = change
+
+
+class Sandbox:
+    """A repository of its own under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.environment = environment(root.parent)
+
+    @classmethod
+    def clone(cls, root: Path) -> "Sandbox":
+        """Copy what git tracks or would track, lay the tiny configuration over it, and commit."""
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=SOURCE,
+            capture_output=True,
+            check=True,
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            # Results of the default run: with them, scores would be there before any scorer ran.
+            if (SOURCE / name).is_file() and not name.startswith(("metrics/", "cards/", "dvc.lock")):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(SOURCE / name, root / name)
+        sandbox = cls(root)
+        sandbox.edit(yaml.safe_load(TINY.read_text()))
+        sandbox.run("git", "init", "--quiet", "--initial-branch", "main")
+        sandbox.commit("tiny")
+        return sandbox
+
+    def copy(self, root: Path) -> "Sandbox":
+        """Return a copy with everything in it: artifacts, DVC's cache, Snakemake's records."""
+        shutil.copytree(self.root, root, symlinks=True)
+        return Sandbox(root)
+
+    def run(self, *command: str) -> str:
+        """Run a command in the root; return what it printed, and fail with that where it fails."""
+        done = subprocess.run(
+            command, cwd=self.root, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
+        return done.stdout
+
+    def dvc(self, *arguments: str) -> str:
+        """Run DVC."""
+        return self.run("dvc", *arguments)
+
+    def snakemake(self, *arguments: str) -> str:
+        """Run Snakemake with two cores."""
+        return self.run("snakemake", "--cores", "2", *arguments)
+
+    def commit(self, message: str) -> None:
+        """Commit everything that git does not ignore."""
+        self.run("git", "add", "--all")
+        self.run("git", "commit", "--quiet", "--message", message)
+
+    def edit(self, changes: dict[str, Any]) -> None:
+        """Lay nested changes over params.yaml."""
+        path = self.root / "params.yaml"
+        values = yaml.safe_load(path.read_text())
+        overlay(values, changes)
+        path.write_text(yaml.safe_dump(values, sort_keys=False))
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the lines of logs/runs.jsonl: the beginning and the end of each stage body that really ran."""
+        path = self.root / "logs/runs.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @contextmanager
+    def bodies(self) -> Iterator[list[str]]:
+        """Yield a list that holds, after the block, the stages whose bodies began in it, in order."""
+        before, ran = len(self.history()), list[str]()
+        yield ran
+        ran += [line["stage"] for line in self.history()[before:] if line["event"] == "start"]
+
+    def stages(self) -> list[str]:
+        """Return the names of all stages, one for each part where there are parts."""
+        return self.dvc("stage", "list", "--name-only").split()
+
+    def stale(self) -> set[str]:
+        """Return the stages that `dvc status` does not find up to date."""
+        return set(json.loads(self.dvc("status", "--json")))
+
+    def assert_nothing_to_do(self) -> None:
+        """Assert that both engines find everything up to date, and that no body runs."""
+        with self.bodies() as ran:
+            assert self.stale() == set()
+            assert NOTHING in self.snakemake("--dry-run")
+            self.dvc("repro")
+        assert ran == []
+
+    def hashes(self) -> dict[str, str]:
+        """Return the SHA-256 of every file that stages declare as output, by its path."""
+        declared = yaml.safe_load((self.root / "dvc.lock").read_text())["stages"].values()
+        paths = [self.root / out["path"] for entry in declared for out in entry["outs"]]
+        files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+        return {
+            str(file.relative_to(self.root)): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in files
+            if file.name != ".snakemake_timestamp"
+        }

@@ -1,0 +1,38 @@
+"""Each engine finds nothing to do after the other, and both make the same bytes."""
+
+from dag.sandbox import NOTHING, Sandbox
+
+
+def test_snakemake_runs_each_body_once_and_leaves_nothing_for_dvc(by_snakemake: Sandbox) -> None:
+    begun = sorted(line["stage"] for line in by_snakemake.history() if line["event"] == "start")
+    assert begun == sorted(by_snakemake.stages())
+    by_snakemake.assert_nothing_to_do()
+
+
+def test_dvc_runs_each_body_once_and_leaves_nothing_for_snakemake(by_dvc: Sandbox) -> None:
+    begun = sorted(line["stage"] for line in by_dvc.history() if line["event"] == "start")
+    assert begun == sorted(by_dvc.stages())
+    with by_dvc.bodies() as ran:
+        assert NOTHING in by_dvc.snakemake("--dry-run")
+        assert NOTHING in by_dvc.snakemake()
+    assert ran == []
+
+
+def test_both_engines_write_the_same_bytes(by_snakemake: Sandbox, by_dvc: Sandbox) -> None:
+    one, other = by_snakemake.hashes(), by_dvc.hashes()
+    assert one == other
+    for made in ("data/shards/first/train/00000.tar", "models/dit/manifest.json", "metrics/dit.json"):
+        assert made in one, f"{made} was not compared"
+    assert (by_snakemake.root / "dvc.lock").read_bytes() == (by_dvc.root / "dvc.lock").read_bytes()
+
+
+def test_parts_run_side_by_side(by_snakemake: Sandbox) -> None:
+    times = {(line["stage"], line["event"]): line["time"] for line in by_snakemake.history()}
+    first, second = "encode_latents@first", "encode_latents@second"
+    assert times[first, "start"] < times[second, "end"]
+    assert times[second, "start"] < times[first, "end"]
+
+
+def test_a_run_leaves_only_results_uncommitted(by_snakemake: Sandbox) -> None:
+    changed = by_snakemake.run("git", "status", "--porcelain").split("\n")
+    assert {line[3:] for line in changed if line} == {"cards/", "dvc.lock", "metrics/"}
