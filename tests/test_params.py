@@ -138,16 +138,16 @@ def test_no_stage_depends_on_run():
 
 
 def test_every_key_of_params_is_explained():
-    """Each key with a value stands beside a comment, or holds a list that is explained."""
+    """Each key with a value has a comment beside it or above it, or an earlier key of that name has."""
     lines = (ROOT / "params.yaml").read_text().splitlines()
-    seen = set()
-    for line in lines:
+    explained = set()
+    for above, line in zip(["", *lines], lines, strict=False):
         key, _, rest = line.strip().partition(":")
         if not rest.strip() or line.strip().startswith(("#", "-")):
             continue
-        if "#" in rest:
-            seen.add(key)
-        assert key in seen, f"{line!r} has no comment, and no earlier key of that name has one"
+        if "#" in rest or above.strip().startswith("#"):
+            explained.add(key)
+        assert key in explained, f"{line!r} has no comment, and no earlier key of that name has one"
 
 
 def test_templates_resolve_as_in_dvc():

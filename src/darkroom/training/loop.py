@@ -119,6 +119,7 @@ class Trainer:
         }
         if self._due(self.settings.validate_every) or self.images == self.settings.images:
             record |= self.validate()
+        record = dict(sorted(record.items()))  # the order in which a checkpoint returns them
         self.records.append(record)
         return record
 

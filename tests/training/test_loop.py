@@ -1,0 +1,210 @@
+"""The loop: exact after a stop, the same for every way to run it, and true to its formulas."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from darkroom.errors import DarkroomError
+from darkroom.random import normal
+from darkroom.training.loop import Places, Trainer, seeded, train
+from darkroom.training.recipe import Batch, Phase
+from helpers import run, training
+
+
+class Numbers:
+    """20 rows of two numbers."""
+
+    def __len__(self):
+        return 20
+
+    def __getitems__(self, rows):
+        return {"x": np.array([[row / 10, 1.0] for row in rows], dtype=np.float32)}
+
+
+class Toy:
+    """Two modules that take turns, as in a GAN, with dropout and noise by position."""
+
+    def __init__(self, hook=None):
+        with seeded(7):
+            first = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.LayerNorm(8), nn.Linear(8, 1))
+            second = nn.Linear(2, 1)
+        self.modules = {"first": first, "second": second}
+        self.phases = (Phase("first", self.one), Phase("second", self.two))
+        self.train, self.val = Numbers(), Numbers()
+        self.hook, self.seen = hook, []
+
+    def one(self, batch: Batch):
+        self.seen += batch.positions.tolist()
+        if self.hook:
+            self.hook(len(self.seen))
+        noise = torch.from_numpy(normal(0, "toy", batch.positions.tolist(), (2,)))
+        return {"loss": (self.modules["first"](batch.data["x"] + noise) - 1).square().mean()}
+
+    def two(self, batch: Batch):
+        return {"loss": (self.modules["second"](batch.data["x"]) + 1).square().mean()}
+
+    def validate(self, batch: Batch):
+        return {"loss": self.modules["first"](batch.data["x"]).square().mean()}
+
+    def preview(self):
+        return None
+
+
+def places(folder) -> Places:
+    return Places(folder / "state", folder / "curves", folder / "logs")
+
+
+def weights(trainer: Trainer):
+    state = {f"{n}/{k}": v for n, m in trainer.recipe.modules.items() for k, v in m.state_dict().items()}
+    averages = {f"ema/{n}/{k}": v for n, s in trainer.ema.state.items() for k, v in s.items()}
+    return {key: value.numpy().tobytes() for key, value in {**state, **averages}.items()}
+
+
+def curves(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def undisturbed(tmp_path):
+    trainer = train(Toy(), training(), run(), places(tmp_path / "whole"))
+    return weights(trainer), curves(tmp_path / "whole" / "curves")
+
+
+@pytest.mark.parametrize("images", [8, 16, 24, 56, 64])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_training_continues_bit_for_bit(tmp_path, undisturbed, images, number):
+    """Weights, averages and every logged number equal those of an undisturbed training."""
+    hook = lambda seen: os.kill(os.getpid(), number) if seen == images else None  # noqa: E731
+    with pytest.raises(SystemExit) as stop:
+        train(Toy(hook), training(), run(), places(tmp_path))
+    assert stop.value.code == 128 + number
+    resumed = train(Toy(), training(), run(), places(tmp_path))
+    assert weights(resumed) == undisturbed[0]
+    assert curves(tmp_path / "curves") == undisturbed[1]
+
+
+def test_a_crash_costs_the_time_since_the_last_checkpoint_and_no_bit(tmp_path, undisturbed):
+    def hook(seen):
+        if seen == 48:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        train(Toy(hook), training(), run(checkpoint_every=1e-9), places(tmp_path))
+    recipe = Toy()
+    resumed = train(recipe, training(), run(), places(tmp_path))
+    assert recipe.seen == list(range(40, 64))
+    assert weights(resumed) == undisturbed[0]
+    assert curves(tmp_path / "curves") == undisturbed[1]
+
+
+def test_a_finished_training_resumes_to_its_end_without_an_update(tmp_path, undisturbed):
+    train(Toy(), training(), run(), places(tmp_path))
+    recipe = Toy()
+    again = train(recipe, training(), run(), places(tmp_path))
+    assert recipe.seen == [] and weights(again) == undisturbed[0]
+    assert curves(tmp_path / "curves") == undisturbed[1]
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_taken(tmp_path, undisturbed, capsys):
+    train(Toy(), training(), run(checkpoint_every=1e-9), places(tmp_path))
+    newest = sorted((tmp_path / "state").glob("images-*"))[-1]
+    path = newest / "modules.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    recipe = Toy()
+    resumed = train(recipe, training(), run(), places(tmp_path))
+    assert recipe.seen == list(range(56, 64)) and weights(resumed) == undisturbed[0]
+    assert "damaged and set aside" in capsys.readouterr().out
+    assert (tmp_path / "state" / f"damaged-{newest.name}").is_dir()
+
+
+def test_two_checkpoints_are_kept_and_stumps_are_swept(tmp_path):
+    stump = tmp_path / "state" / ".images-000000000008.tmp-1"
+    stump.mkdir(parents=True)
+    train(Toy(), training(), run(checkpoint_every=1e-9), places(tmp_path))
+    assert [p.name for p in sorted((tmp_path / "state").iterdir())] == ["images-000000000056", "images-000000000064"]
+
+
+@pytest.mark.parametrize("changes", [{"workers": 2}, {"keep": 5}, {"grid_every": 8}])
+def test_how_it_runs_changes_no_bit(tmp_path, undisturbed, changes):
+    trainer = train(Toy(), training(), run(**changes), places(tmp_path))
+    assert weights(trainer) == undisturbed[0] and curves(tmp_path / "curves") == undisturbed[1]
+
+
+def test_a_micro_batch_gives_the_same_gradients_to_rounding(tmp_path):
+    """Without dropout, whose draws follow from the shape of a pass: 1e-6, float32 sums in another order."""
+    results = []
+    for size in (None, 3):
+        recipe = Toy()
+        recipe.modules["first"][1].p = 0.0
+        trainer = train(recipe, training(clip_norm=None), run(micro_batch=size), places(tmp_path / str(size)))
+        results.append(torch.cat([p.detach().flatten() for p in trainer.recipe.modules["first"].parameters()]))
+    assert torch.allclose(*results, atol=1e-6) and not torch.equal(*results)
+
+
+def test_a_seed_decides_everything(tmp_path, undisturbed):
+    same = train(Toy(), training(), run(), places(tmp_path / "same"))
+    other = train(Toy(), training(seed=1), run(), places(tmp_path / "other"))
+    assert weights(same) == undisturbed[0] != weights(other)
+
+
+def test_every_epoch_shows_every_image_once(tmp_path):
+    recipe = Toy()
+    rows = []
+    fetch = recipe.train.__getitems__
+    recipe.train.__class__ = type("Spy", (Numbers,), {"__getitems__": lambda _, r: (rows.extend(r), fetch(r))[1]})
+    train(recipe, training(images=40, batch=8), run(), places(tmp_path))
+    assert sorted(rows[:20]) == sorted(rows[20:40]) == list(range(20)) and rows[:20] != rows[20:40]
+
+
+def test_validation_uses_the_averages_without_dropout_and_disturbs_nothing(tmp_path):
+    trainer = Trainer(Toy(), training(), run(), places(tmp_path))
+    before = weights(trainer)
+    with torch.no_grad():
+        for value in trainer.ema.state["first"].values():
+            value.zero_()
+    with torch.no_grad():
+        trainer.ema.state["first"]["3.bias"].fill_(3.0)
+    assert trainer.validate() == {"val/loss": pytest.approx(9.0)}
+    assert trainer.recipe.modules["first"].training
+    own = {key: value for key, value in weights(trainer).items() if not key.startswith("ema")}
+    assert own.items() <= before.items()
+
+
+def test_the_average_is_the_formula(tmp_path):
+    """w_ema <- d w_ema + (1 - d) w with d = min(decay, (1 + k) / (10 + k)), in float64 beside it."""
+    trainer = Trainer(Toy(), training(ema_decay=0.3), run(), places(tmp_path))
+    weight = trainer.recipe.modules["second"].weight
+    average = weight.detach().double().clone()
+    for update, batch in enumerate(trainer.batches()):
+        trainer.update(batch)
+        decay = min(0.3, (1 + update) / (10 + update))
+        average = decay * average + (1 - decay) * weight.detach().double()
+    assert torch.allclose(trainer.ema.state["second"]["weight"].double(), average, atol=1e-6)
+
+
+def test_clipping_bounds_the_gradient_and_the_norm_is_logged(tmp_path):
+    trainer = train(Toy(), training(clip_norm=1e-8, learning_rate=1e-9), run(), places(tmp_path))
+    assert trainer.records[-1]["train/grad_norm/first"] > 1e-3  # the norm before clipping
+
+
+def test_a_loss_that_is_not_finite_stops_with_a_sentence(tmp_path):
+    recipe = Toy()
+    with torch.no_grad():
+        recipe.modules["second"].bias.fill_(float("nan"))
+    with pytest.raises(DarkroomError, match=r"not finite within the 2 updates before image 16.*learning rate"):
+        train(recipe, training(), run(), places(tmp_path))
+
+
+def test_curves_and_journal_hold_what_they_promise(tmp_path):
+    train(Toy(), training(), run(), places(tmp_path))
+    lines = (tmp_path / "curves" / "plots" / "metrics" / "train" / "loss.tsv").read_text().splitlines()
+    assert lines[0] == "step\tloss" and [line.split("\t")[0] for line in lines[1:]] == ["16", "32", "48", "64"]
+    journal = [json.loads(line) for line in (tmp_path / "logs" / "train.jsonl").read_text().splitlines()]
+    assert journal[-1]["images"] == 64 and "images_per_second" in journal[-1] and "val/loss" in journal[-1]

@@ -1,0 +1,96 @@
+"""The state's folder: one for each work, locked, and gone when the result is recorded."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.errors import DarkroomError
+from darkroom.training.state import FINISHED, identity, open_state, root, sweep
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with one stage, whose input and code are files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    stage = {"cmd": "x", "params": ["train_dit"], "deps": ["code", "input"], "outs": ["out"]}
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_dit": stage}}))
+    write_params(tmp_path, depth=4, workers=0)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "model.py").write_text("1")
+    (tmp_path / "input").write_text("1")
+    return tmp_path
+
+
+def write_params(folder, depth, workers):
+    (folder / "params.yaml").write_text(yaml.safe_dump({"train_dit": {"depth": depth}, "run": {"workers": workers}}))
+
+
+def key():
+    with open_state("train_dit") as folder:
+        return folder
+
+
+def test_work_is_parameters_inputs_and_code_and_not_how_it_runs(project):
+    first = key()
+    write_params(project, depth=4, workers=2)
+    assert key() == first
+    write_params(project, depth=5, workers=0)
+    assert key() != first
+    write_params(project, depth=4, workers=0)
+    (project / "input").write_text("2")
+    assert key() != first
+    (project / "input").write_text("1")
+    (project / "code" / "model.py").write_text("2")
+    assert key() != first
+
+
+def test_a_second_training_of_the_same_work_is_refused(project):
+    with open_state("train_dit"), pytest.raises(DarkroomError, match="already being trained"), open_state("train_dit"):
+        pass
+
+
+def test_a_training_that_fails_is_not_finished(project):
+    with pytest.raises(RuntimeError), open_state("train_dit") as folder:
+        raise RuntimeError
+    assert not (folder / FINISHED).exists()
+
+
+def record(depth):
+    with Path("dvc.lock").open("w") as file:
+        yaml.safe_dump({"stages": {"train_dit": {"params": {"params.yaml": {"train_dit": {"depth": depth}}}}}}, file)
+    later = time.time() + 5
+    os.utime("dvc.lock", (later, later))
+
+
+def test_a_state_goes_when_its_result_is_recorded_and_not_before(project):
+    folder = key()
+    sweep()
+    assert folder.is_dir()
+    record(depth=9)
+    sweep()
+    assert folder.is_dir()
+    record(depth=4)
+    sweep()
+    assert not folder.exists()
+
+
+def test_a_state_in_use_stays(project):
+    folder = key()
+    record(depth=4)
+    with open_state("train_dit"):
+        sweep()
+        assert folder.is_dir()
+
+
+def test_a_queued_experiment_keeps_its_state_in_the_main_checkout(project, monkeypatch, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("main")
+    monkeypatch.setenv("DVC_ROOT", str(elsewhere))
+    assert key().is_relative_to(elsewhere) and root() == elsewhere / ".darkroom" / "state"
+
+
+def test_identity_holds_no_run(project):
+    assert "run" not in identity("train_dit")["params"]
