@@ -15,7 +15,7 @@ RESIZE = {
     "inception": "TensorFlow 1 bilinear to 299 px, align_corners=False, no half-pixel centres, no antialias",
 }
 
-QUANTISATION = "uint8, round(127.5 x + 127.5) of x clipped to [-1, 1]"
+QUANTISATION = "uint8, round((x + 1) 127.5) clamped to 0..255, x the output in [-1, 1]"
 
 FORMULAS = {
     "fd": "|m1 - m2|^2 + tr(S1 + S2 - 2 (S1^1/2 S2 S1^1/2)^1/2), unbiased covariances, float64, at n_fake samples",
