@@ -26,11 +26,12 @@ def run(params: Params) -> None:
     for path in (OUT, CURVES):
         require_writable(path)
     device = prepare(settings.training.threads, params.run.device)
-    catalog = load_catalog()
+    catalog = load_catalog(shards=None)
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
     parts = list(params.parts)
     shards = {split: LatentShards.open_parts(parts, split) for split in ("train", "val")}
     latents = shards["train"]
+    catalog.require_parts(latents.sources)
     if latents.tokenizer != tokenizer_hash:
         raise DarkroomError(
             "data/latents was encoded by another tokenizer than models/tokenizer holds: encode it again "
@@ -61,7 +62,7 @@ def run(params: Params) -> None:
                 folder,
                 "dit",
                 classes=list(catalog.classes),
-                image_shape=list(catalog.image_shape),
+                image=catalog.spec.facts(),
                 latent_shape=list(latents.shape),
                 latent_mean=list(mean),
                 latent_std=list(std),

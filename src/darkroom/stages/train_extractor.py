@@ -30,7 +30,7 @@ def run(params: Params) -> None:
     with open_state("train_extractor") as state:
         with seeded(derive(settings.training.seed, "extractor/weights")):
             model = Classifier(
-                image_channels=catalog.image_shape[0],
+                in_channels=catalog.image_shape[0],
                 channels=settings.model.channels,
                 features=settings.model.features,
                 classes=len(catalog.classes),

@@ -35,3 +35,8 @@ def encode_all(
 def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.device) -> Tensor:
     """Return uint8 images (N, C, H, W) of latents (N, *latent_shape)."""
     return padded(tokenizer.decode, latents, batch, device)
+
+
+def reconstruct_all(tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device) -> Tensor:
+    """Return the reconstruction of each image from its latent's mean, uint8 (N, C, H, W)."""
+    return padded(lambda x: tokenizer.decode(tokenizer.encode(x)[0]), images, batch, device)

@@ -80,9 +80,13 @@ class Classifier(nn.Module):
         maps = self.levels(images.float() / 127.5 - 1)  # [-1, 1], (N, C, h, w)
         return self.project(maps.mean((2, 3))).float()
 
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits, (N, classes), from features (N, D)."""
+        return self.head(self.dropout(nn.functional.silu(features)))
+
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, (N, classes), of uint8 images (N, C, H, W)."""
-        return self.head(self.dropout(nn.functional.silu(self.features(images))))
+        return self.logits(self.features(images))
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""

@@ -1,0 +1,102 @@
+"""Images as they are stored: prepared once, encoded without loss, decoded to arrays."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from darkroom.errors import DarkroomError
+
+FILTERS = {
+    "box": Image.Resampling.BOX,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by the number of channels
+EXTENSION = {"png": "png", "webp": "webp"}  # of the member in the tar
+# exact: colours under transparent pixels are kept; without it WebP is not lossless.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "png": {"format": "PNG", "compress_level": 6},
+    "webp": {"format": "WEBP", "lossless": True, "exact": True, "quality": 80, "method": 4},
+}
+_WHITE = (255, 255, 255, 255)
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What all images of an artifact share; stands in its manifest under `image`.
+
+    size: height and width in pixels; channels: L, RGB or RGBA, 8 bits each; format: png or webp, both lossless.
+    """
+
+    size: int
+    channels: str
+    format: str
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape (C, H, W) of a decoded image."""
+        depth = {mode: count for count, mode in MODES.items()}
+        return (depth[self.channels], self.size, self.size)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest holds."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> "ImageSpec":
+        """Return what a manifest says under `image`."""
+        return cls(**manifest["image"])
+
+
+def prepare(image: Image.Image, spec: ImageSpec, resample: str) -> Image.Image:
+    """Return an image as it is stored: upright, its central square, spec.size pixels, 8 bits a channel.
+
+    Transparent images become opaque on white where `spec.channels` has no alpha.
+
+    Raises:
+        DarkroomError: more than 8 bits a channel: scaling those is the source's business, Pillow would clip them.
+    """
+    if image.mode.startswith(("I", "F")):
+        raise DarkroomError(f"it has pixels of mode {image.mode}: convert it to 8 bits a channel first.")
+    upright = ImageOps.exif_transpose(image)
+    if upright.has_transparency_data and spec.channels != "RGBA":
+        upright = Image.alpha_composite(Image.new("RGBA", upright.size, _WHITE), upright.convert("RGBA"))
+    converted = upright.convert(spec.channels)
+    side = min(converted.size)
+    left, top = (converted.width - side) // 2, (converted.height - side) // 2
+    box = (left, top, left + side, top + side)
+    return converted.resize((spec.size, spec.size), FILTERS[resample], box=box)
+
+
+def encode(image: Image.Image, format: str) -> bytes:
+    """Return an image as PNG or lossless WebP: the pixels alone, so that equal pixels give equal bytes."""
+    bare = image.copy()
+    bare.info = {}
+    buffer = BytesIO()
+    bare.save(buffer, **_OPTIONS[format])
+    return buffer.getvalue()
+
+
+def decode(data: bytes, channels: str) -> NDArray[np.uint8]:
+    """Return an encoded image as uint8 (C, H, W), C as `channels` (L, RGB or RGBA) says."""
+    with Image.open(BytesIO(data), formats=["PNG", "WEBP"]) as image:
+        return to_array(image.convert(channels))
+
+
+def to_array(image: Image.Image) -> NDArray[np.uint8]:
+    """Return a Pillow image as uint8 (C, H, W)."""
+    pixels = np.asarray(image)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def to_pil(array: NDArray[np.uint8]) -> Image.Image:
+    """Return uint8 (C, H, W) with 1, 3 or 4 channels as a Pillow image of mode L, RGB or RGBA."""
+    if array.dtype != np.uint8 or array.ndim != 3 or len(array) not in MODES:
+        raise DarkroomError(f"an image must be uint8 (1, 3 or 4, H, W), not {array.dtype} {array.shape}.")
+    return Image.fromarray(array[0] if len(array) == 1 else np.ascontiguousarray(array.transpose(1, 2, 0)))

@@ -1,0 +1,134 @@
+"""Encodes a part's image shards: one file of latents for each, row i of the latents = row i of the index."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.artifacts.atomic import atomic_folder
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.data.index import LATENTS, write_index
+from darkroom.data.latent_file import TENSORS, map_latent_shard, to_float32, write_latent_shard
+from darkroom.data.reader import ImageShards, Shard
+from darkroom.errors import DarkroomError
+
+KIND = "latents"
+_GROUP = 1024  # images decoded at once
+_LARGEST = 80  # of a logvar: its exp still fits a float32
+
+Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
+Encode = Callable[[NDArray[np.uint8]], Pair]
+
+
+def write_latents(
+    folder: Path,
+    part: str,
+    images: Mapping[str, ImageShards],
+    encode: Encode,
+    dtype: str,
+    tokenizer: str,
+    shape: tuple[int, int, int],
+) -> dict[str, Any]:
+    """Replace `folder` by `{train,val,test}/00000.safetensors`, their indexes, and manifest.json; return the manifest.
+
+    Args:
+        folder: data/latents/PART; it appears whole or not at all.
+        part: its name.
+        images: the part's image shards of each split, from `ImageShards.open_parts([part], split)`.
+        encode: maps uint8 (N, C, H, W), N up to 1024, to mean and logvar, each float32 (N, *shape). It pads its own
+            batches, so that an image's latent does not depend on its company.
+        dtype: float32 or bfloat16, as stored.
+        tokenizer: the hash of the tokenizer behind `encode`, which consumers compare with theirs.
+        shape: (c, h, w) of a latent.
+
+    The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (shape,
+    dtype), splits (images, and for each shard name, images, sha256, index_sha256), and statistics of the train split,
+    from the latents as stored: count of elements a channel, sum of E[z] and sum of E[z²] of each channel.
+
+    Raises:
+        DarkroomError: a latent is not finite or has another shape; names shard and key.
+    """
+    totals = _Totals(shape[0])
+    splits: dict[str, Any] = {}
+    with atomic_folder(folder) as temporary:
+        for split, reader in images.items():
+            (temporary / split).mkdir()
+            entries = []
+            for shard in reader.shards:
+                path = temporary / split / f"{shard.name}.safetensors"
+                write_latent_shard(path, *_encode_shard(reader, shard, encode), dtype)
+                mean, logvar = (to_float32(map_latent_shard(path)[name]) for name in TENSORS)
+                index = reader.texts(shard)
+                _check(mean, logvar, shape, shard, index)
+                if split == "train":
+                    totals.add(mean, logvar)
+                entries.append(
+                    {
+                        "name": shard.name,
+                        "images": shard.images,
+                        "sha256": sha256_file(path),
+                        "index_sha256": write_index(path.with_suffix(".parquet"), index, LATENTS),
+                    }
+                )
+            splits[split] = {"images": len(reader), "shards": entries}
+        write_manifest(
+            temporary,
+            KIND,
+            part=part,
+            tokenizer=tokenizer,
+            shards=next(iter(images.values())).sources[part],
+            latent={"shape": list(shape), "dtype": dtype},
+            splits=splits,
+            statistics=totals.facts(),
+        )
+    return read_manifest(folder, KIND)
+
+
+class _Totals:
+    """Sums over latents of z ~ N(mean, exp(logvar)): E[z] = mean, E[z²] = mean² + exp(logvar). float64."""
+
+    def __init__(self, channels: int) -> None:
+        self._count = 0
+        self._sum = np.zeros(channels)
+        self._squares = np.zeros(channels)
+
+    def add(self, mean: NDArray[np.float32], logvar: NDArray[np.float32]) -> None:
+        """Add (n, C, h, w) latents."""
+        mean64 = mean.astype(np.float64)
+        self._count += mean64[:, 0].size
+        self._sum += mean64.sum(axis=(0, 2, 3))
+        self._squares += (mean64**2 + np.exp(logvar.astype(np.float64))).sum(axis=(0, 2, 3))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the manifest holds."""
+        return {"count": self._count, "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
+
+
+def _encode_shard(reader: ImageShards, shard: Shard, encode: Encode) -> Pair:
+    stop = shard.first + shard.images
+    starts = range(shard.first, stop, _GROUP)
+    pairs = [encode(reader.__getitems__(range(start, min(start + _GROUP, stop)))) for start in starts]
+    return np.concatenate([mean for mean, _ in pairs]), np.concatenate([logvar for _, logvar in pairs])
+
+
+def _check(
+    mean: NDArray[np.float32],
+    logvar: NDArray[np.float32],
+    shape: tuple[int, ...],
+    shard: Shard,
+    index: list[dict[str, Any]],
+) -> None:
+    expected = (shard.images, *shape)
+    if mean.shape != expected or logvar.shape != expected:
+        raise DarkroomError(
+            f"{shard.path}: the tokenizer made latents of shape {mean.shape} and {logvar.shape}, not {expected}."
+        )
+    sound = (np.isfinite(mean) & np.isfinite(logvar) & (logvar < _LARGEST)).all(axis=(1, 2, 3))
+    if not sound.all():
+        raise DarkroomError(
+            f"{shard.path}: the latent of the image {index[int(np.argmin(sound))]['key']} is not finite, or its logvar "
+            f"is above {_LARGEST}: the tokenizer diverged; train it again with a lower learning rate."
+        )

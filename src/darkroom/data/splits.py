@@ -1,0 +1,24 @@
+"""Which split an image belongs to: a function of its key, so it stays when data are added."""
+
+import hashlib
+from collections.abc import Mapping
+
+SPLITS = ("train", "val", "test")
+
+
+def place(seed: int, key: str) -> float:
+    """Return a number in [0, 1), uniform over keys: the first 53 bits of BLAKE2b(seed/key) as a fraction."""
+    digest = hashlib.blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest) >> 11) / 2**53
+
+
+def split_of(key: str, shares: Mapping[str, float], seed: int) -> str:
+    """Return "train", "val" or "test".
+
+    With u = place(seed, key): train where u < train, test where u >= 1 - test, val between. A split that grows while
+    the others stay or shrink therefore keeps every member it had.
+    """
+    u = place(seed, key)
+    if u < shares["train"]:
+        return "train"
+    return "test" if u >= 1 - shares["test"] else "val"

@@ -1,0 +1,34 @@
+"""Images from a trained transformer: noise, guidance, solver, decoder; one compute batch, the last one padded."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from darkroom.diffusion.samplers import sample
+from darkroom.generators.dit import DiT
+from darkroom.generators.guidance import guided
+from darkroom.generators.normaliser import Normaliser
+from darkroom.random import normal
+from darkroom.schemas.sample_dit import SampleDiT
+from darkroom.tokenizers.protocol import Tokenizer
+
+
+def generate(
+    model: DiT, tokenizer: Tokenizer, normaliser: Normaliser, settings: SampleDiT, device: torch.device
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield the images of `settings` in batches, uint8 (n, C, H, W), n at most `settings.batch`.
+
+    Image i has class i modulo the number of classes, and noise that follows from (seed, i): it is the same, bit for
+    bit, however many images are asked for, because the networks always see `settings.batch` of them.
+    """
+    classes = model.config.classes
+    for start in range(0, settings.images, settings.batch):
+        numbers = np.arange(start, start + settings.batch)  # past the last image: padding
+        noise = normal(settings.seed, "sample/noise", numbers.tolist(), tokenizer.latent_shape)
+        labels = torch.from_numpy(numbers % classes).to(device)
+        velocity = guided(model, labels, model.null_label, settings.guidance)
+        latents = sample(velocity, torch.from_numpy(noise).to(device), settings.solver, settings.steps)
+        images = tokenizer.decode(normaliser.invert(latents))
+        yield images[: settings.images - start].cpu().numpy()

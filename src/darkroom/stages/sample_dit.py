@@ -1,0 +1,70 @@
+"""Stage `sample_dit`: models in, `samples/dit/` out."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, write_manifest
+from darkroom.data.grid import image_grid, save_png
+from darkroom.data.images import ImageSpec, to_pil
+from darkroom.data.sample import Sample
+from darkroom.data.shards import write_shards
+from darkroom.generators.dit import DiT
+from darkroom.generators.generate import generate
+from darkroom.generators.normaliser import Normaliser
+from darkroom.schemas.sample_dit import Params
+from darkroom.tokenizers.load import load_tokenizer
+from darkroom.training.device import prepare
+
+OUT, MODEL = Path("samples/dit"), Path("models/dit")
+_COLUMNS, _ROWS = 10, 10
+
+
+def numbered(
+    batches: Iterable[NDArray[np.uint8]], classes: list[str], kept: list[NDArray[np.uint8]]
+) -> Iterator[Sample]:
+    """Yield images as samples with their class, and keep the first ones of the first classes for the grid."""
+    number = 0
+    for batch in batches:
+        for image in batch:
+            place = number % len(classes)
+            if place < _COLUMNS and len(kept) < _ROWS * min(_COLUMNS, len(classes)):
+                kept.append(image)
+            yield Sample(key=f"{number:06d}", image=to_pil(image), label=classes[place])
+            number += 1
+        print(f"{number:,} images")
+
+
+def run(params: Params) -> None:
+    """Generate images, class i modulo the number of classes, and a grid with one class a column."""
+    settings = params.sample_dit
+    require_writable(OUT)
+    device = prepare(settings.threads, params.run.device)
+    manifest = open_artifact(MODEL, "dit")
+    tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), ImageSpec.of(manifest).shape)
+    if manifest["tokenizer"] != tokenizer_hash:
+        raise ArtifactError(
+            f"{MODEL} was trained on latents of another tokenizer than models/tokenizer holds: "
+            "train it again (`dvc repro train_dit`)."
+        )
+    model = DiT.from_pretrained(MODEL if settings.weights == "ema" else MODEL / "raw").to(device)
+    normaliser = Normaliser(manifest["latent_mean"], manifest["latent_std"])
+    batches = generate(model, tokenizer.to(device), normaliser, settings, device)
+    kept: list[NDArray[np.uint8]] = []
+    with atomic_folder(OUT) as folder:
+        shards = write_shards(folder, numbered(batches, manifest["classes"], kept), settings.shard_size, "png")
+        columns = min(_COLUMNS, len(manifest["classes"]))
+        save_png(folder / "grid.png", image_grid(np.stack(kept), columns=columns, scale=2))
+        write_manifest(
+            folder,
+            "samples",
+            images=settings.images,
+            image={**manifest["image"], "format": "png"},
+            classes=manifest["classes"],
+            model=manifest_hash(MODEL),
+            sampler=settings.model_dump(exclude={"threads", "shard_size"}),
+            shards=shards,
+        )

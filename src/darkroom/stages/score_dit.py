@@ -1,0 +1,68 @@
+"""Stage `score_dit`: samples and reference in, `metrics/dit.json` and its card out."""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import require_writable, write_json
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.data.reader import ImageShards
+from darkroom.metrics.cards import score_card
+from darkroom.metrics.extractors.in_domain import Classifier
+from darkroom.metrics.extractors.load import extract, load_extractor
+from darkroom.metrics.labels import label_accuracy
+from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.names import score_names
+from darkroom.schemas.score_dit import Params
+from darkroom.training.device import prepare
+
+SAMPLES, REFERENCE, EXTRACTOR = Path("samples/dit"), Path("data/reference"), Path("models/extractor")
+METRICS, CARD = Path("metrics/dit.json"), Path("cards/dit.json")
+
+
+def run(params: Params) -> None:
+    """Score the samples through every extractor of the reference, and write how it was done."""
+    settings = params.score_dit
+    for path in (METRICS, CARD):
+        require_writable(path)
+    device = prepare(settings.threads, params.run.device)
+    reference = open_artifact(REFERENCE, "reference")
+    if reference["extractor"] != manifest_hash(EXTRACTOR):
+        raise ArtifactError(
+            f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
+        )
+    samples = read_manifest(SAMPLES, "samples")
+    images = ImageShards.open_folder(SAMPLES, "samples")
+    judge = open_artifact(EXTRACTOR, "extractor")
+    classifier = Classifier.from_pretrained(EXTRACTOR)
+    seen = extract(classifier, images.batches(settings.batch), settings.batch, device)
+    scores: dict[str, float] = {}
+    inception = reference["inception"]
+    for name, facts in reference["extractors"].items():
+        extractor = load_extractor(name, EXTRACTOR, Path(inception["weights"]), inception["sha256"])
+        real = Reference.load(REFERENCE, name, extractor.sha256)
+        features = (
+            seen
+            if name == "in_domain"
+            else extract(extractor.network, images.batches(settings.batch), settings.batch, device)
+        )
+        scores |= score_names(name, distances(features, real, settings.blocks))
+        print(f"{name}: {len(features):,} samples against {facts['n']:,} real images")
+    scores["label_accuracy"] = label_accuracy(classifier, seen, images.labels, judge["classes"])
+    scores["n"] = len(images)
+    write_json(METRICS, scores)
+    write_json(
+        CARD,
+        score_card(
+            scores=scores,
+            extractors={
+                name: {key: facts[key] for key in ("sha256", "dim", "n", "kid_n")}
+                for name, facts in reference["extractors"].items()
+            },
+            reference_id=manifest_hash(REFERENCE),
+            reference_split=reference["split"],
+            n_fake=len(images),
+            blocks=settings.blocks,
+            seed=samples["sampler"]["seed"],
+            sampler=samples["sampler"],
+        ),
+    )
+    print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
