@@ -61,7 +61,7 @@ class Sandbox:
         )
         for name in filter(None, listed.stdout.decode().split("\0")):
             # Results of the default run: with them, scores would be there before any scorer ran.
-            if (SOURCE / name).is_file() and not name.startswith(("metrics/", "cards/", "dvc.lock")):
+            if (SOURCE / name).is_file() and not name.startswith(("metrics/", "dvc.lock")):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(SOURCE / name, root / name)
         sandbox = cls(root)
@@ -131,10 +131,13 @@ class Sandbox:
             self.dvc("repro")
         assert ran == []
 
+    def lock(self) -> dict[str, Any]:
+        """Return what dvc.lock says of each stage."""
+        return dict(yaml.safe_load((self.root / "dvc.lock").read_text())["stages"])
+
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of every file that stages declare as output, by its path."""
-        declared = yaml.safe_load((self.root / "dvc.lock").read_text())["stages"].values()
-        paths = [self.root / out["path"] for entry in declared for out in entry["outs"]]
+        paths = [self.root / out["path"] for entry in self.lock().values() for out in entry["outs"]]
         files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
         return {
             str(file.relative_to(self.root)): hashlib.sha256(file.read_bytes()).hexdigest()

@@ -23,16 +23,17 @@ def test_both_engines_write_the_same_bytes(by_snakemake: Sandbox, by_dvc: Sandbo
     assert one == other
     for made in ("data/shards/first/train/00000.tar", "models/dit/manifest.json", "metrics/dit.json"):
         assert made in one, f"{made} was not compared"
-    assert (by_snakemake.root / "dvc.lock").read_bytes() == (by_dvc.root / "dvc.lock").read_bytes()
+    # The order of the entries is that in which stages ended, and stays once dvc.lock is committed.
+    assert by_snakemake.lock() == by_dvc.lock()
 
 
 def test_parts_run_side_by_side(by_snakemake: Sandbox) -> None:
     times = {(line["stage"], line["event"]): line["time"] for line in by_snakemake.history()}
-    first, second = "encode_latents@first", "encode_latents@second"
+    first, second = "ingest@first", "ingest@second"
     assert times[first, "start"] < times[second, "end"]
     assert times[second, "start"] < times[first, "end"]
 
 
 def test_a_run_leaves_only_results_uncommitted(by_snakemake: Sandbox) -> None:
     changed = by_snakemake.run("git", "status", "--porcelain").split("\n")
-    assert {line[3:] for line in changed if line} == {"cards/", "dvc.lock", "metrics/"}
+    assert {line[3:] for line in changed if line} == {"dvc.lock", "metrics/"}
