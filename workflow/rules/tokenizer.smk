@@ -22,6 +22,7 @@ rule score_tokenizer:
     output:
         report(
             stages.outputs("score_tokenizer"),
+            patterns=["{name}.png"],
             caption="../report/reconstructions.rst",
             category="Scores",
         ),
