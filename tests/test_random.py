@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.random import derive, generator, normal, order, uniform
+from darkroom.random import derive, generator, generators, normal, order, uniform
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,6 +51,14 @@ def test_order_refuses_an_empty_set_and_negative_positions():
 def test_noise_of_a_position_does_not_depend_on_its_neighbours():
     together = normal(0, "a", [5, 6, 7], (3, 4))
     assert np.array_equal(together[1], normal(0, "a", [6], (3, 4))[0])
+
+
+def test_moving_one_generator_is_building_each():
+    for position, moved in zip((9, 0, 2**40), generators(5, "m", (9, 0, 2**40)), strict=True):
+        built = generator(5, "m", position)
+        for _ in range(3):
+            assert moved.standard_normal() == built.standard_normal()
+        assert moved.integers(2**31, dtype=np.uint32) == built.integers(2**31, dtype=np.uint32)
 
 
 def test_streams_positions_and_seeds_are_different_draws():

@@ -6,7 +6,7 @@ random numbers: as easy as 1, 2, 3", 2011), from NumPy.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +30,34 @@ def generator(seed: int, stream: str, position: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=_key(seed, stream), counter=counter))
 
 
+def generators(seed: int, stream: str, positions: Iterable[int]) -> Iterator[np.random.Generator]:
+    """Yield the generator of each position, as `generator` returns it; each is valid until the next is taken.
+
+    One generator is moved from position to position, which takes half the time of building one for each.
+    """
+    bits = np.random.Philox(key=_key(seed, stream))
+    mover = np.random.Generator(bits)
+    fresh = bits.state
+    for position in positions:
+        fresh["state"]["counter"][:] = 0, 0, 0, position
+        bits.state = fresh
+        yield mover
+
+
 def normal(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Return standard normal noise, one block a position.
 
     Shape (len(positions), *shape), float32. A position's block does not depend on the other positions.
     """
     noise = np.empty((len(positions), *shape), dtype=np.float32)
-    for row, position in zip(noise, positions, strict=True):
-        generator(seed, stream, int(position)).standard_normal(dtype=np.float32, out=row)
+    for row, source in zip(noise, generators(seed, stream, positions), strict=True):
+        source.standard_normal(dtype=np.float32, out=row)
     return noise
 
 
 def uniform(seed: int, stream: str, positions: Sequence[int]) -> NDArray[np.float64]:
     """Return one number in [0, 1) a position, shape (len(positions),), float64."""
-    return np.array([generator(seed, stream, int(position)).random() for position in positions])
+    return np.array([source.random() for source in generators(seed, stream, positions)])
 
 
 def _mix(value: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:

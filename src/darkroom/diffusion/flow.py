@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.random import generator, uniform
+from darkroom.random import generators, uniform
 
 
 def interpolate(data: Tensor, noise: Tensor, time: Tensor) -> Tensor:
@@ -38,5 +38,5 @@ def logit_normal_times(
 
     Source: Esser et al., "Scaling rectified flow transformers", 2024, arXiv 2403.03206, section 3.1.
     """
-    draws = np.array([generator(seed, stream, int(position)).standard_normal() for position in positions])
+    draws = np.array([source.standard_normal() for source in generators(seed, stream, positions.tolist())])
     return (1 / (1 + np.exp(-(mean + std * draws)))).astype(np.float32)

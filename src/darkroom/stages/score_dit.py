@@ -9,8 +9,8 @@ from darkroom.metrics.cards import score_card
 from darkroom.metrics.extractors.in_domain import Classifier
 from darkroom.metrics.extractors.load import extract, load_extractor
 from darkroom.metrics.labels import label_accuracy
-from darkroom.metrics.reference import Reference, distances
 from darkroom.metrics.names import score_names
+from darkroom.metrics.reference import Reference, distances
 from darkroom.schemas.score_dit import Params
 from darkroom.training.device import prepare
 

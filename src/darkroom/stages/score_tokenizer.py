@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
-from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
+from darkroom.artifacts.manifest import open_artifact, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.grid import image_grid, save_png
 from darkroom.data.reader import ImageShards
