@@ -1,11 +1,17 @@
 """What a training tells: curves that DVC draws, JSON lines, and a plain line for the person."""
 
+import importlib.util
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from accelerate import Accelerator
+
+from darkroom.errors import DarkroomError
 
 Record = dict[str, Any]
 
@@ -63,3 +69,24 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def start_trackers(accelerator: Accelerator, name: str, trackers: Sequence[str]) -> None:
+    """Open the trackers that `run.trackers` names, for a run called `name`. Nothing leaves the machine unasked.
+
+    Weights & Biases writes beside the others, offline, unless WANDB_MODE says otherwise.
+
+    Raises:
+        DarkroomError: a tracker is not installed.
+    """
+    for tracker in trackers:
+        if importlib.util.find_spec(tracker) is None:
+            raise DarkroomError(
+                f"`run.trackers` names {tracker}, which is not installed: `pip install {tracker}`, or take it out."
+            )
+    if trackers:
+        folder = Path(accelerator.project_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("WANDB_MODE", "offline")
+        os.environ.setdefault("WANDB_DIR", str(folder))
+        accelerator.init_trackers(name)

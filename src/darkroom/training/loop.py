@@ -21,7 +21,7 @@ from darkroom.random import derive
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training import checkpoint
-from darkroom.training.curves import Curves, Journal, Record
+from darkroom.training.curves import Curves, Journal, Record, start_trackers
 from darkroom.training.ema import EMA
 from darkroom.training.interrupt import Interrupt, interruptible
 from darkroom.training.loader import training_batches, validation_batches
@@ -44,7 +44,11 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> None:
         self.recipe, self.settings, self.run, self.places = recipe, settings, run, places
-        self.accelerator = Accelerator(mixed_precision="no" if settings.precision == "fp32" else settings.precision)
+        self.accelerator = Accelerator(
+            mixed_precision="no" if settings.precision == "fp32" else settings.precision,
+            log_with=list(run.trackers) or None,
+            project_dir=places.logs.parent / "trackers" if run.trackers else None,
+        )
         for name, module in recipe.modules.items():
             recipe.modules[name] = self.accelerator.prepare_model(module)
         self.names = {phase.module: parameter_names(recipe.modules[phase.module]) for phase in recipe.phases}
@@ -235,9 +239,12 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         trainer = Trainer(recipe, settings, run, places)
         curves = Curves(places.curves, trainer.records)
         journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images)
+        start_trackers(trainer.accelerator, places.logs.name, run.trackers)
         _updates(trainer, curves, journal, interrupt)
         curves.close()
         journal.close()
+        if run.trackers:
+            trainer.accelerator.end_training()
     return trainer
 
 
@@ -250,6 +257,7 @@ def _updates(trainer: Trainer, curves: Curves, journal: Journal, interrupt: Inte
             record = trainer.record()
             curves.add(record)
             journal.add(record)
+            trainer.accelerator.log(record, step=trainer.images)
         if run.grid_every and trainer._due(run.grid_every):
             trainer.preview()
         if interrupt.signal is not None:
