@@ -1,0 +1,76 @@
+"""Small data for the tests of this room."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.data.images import ImageSpec, to_pil
+from darkroom.data.latent_writer import write_latents
+from darkroom.data.parts import write_part
+from darkroom.data.reader import ImageShards
+from darkroom.data.sample import Sample
+from darkroom.data.splits import SPLITS
+
+SHARES = {"train": 0.6, "val": 0.1, "test": 0.3}
+SPEC = ImageSpec(6, "RGB", "png")
+LATENT = (2, 3, 3)
+
+
+def pixels(number: int, spec: ImageSpec = SPEC) -> NDArray[np.uint8]:
+    return np.random.default_rng(number).integers(0, 256, spec.shape, dtype=np.uint8)
+
+
+def samples(start: int, stop: int, spec: ImageSpec = SPEC) -> Iterator[Sample]:
+    """Noise images; every fifth without label and caption."""
+    for number in range(start, stop):
+        label, caption = (None, None) if number % 5 == 4 else (str(number % 12), f"number {number}, größer")
+        yield Sample(f"noise-{number:04d}", to_pil(pixels(number, spec)), label, caption)
+
+
+def make_part(root: Path, part: str, start: int = 0, stop: int = 40, spec: ImageSpec = SPEC) -> Path:
+    folder = root / part
+    folder.mkdir(parents=True)
+    write_part(
+        folder,
+        part,
+        samples(start, stop, spec),
+        {"name": "noise"},
+        spec,
+        "box",
+        shard_size=7,
+        shares=SHARES,
+        split_seed=0,
+    )
+    return folder
+
+
+def linear_encode(images: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Some function of each image alone: (N, 3, 6, 6) to mean and logvar (N, 2, 3, 3)."""
+    values = images[:, :2, ::2, ::2].astype(np.float32)
+    return values / 100 - 1, values / 255 - 3
+
+
+def make_latents(
+    shards_root: Path,
+    root: Path,
+    part: str,
+    dtype: str = "float32",
+    tokenizer: str = "t" * 64,
+    encode: Callable = linear_encode,
+    shape: tuple[int, int, int] = LATENT,
+) -> dict:
+    images = {split: ImageShards.open_parts([part], split, shards_root) for split in SPLITS}
+    return write_latents(root / part, part, images, encode, dtype=dtype, tokenizer=tokenizer, shape=shape)
+
+
+def flip(path: Path, at: int) -> None:
+    """Change one bit of one byte."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from darkroom.data.grid import image_grid, save_png
+from darkroom.errors import DarkroomError
+
+
+@given(
+    st.integers(1, 9),
+    st.sampled_from([1, 3, 4]),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 3),
+    st.integers(1, 3),
+)
+def test_every_image_stands_in_its_place(
+    count: int, channels: int, height: int, width: int, columns: int, padding: int, scale: int
+) -> None:
+    images = np.random.default_rng(count).integers(0, 255, (count, channels, height, width), dtype=np.uint8)
+    grid = np.asarray(image_grid(images, columns, padding, scale))
+    grid = grid[..., None] if grid.ndim == 2 else grid
+    rows = -(-count // columns)
+    cell_height, cell_width = scale * height + padding, scale * width + padding
+    assert grid.shape == (rows * cell_height + padding, columns * cell_width + padding, channels)
+    covered = np.zeros(grid.shape[:2], dtype=bool)
+    for number, image in enumerate(images):
+        top, left = padding + number // columns * cell_height, padding + number % columns * cell_width
+        for y in range(scale * height):
+            for x in range(scale * width):
+                assert (grid[top + y, left + x] == image[:, y // scale, x // scale]).all()
+                covered[top + y, left + x] = True
+    assert (grid[~covered] == 255).all()
+
+
+@pytest.mark.parametrize(
+    "images", [np.zeros((0, 3, 4, 4), np.uint8), np.zeros((2, 3, 4, 4)), np.zeros((3, 4, 4), np.uint8)]
+)
+def test_what_is_no_batch_of_images_is_refused(images: np.ndarray) -> None:
+    with pytest.raises(DarkroomError, match="a grid needs images"):
+        image_grid(images, 2)
+
+
+def test_a_png_is_written_over_a_read_only_link_of_the_cache(tmp_path: Path) -> None:
+    cached, path = tmp_path / "cache", tmp_path / "deep" / "grid.png"
+    cached.write_bytes(b"old")
+    cached.chmod(0o444)
+    path.parent.mkdir()
+    path.symlink_to(cached)
+    image = Image.new("RGB", (3, 2), (1, 2, 3))
+    save_png(path, image)
+    assert cached.read_bytes() == b"old"
+    assert Image.open(path).tobytes() == image.tobytes()
+    before = path.read_bytes()
+    save_png(path, image)
+    assert path.read_bytes() == before

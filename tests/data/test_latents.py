@@ -1,0 +1,209 @@
+import multiprocessing
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data import latent_writer
+from darkroom.data.latent_file import map_latent_shard, to_bfloat16, to_float32
+from darkroom.data.latents import LatentShards, write_latent_shard
+from darkroom.data.parts import write_part
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from data.making import SPEC, contents, flip, linear_encode, make_latents, make_part, samples
+
+PARTS = ["second", "first"]
+
+
+@pytest.fixture(params=["float32", "bfloat16"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def latents(root: Path, dtype: str) -> Path:
+    for part in PARTS:
+        make_latents(root, root.parent / "latents", part, dtype)
+    return root.parent / "latents"
+
+
+def stored(images: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
+    torch = pytest.importorskip("torch")
+    pairs = zip(("mean", "logvar"), linear_encode(images), strict=True)
+    return {name: torch.from_numpy(value).to(getattr(torch, dtype)).float().numpy() for name, value in pairs}
+
+
+def test_row_i_is_the_latent_of_image_i(root: Path, latents: Path, dtype: str) -> None:
+    for split in ("train", "val", "test"):
+        images = ImageShards.open_parts(PARTS, split, root)
+        reader = LatentShards.open_parts(PARTS, split, latents, shards_root=root)
+        assert (len(reader), reader.keys, reader.labels) == (len(images), images.keys, images.labels)
+        assert reader.shape == (2, 3, 3)
+        rows = np.random.default_rng(0).permutation(len(images))
+        found, expected = reader.__getitems__(rows), stored(images.__getitems__(rows), dtype)
+        for name in ("mean", "logvar"):
+            assert found[name].dtype == np.float32
+            assert (found[name] == expected[name]).all()
+
+
+def test_statistics_are_those_of_the_latent_distribution(root: Path, latents: Path, dtype: str) -> None:
+    """z ~ N(mean, exp(logvar)): its variance is that of the means plus the mean of the variances."""
+    images = ImageShards.open_parts(PARTS, "train", root)
+    values = {name: v.astype(np.float64) for name, v in stored(images.__getitems__(range(len(images))), dtype).items()}
+    mean = values["mean"].mean(axis=(0, 2, 3))
+    variance = values["mean"].var(axis=(0, 2, 3)) + np.exp(values["logvar"]).mean(axis=(0, 2, 3))
+    for split in ("train", "val"):  # always the train split's
+        found = LatentShards.open_parts(PARTS, split, latents).statistics
+        np.testing.assert_allclose(found.mean, mean, rtol=1e-12)
+        np.testing.assert_allclose(found.std, np.sqrt(variance), rtol=1e-12)
+
+
+def test_two_writes_give_the_same_bytes(root: Path, latents: Path, dtype: str) -> None:
+    before = contents(latents)
+    make_latents(root, latents, "first", dtype)  # replaces what is there
+    make_latents(root, latents, "second", dtype)
+    assert contents(latents) == before
+    assert not list(latents.parent.rglob(".*"))
+
+
+def test_safetensors_reads_the_files(root: Path, latents: Path, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file
+
+    tensors = load_file(latents / "first" / "train" / "00000.safetensors")
+    expected = stored(ImageShards.open_parts(["first"], "train", root).__getitems__(range(7)), dtype)
+    for name in ("mean", "logvar"):
+        assert tensors[name].dtype == getattr(torch, dtype)
+        assert (tensors[name].float().numpy() == expected[name]).all()
+
+
+def test_the_librarys_own_files_are_read(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    values = np.random.default_rng(0).standard_normal((3, 2, 4, 4)).astype(np.float32)
+    save_file({"mean": values, "logvar": -values}, tmp_path / "a.safetensors", metadata={"format": "np"})
+    found = map_latent_shard(tmp_path / "a.safetensors")
+    assert (found["mean"] == values).all()
+    assert (found["logvar"] == -values).all()
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
+def test_bfloat16_rounds_as_torch_does(values: list[float]) -> None:
+    torch = pytest.importorskip("torch")
+    array = np.array(values, dtype=np.float32)
+    assert (to_float32(to_bfloat16(array)) == torch.from_numpy(array).bfloat16().float().numpy()).all()
+
+
+def test_large_shards_are_encoded_piece_by_piece(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = make_latents(root, root.parent / "whole", "first")
+    seen = []
+    monkeypatch.setattr(latent_writer, "_GROUP", 3)
+    pieces = make_latents(
+        root, root.parent / "pieces", "first", encode=lambda x: seen.append(len(x)) or linear_encode(x)
+    )
+    assert max(seen) == 3
+    assert pieces == whole
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_read_too(root: Path, method: str) -> None:
+    make_latents(root, root.parent / "latents", "first")
+    reader = LatentShards.open_parts(["first"], "train", root.parent / "latents")
+    rows = [len(reader) - 1, 0, 3]
+    expected = reader.__getitems__(rows)["mean"]
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        found = pool.apply_async(reader.__getitems__, (rows,)).get(timeout=60)
+    assert (found["mean"] == expected).all()
+    # The maps are not copied into the pickle: it stays small whatever the size of the data.
+    assert not pickle.loads(pickle.dumps(reader))._maps
+
+
+@pytest.mark.parametrize("rows", [[-1], [0, 10_000]])
+def test_rows_outside_are_index_errors(root: Path, rows: list[int]) -> None:
+    make_latents(root, root.parent / "latents", "first")
+    with pytest.raises(IndexError):
+        LatentShards.open_parts(["first"], "train", root.parent / "latents").__getitems__(rows)
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize("end", ["safetensors", "parquet"])
+def test_a_flipped_bit_is_found_on_opening(root: Path, end: str) -> None:
+    make_latents(root, root.parent / "latents", "first")
+    path = root.parent / "latents" / "first" / "train" / f"00001.{end}"
+    flip(path, path.stat().st_size - 20)
+    with pytest.raises(ArtifactError, match=rf"{path} is corrupted.*dvc checkout"):
+        LatentShards.open_parts(["first"], "train", root.parent / "latents")
+
+
+def test_a_truncated_file_is_no_shard(tmp_path: Path) -> None:
+    values = np.zeros((4, 2, 3, 3), dtype=np.float32)
+    path = tmp_path / "00000.safetensors"
+    write_latent_shard(path, values, values, "float32")
+    for size in (path.stat().st_size - 8, 40, 4, 0):
+        path.write_bytes(path.read_bytes()[:size])
+        with pytest.raises(ArtifactError, match=str(path)):
+            map_latent_shard(path)
+
+
+def test_latents_of_two_tokenizers_are_refused(root: Path) -> None:
+    make_latents(root, root.parent / "latents", "first", tokenizer="a" * 64)
+    make_latents(root, root.parent / "latents", "second", tokenizer="b" * 64)
+    with pytest.raises(ArtifactError, match="`second` and `first` have different tokenizers"):
+        LatentShards.open_parts(PARTS, "train", root.parent / "latents")
+    assert LatentShards.open_parts(["first"], "train", root.parent / "latents").tokenizer == "a" * 64
+
+
+def test_latents_of_two_shapes_are_refused(root: Path) -> None:
+    make_latents(root, root.parent / "latents", "first")
+
+    def smaller(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, logvar = linear_encode(images)
+        return mean[:, :1], logvar[:, :1]
+
+    make_latents(root, root.parent / "latents", "second", encode=smaller, shape=(1, 3, 3))
+    with pytest.raises(ArtifactError, match="different shapes"):
+        LatentShards.open_parts(PARTS, "train", root.parent / "latents")
+
+
+def test_latents_of_other_images_are_refused(root: Path) -> None:
+    make_latents(root, root.parent / "latents", "first")
+    LatentShards.open_parts(["first"], "train", root.parent / "latents", shards_root=root)
+    make_part(root.parent / "others", "first", 10, 50)
+    with pytest.raises(ArtifactError, match="`first` were made from other images"):
+        LatentShards.open_parts(["first"], "train", root.parent / "latents", shards_root=root.parent / "others")
+
+
+@pytest.mark.parametrize(("name", "value"), [("mean", np.nan), ("mean", np.inf), ("logvar", 100.0)])
+def test_a_diverged_tokenizer_is_named_by_shard_and_key(root: Path, name: str, value: float) -> None:
+    key = ImageShards.open_parts(["first"], "train", root).keys[9]
+
+    def diverged(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, logvar = linear_encode(images)
+        bad = (images == ImageShards.open_parts(["first"], "train", root)[9]).all(axis=(1, 2, 3))
+        (mean if name == "mean" else logvar)[bad, 1, 2, 0] = value
+        return mean, logvar
+
+    with pytest.raises(DarkroomError, match=rf"00001\.tar: the latent of the image {key} is not finite"):
+        make_latents(root, root.parent / "latents", "first", encode=diverged)
+    assert not (root.parent / "latents" / "first").exists()
+
+
+def test_another_shape_than_the_tokenizers_is_refused(root: Path) -> None:
+    with pytest.raises(DarkroomError, match=r"latents of shape \(7, 2, 3, 3\).*not \(7, 4, 3, 3\)"):
+        make_latents(root, root.parent / "latents", "first", shape=(4, 3, 3))
+
+
+def test_no_train_image_no_statistics(tmp_path: Path) -> None:
+    shares = {"train": 0.0, "val": 0.0, "test": 1.0}
+    write_part(tmp_path / "shards" / "p", "p", samples(0, 3), {}, SPEC, "box", 7, shares, 0)
+    make_latents(tmp_path / "shards", tmp_path / "latents", "p")
+    reader = LatentShards.open_parts(["p"], "test", tmp_path / "latents")
+    assert len(reader) == 3
+    with pytest.raises(ArtifactError, match="train split"):
+        _ = reader.statistics

@@ -1,0 +1,54 @@
+"""The stages `ingest` and `catalog`, called as the command line does."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.data.catalog import load_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.schemas.catalog import Params as CatalogParams
+from darkroom.schemas.ingest import Params as IngestParams
+from darkroom.stages import catalog, ingest
+
+VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+PARTS = {"one": {"source": "digits", "start": 0, "stop": 30}, "two": {"source": "digits", "start": 1777, "stop": None}}
+
+
+def ingest_part(name: str, part: dict | None = None) -> None:
+    values = {**{key: VALUES[key] for key in ("run", "digits", "ingest")}, "parts": {name: part or PARTS[name]}}
+    ingest.run(IngestParams.model_validate(values), name)
+
+
+def test_digits_become_shards_and_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in PARTS:
+        ingest_part(name)
+    catalog.run(CatalogParams.model_validate({**{k: VALUES[k] for k in ("run", "catalog")}, "parts": PARTS}))
+    found = load_catalog()
+    assert found.classes == tuple("0123456789")
+    assert found.image_shape == (3, 32, 32)
+    assert sum(found.images.values()) == 50
+    keys = [key for split in found.images for key in ImageShards.open_parts(list(PARTS), split).keys]
+    assert sorted(keys) == [f"digits-{n:04d}" for n in (*range(30), *range(1777, 1797))]
+    captions = ImageShards.open_parts(["one"], "train").captions
+    assert all(caption and caption.startswith("a handwritten ") for caption in captions)
+    printed = capsys.readouterr().out
+    assert "30 images in" in printed and "10 classes in 2 parts" in printed
+    assert str(tmp_path) not in (tmp_path / "data/shards/one/manifest.json").read_text()
+
+
+def test_a_slice_outside_the_source_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ingest_part("one")
+    with pytest.raises(DarkroomError, match=r"part `one`.*has 1797"):
+        ingest_part("one", {"source": "digits", "start": 0, "stop": 5000})
+    assert len(ImageShards.open_parts(["one"], "train"))
+
+
+def test_a_folder_that_cannot_be_written_is_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").write_text("a file where a folder should be")
+    with pytest.raises(DarkroomError, match="cannot write data/shards/one"):
+        ingest_part("one")
