@@ -62,7 +62,7 @@ def run(params: Params) -> None:
             folder,
             "samples",
             images=settings.images,
-            image={**manifest["image"], "format": "png"},
+            image_shape=list(ImageSpec.of(manifest).shape),
             classes=manifest["classes"],
             model=manifest_hash(MODEL),
             sampler=settings.model_dump(exclude={"threads", "shard_size"}),
