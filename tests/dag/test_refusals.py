@@ -1,0 +1,130 @@
+"""Bad input: one clear sentence, an exit code, and nothing lost."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dag.sandbox import Sandbox
+
+CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
+
+
+def refused(sandbox: Sandbox, *command: str, **options) -> str:
+    """Run a command that must fail, and return what it printed."""
+    done = subprocess.run(
+        command,
+        cwd=sandbox.root,
+        env=sandbox.environment | {"PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        **options,
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode != 0, printed
+    assert "Traceback" not in printed, printed
+    return printed
+
+
+def stage(sandbox: Sandbox, *arguments: str, **options) -> str:
+    before = sandbox.hashes()
+    printed = refused(sandbox, "python", "-m", "darkroom", *arguments, **options)
+    assert sandbox.hashes() == before
+    return printed
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file, which may be a read-only link into DVC's cache."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("depth:", "dept:", "unknown key `train_dit.model.dept`; did you mean `depth`?"),
+        ("width: 16", "width: -16", "`train_dit.model.width` is -16"),
+        ("sample_dit:", "sample_dti:", "unknown key `sample_dti`; did you mean `sample_dit`?"),
+    ],
+)
+def test_bad_parameters_stop_both_engines_before_any_work(fresh: Sandbox, old, new, sentence):
+    path = fresh.root / "params.yaml"
+    before = fresh.hashes()
+    path.write_text(path.read_text().replace(old, new, 1))
+    with fresh.bodies() as ran:
+        assert sentence in refused(fresh, "python", "-m", "darkroom", "check")
+        assert sentence in refused(fresh, "snakemake", "--cores", "2")
+        assert fresh.hashes() == before
+        refused(fresh, "dvc", "repro")
+    assert ran == []
+    fresh.run("git", "checkout", "params.yaml")
+    fresh.dvc("checkout")
+    assert fresh.hashes() == before
+
+
+def test_a_folder_that_is_not_writable_is_named_before_the_work(fresh: Sandbox):
+    (fresh.root / "models").chmod(0o555)
+
+    def without_override() -> None:  # root may write everywhere, unless it gives that up
+        if os.geteuid() == 0:
+            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE)
+
+    printed = stage(fresh, "train_dit", preexec_fn=without_override)
+    assert "cannot write models/dit" in printed and "images/s" not in printed
+
+
+def test_a_file_where_a_folder_should_be_is_named(fresh: Sandbox):
+    shutil.rmtree(fresh.root / "curves")
+    (fresh.root / "curves").write_text("")
+    printed = refused(fresh, "python", "-m", "darkroom", "train_dit")
+    assert "cannot write curves/dit" in printed
+
+
+def test_a_corrupted_shard_is_named_with_the_key(fresh: Sandbox):
+    tar = fresh.root / "data/shards/second/train/00000.tar"
+    data = bytearray(tar.read_bytes())
+    for row in pq.read_table(tar.with_suffix(".parquet")).to_pylist():
+        data[row["offset"] + row["size"] // 2] ^= 1
+    tar.unlink()
+    tar.write_bytes(data)
+    printed = stage(fresh, "train_extractor")
+    assert "data/shards/second/train/00000.tar" in printed and "corrupted" in printed and "digits-" in printed
+
+
+def test_corrupted_latents_are_named(fresh: Sandbox):
+    flip(fresh.root / "data/latents/first/train/00000.safetensors")
+    printed = stage(fresh, "train_dit")
+    assert "data/latents/first/train/00000.safetensors is corrupted" in printed
+
+
+def test_a_tokenizer_that_does_not_fit_the_latents_is_refused(fresh: Sandbox, tmp_path: Path):
+    """Another seed gives another tokenizer; the latents of the first one stay."""
+    kept = tmp_path / "latents"
+    shutil.copytree(fresh.root / "data/latents", kept)
+    fresh.edit({"train_tokenizer": {"common": {"seed": 1}}})
+    fresh.dvc("repro", "train_tokenizer")
+    assert "was encoded by another tokenizer" in stage(fresh, "train_dit")
+    assert "was trained on latents of another tokenizer" in stage(fresh, "sample_dit")
+
+
+def test_code_of_another_checkout_is_refused(fresh: Sandbox, by_dvc: Sandbox):
+    environment = fresh.environment | {"PYTHONPATH": str(by_dvc.root / "src")}
+    done = subprocess.run(
+        ["python", "-m", "darkroom", "report"], cwd=fresh.root, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "is not the code of this folder" in done.stderr
+
+
+def test_a_stage_survives_a_closed_terminal(fresh: Sandbox):
+    """The reader of its output is gone after one line; the stage runs to its end all the same."""
+    with fresh.bodies() as ran:
+        command = "PYTHONPATH=src python -m darkroom train_extractor | head -n 1"
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=fresh.root, env=fresh.environment)
+    assert done.returncode == 0 and ran == ["train_extractor"]
+    assert "done in" in (fresh.root / "logs/train_extractor.log").read_text()

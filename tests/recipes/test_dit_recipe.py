@@ -1,0 +1,91 @@
+"""The DiT's recipe: randomness by position, labels dropped as asked, the loss as in the paper."""
+
+import numpy as np
+import pytest
+import torch
+
+from darkroom.diffusion.flow import logit_normal_times
+from darkroom.generators.dit import DiT, DiTConfig
+from darkroom.generators.normaliser import Normaliser
+from darkroom.random import normal
+from darkroom.recipes.dit import DiTRecipe
+from darkroom.schemas.train_dit import Diffusion
+from darkroom.training.recipe import Batch
+
+SHAPE = (2, 4, 4)
+MEAN, STD = [0.5, -1.0], [2.0, 3.0]
+
+
+class Spy(DiT):
+    """Keeps what it was called with."""
+
+    def forward(self, x, time, labels):
+        self.calls = [*getattr(self, "calls", []), (x, time, labels)]
+        return super().forward(x, time, labels) + x
+
+
+def recipe(**changes):
+    settings = {"time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
+    torch.manual_seed(0)
+    model = Spy(DiTConfig(2, 4, 5, 16, 1, 2, 2))
+    return DiTRecipe(model, Diffusion(**settings | changes), 9, [], [], Normaliser(MEAN, STD), None)
+
+
+def batch(positions):
+    rng = np.random.default_rng(0)
+    count = max(positions) + 1
+    data = {
+        "mean": torch.from_numpy(rng.normal(size=(count, *SHAPE)).astype(np.float32)),
+        "logvar": torch.from_numpy(rng.normal(size=(count, *SHAPE)).astype(np.float32)),
+        "labels": torch.arange(count) % 5,
+    }
+    return Batch(np.array(positions), {name: value[positions] for name, value in data.items()})
+
+
+def test_the_loss_is_the_formula_in_float64():
+    positions = list(range(6))
+    made, given = recipe(label_dropout=0.0), batch(positions)
+    found = made.loss(given)["loss"].item()
+    mean, logvar = given.data["mean"].double().numpy(), given.data["logvar"].double().numpy()
+    posterior = normal(9, "dit/train/posterior", positions, SHAPE).astype(np.float64)
+    noise = normal(9, "dit/train/noise", positions, SHAPE).astype(np.float64)
+    time = logit_normal_times(9, "dit/train/time", np.array(positions), 0.2, 0.7).astype(np.float64)
+    x0 = (mean + np.exp(logvar / 2) * posterior - np.array(MEAN)[:, None, None]) / np.array(STD)[:, None, None]
+    t = time[:, None, None, None]
+    xt = (1 - t) * x0 + t * noise  # an untrained DiT answers 0, and Spy adds x_t
+    assert found == pytest.approx(((xt - (noise - x0)) ** 2).mean(), rel=1e-5)
+
+
+def test_an_image_meets_the_same_noise_time_and_label_in_any_batch():
+    made = recipe()
+    made.loss(batch([0, 1, 2, 3, 4, 5, 6, 7]))
+    made.loss(batch([5, 6]))
+    whole, part = made.model.calls
+    for one, other in zip(whole, part, strict=True):
+        assert torch.equal(one[5:7], other)
+
+
+def test_labels_are_dropped_as_often_as_asked_and_never_in_validation():
+    made = recipe()
+    many = batch(list(range(2000)))
+    made.loss(many)
+    made.validate(many)
+    (_, _, trained), (_, _, validated) = made.model.calls
+    share = (trained == made.model.null_label).double().mean().item()
+    assert share == pytest.approx(0.3, abs=4 * np.sqrt(0.21 / 2000))
+    kept = trained != made.model.null_label
+    assert torch.equal(trained[kept], many.data["labels"][kept])
+    assert torch.equal(validated, many.data["labels"])
+
+
+def test_validation_is_the_same_each_time_and_unlike_training():
+    made, given = recipe(label_dropout=0.0), batch(list(range(8)))
+    assert made.validate(given)["loss"] == made.validate(given)["loss"] != made.loss(given)["loss"]
+
+
+def test_the_normaliser_gives_unit_variance_and_goes_back():
+    normaliser = Normaliser(MEAN, STD)
+    latents = torch.randn(4000, *SHAPE) * torch.tensor(STD)[:, None, None] + torch.tensor(MEAN)[:, None, None]
+    unit = normaliser(latents)
+    assert unit.mean(dim=(0, 2, 3)).abs().max() < 0.02 and (unit.std(dim=(0, 2, 3)) - 1).abs().max() < 0.02
+    assert torch.allclose(normaliser.invert(unit), latents, atol=1e-5)
