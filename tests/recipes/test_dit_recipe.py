@@ -61,8 +61,10 @@ def test_an_image_meets_the_same_noise_time_and_label_in_any_batch():
     made.loss(batch([0, 1, 2, 3, 4, 5, 6, 7]))
     made.loss(batch([5, 6]))
     whole, part = made.model.calls
-    for one, other in zip(whole, part, strict=True):
+    for one, other in zip(whole[1:], part[1:], strict=True):
         assert torch.equal(one[5:7], other)
+    # torch's exp rounds the tail of an array in another way than its vectorised part
+    assert torch.allclose(whole[0][5:7], part[0], atol=1e-6)
 
 
 def test_labels_are_dropped_as_often_as_asked_and_never_in_validation():
