@@ -18,6 +18,13 @@ def test_encoding_loses_nothing(image: np.ndarray, format: str) -> None:
     assert (decode(encode(to_pil(image), format), mode) == image).all()
 
 
+def test_colours_under_transparent_pixels_are_kept() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (4, 16, 16), dtype=np.uint8)
+    image[3] = 0
+    for format in ("png", "webp"):
+        assert (decode(encode(to_pil(image), format), "RGBA") == image).all()
+
+
 def test_equal_pixels_give_equal_bytes_whatever_the_file_said() -> None:
     plain = Image.new("RGB", (4, 4), (1, 2, 3))
     profiled = plain.copy()

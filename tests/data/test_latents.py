@@ -98,6 +98,13 @@ def test_bfloat16_rounds_as_torch_does(values: list[float]) -> None:
     assert (to_float32(to_bfloat16(array)) == torch.from_numpy(array).bfloat16().float().numpy()).all()
 
 
+def test_bfloat16_rounds_ties_to_even() -> None:
+    torch = pytest.importorskip("torch")
+    upper = np.arange(0x3F00, 0x4100, dtype=np.uint32)[:, None] << 16
+    array = (upper + np.array([0x7FFF, 0x8000, 0x8001], dtype=np.uint32)).view(np.float32)
+    assert (to_float32(to_bfloat16(array)) == torch.from_numpy(array).bfloat16().float().numpy()).all()
+
+
 def test_large_shards_are_encoded_piece_by_piece(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = make_latents(root, root.parent / "whole", "first")
     seen = []

@@ -70,6 +70,7 @@ def test_a_pickled_reader_opens_its_own_files(root: Path) -> None:
     reader = ImageShards.open_parts(["first"], "train", root)
     image = reader[3]
     copy = pickle.loads(pickle.dumps(reader))
+    assert (reader[3] == image).all()  # the copy did not take, and close, the files of the original
     assert (copy[3] == image).all()
 
 
