@@ -1,6 +1,7 @@
 """Runs the body of a stage: checks first, then threads, log and signals around it. Nothing here changes a byte."""
 
 import contextlib
+import errno
 import importlib
 import json
 import os
@@ -133,7 +134,15 @@ def run_stage(stage: str, part: str | None) -> None:
         _note("start", name)
         began = time.monotonic()
         body = importlib.import_module(f"darkroom.stages.{stage}").run
-        body(params, part) if part else body(params)
+        try:
+            body(params, part) if part else body(params)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise DarkroomError(
+                f"the disk is full ({error.filename or Path.cwd()}): free some space and run the same command again; "
+                "nothing half-written was left behind."
+            ) from error
         seconds = time.monotonic() - began
         _note("end", name, seconds=round(seconds, 3))
         print(f"done in {seconds:.1f} s")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
-from darkroom.data.catalog import load_catalog, natural_order, write_catalog
+from darkroom.data.catalog import load_catalog
+from darkroom.data.catalog_writer import natural_order, write_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.data.latents import LatentShards
 from darkroom.data.parts import write_part

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data import latent_writer
-from darkroom.data.latent_file import map_latent_shard, to_bfloat16, to_float32
-from darkroom.data.latents import LatentShards, write_latent_shard
+from darkroom.data.latent_file import map_latent_shard, to_bfloat16, to_float32, write_latent_shard
+from darkroom.data.latents import LatentShards
 from darkroom.data.parts import write_part
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError

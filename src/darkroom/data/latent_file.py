@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError
 
+KIND = "latents"  # of the manifest beside the shards
 TENSORS = ("mean", "logvar")
 # The names of params.yaml, the format's own, and how NumPy holds an element in the file.
 _CODES = {"float32": "F32", "bfloat16": "BF16"}

@@ -11,11 +11,10 @@ from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.data.index import LATENTS, write_index
-from darkroom.data.latent_file import TENSORS, map_latent_shard, to_float32, write_latent_shard
+from darkroom.data.latent_file import KIND, TENSORS, map_latent_shard, to_float32, write_latent_shard
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 
-KIND = "latents"
 _GROUP = 1024  # images decoded at once
 _LARGEST = 80  # of a logvar: its exp still fits a float32
 

@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
 from darkroom.data.index import LATENTS, read_index
-from darkroom.data.latent_file import TENSORS, map_latent_shard, to_float32, write_latent_shard
-from darkroom.data.latent_writer import KIND, write_latents
-
-__all__ = ["LATENT_PARTS", "LatentShards", "LatentStatistics", "write_latent_shard", "write_latents"]
+from darkroom.data.latent_file import KIND, TENSORS, map_latent_shard, to_float32
 
 LATENT_PARTS = Path("data/latents")
 

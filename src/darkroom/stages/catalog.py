@@ -1,7 +1,8 @@
 """Numbers the classes, counts the images, finds duplicates across parts."""
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.data.catalog import CATALOG, write_catalog
+from darkroom.data.catalog import CATALOG
+from darkroom.data.catalog_writer import write_catalog
 from darkroom.schemas.catalog import Params
 
 

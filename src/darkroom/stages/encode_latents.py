@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.data.latents import write_latents
+from darkroom.data.latent_writer import write_latents
 from darkroom.data.reader import ImageShards
 from darkroom.schemas.encode_latents import Params
 from darkroom.tokenizers.batches import encode_all

@@ -33,7 +33,7 @@ def numbered(
             place = number % len(classes)
             if place < _COLUMNS and len(kept) < _ROWS * min(_COLUMNS, len(classes)):
                 kept.append(image)
-            yield Sample(key=f"{number:06d}", image=to_pil(image), label=classes[place])
+            yield Sample(key=f"{number:08d}", image=to_pil(image), label=classes[place])
             number += 1
         print(f"{number:,} images")
 
