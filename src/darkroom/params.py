@@ -113,9 +113,10 @@ def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
         if field is not None:
             current = field.annotation
         candidates = [current, *getattr(current, "__args__", ())]
-        current = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
-        if current is None:
+        models = [found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel)]
+        if not models:
             return []
+        current = models[0]
     return list(current.model_fields)
 
 

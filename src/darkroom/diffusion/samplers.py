@@ -1,6 +1,7 @@
 """Samplers: from noise to data along the flow, by diffusers' schedulers behind one adapter."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +12,16 @@ from torch import Tensor
 _TIMES = 1000
 
 
-def _euler(steps: int) -> FlowMatchEulerDiscreteScheduler:
+def _euler(steps: int) -> Any:
     """Return Euler's method on equal steps: x <- x + (t_next - t) * v(x, t)."""
-    scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=_TIMES)
+    scheduler: Any = FlowMatchEulerDiscreteScheduler(num_train_timesteps=_TIMES)
     scheduler.set_timesteps(sigmas=np.linspace(1, 1 / steps, steps).tolist())
     return scheduler
 
 
-def _heun(steps: int) -> FlowMatchHeunDiscreteScheduler:
+def _heun(steps: int) -> Any:
     """Return Heun's second-order method: two calls a step, one in the last (Karras et al., 2022, algorithm 1)."""
-    scheduler = FlowMatchHeunDiscreteScheduler(num_train_timesteps=_TIMES)
+    scheduler: Any = FlowMatchHeunDiscreteScheduler(num_train_timesteps=_TIMES)
     scheduler.set_timesteps(steps)
     return scheduler
 

@@ -51,6 +51,7 @@ class TimeEmbedding(nn.Module):
         super().__init__()
         half = frequencies // 2
         rates = torch.exp(-math.log(10_000) * torch.arange(half, dtype=torch.float64) / half)
+        self.rates: Tensor
         self.register_buffer("rates", rates.float(), persistent=False)
         self.mlp = nn.Sequential(nn.Linear(frequencies, width), nn.SiLU(), nn.Linear(width, width))
 
@@ -138,12 +139,11 @@ class DiT(nn.Module):
         nn.init.xavier_uniform_(self.patches.weight.view(self.patches.weight.shape[0], -1))
         nn.init.zeros_(self.patches.bias)  # type: ignore[arg-type]
         nn.init.normal_(self.labels.weight, std=0.02)
-        for layer in (self.time.mlp[0], self.time.mlp[2]):
-            nn.init.normal_(layer.weight, std=0.02)
-        last = [block.modulation[1] for block in self.blocks]  # type: ignore[index]
-        for layer in (*last, self.head.modulation[1], self.head.linear):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        for name, parameter in self.named_parameters():
+            if name.startswith("time.mlp") and name.endswith("weight"):
+                nn.init.normal_(parameter, std=0.02)
+            if "modulation" in name or name.startswith("head.linear"):
+                nn.init.zeros_(parameter)
 
     @property
     def null_label(self) -> int:

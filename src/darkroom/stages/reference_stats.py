@@ -9,7 +9,7 @@ from darkroom.artifacts.manifest import file_hashes, manifest_hash, open_artifac
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.extractors.load import extract, load_extractor, stream
-from darkroom.metrics.reference import Reference, build_reference, distances
+from darkroom.metrics.reference import build_reference, distances
 from darkroom.schemas.reference_stats import Params
 from darkroom.training.device import prepare
 
@@ -37,20 +37,19 @@ def run(params: Params) -> None:
             extractor = load_extractor(name, EXTRACTOR, Path(settings.inception.weights), settings.inception.sha256)
             network, batch = extractor.network, settings.batch
             batches = stream(network, real.batches(batch), batch, device)
-            reference: Reference = build_reference(name, extractor.sha256, batches, len(real), settings.kid_images)
+            reference = build_reference(name, extractor.sha256, batches, len(real), settings.kid_images)
             reference.save(folder)
             held_out = extract(network, unseen.batches(batch), batch, device)
+            unseen_scores = distances(held_out, reference, settings.blocks)
             facts[name] = {
                 "sha256": extractor.sha256,
                 "dim": extractor.dim,
                 "n": reference.n,
                 "kid_n": len(reference.kid_features),
-                "held_out": {"n": len(held_out), **distances(held_out, reference, settings.blocks)},
+                "held_out": {"n": len(held_out), **unseen_scores},
                 "halves": halves(reference.kid_features, name, settings.blocks),
             }
-            print(
-                f"{name}: {reference.n:,} real images; unseen real images score fd {facts[name]['held_out']['fd']:.4g}"
-            )
+            print(f"{name}: {reference.n:,} real images; unseen real images score fd {unseen_scores['fd']:.4g}")
         write_manifest(
             folder,
             "reference",

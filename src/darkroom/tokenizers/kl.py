@@ -1,6 +1,7 @@
 """The KL autoencoder of latent diffusion (Rombach et al., 2022, arXiv 2112.10752): diffusers' AutoencoderKL."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
@@ -44,7 +45,7 @@ class KLAutoencoder(nn.Module):
     @property
     def latent_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of a latent."""
-        config = self.network.config
+        config: Any = self.network.config
         side = config.sample_size // 2 ** (len(config.block_out_channels) - 1)
         return config.latent_channels, side, side
 

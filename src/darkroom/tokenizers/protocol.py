@@ -1,8 +1,9 @@
 """What the rest of the DAG knows of a tokenizer."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
+import torch
 from torch import Tensor
 
 KIND = "tokenizer"
@@ -22,6 +23,10 @@ class Tokenizer(Protocol):
 
     def decode(self, latents: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) from latents (N, *latent_shape)."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """Move to a device."""
         ...
 
     def save_pretrained(self, folder: Path) -> None:

@@ -58,10 +58,25 @@ class Phase:
 class Recipe(Protocol):
     """A model in training: its modules, its data, its losses."""
 
-    modules: dict[str, nn.Module]
-    phases: Sequence[Phase]
-    train: Rows
-    val: Rows
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """Modules that are trained, by the names under which they are saved."""
+        ...
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """The turns of an update, in order."""
+        ...
+
+    @property
+    def train(self) -> Rows:
+        """What is trained on."""
+        ...
+
+    @property
+    def val(self) -> Rows:
+        """What is validated on."""
+        ...
 
     def validate(self, batch: Batch) -> Losses:
         """Return the losses of a validation batch: nothing dropped, the same noise each time."""
