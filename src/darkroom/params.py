@@ -109,7 +109,8 @@ def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
     """Return the keys that are valid beside the unknown key at `location`."""
     current: Any = model
     for name in location[:-1]:
-        field = current.model_fields.get(name) if isinstance(current, type) else None
+        known = isinstance(current, type) and issubclass(current, BaseModel)
+        field = current.model_fields.get(name) if known else None
         if field is not None:
             current = field.annotation
         candidates = [current, *getattr(current, "__args__", ())]
