@@ -1,4 +1,4 @@
-"""The command line: one subcommand a stage, and `check`. Nothing heavy is imported before it is known what to do."""
+"""The command line: a subcommand a stage, `check` and `dag`. Nothing heavy is imported before it is known what to do."""
 
 import argparse
 import sys
@@ -13,6 +13,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="darkroom", description="Train image generators as one reproducible DAG.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("check", help="validate params.yaml and dvc.yaml against each other")
+    picture = commands.add_parser("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
+    picture.add_argument("--write", action="store_true", help="draw it")
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if stage in PER_PART:
@@ -28,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.check import check
 
             print(f"darkroom check: {check()}")
+        elif options.command == "dag":
+            from darkroom.dag.file import dag
+
+            print(f"darkroom dag: {dag(options.write)}")
         else:
             from darkroom.runner import run_stage
 

@@ -1,0 +1,68 @@
+"""A consumer checks the manifest before it does any work."""
+
+import pytest
+
+from darkroom.artifacts.manifest import (
+    ArtifactError,
+    check_file,
+    file_hashes,
+    manifest_hash,
+    open_artifact,
+    read_manifest,
+    write_manifest,
+)
+
+
+@pytest.fixture
+def artifact(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "weights").write_text("1")
+    (tmp_path / "config").write_text("2")
+    write_manifest(tmp_path, "model", width=3, files=file_hashes(tmp_path))
+    return tmp_path
+
+
+def test_facts_return(artifact):
+    manifest = open_artifact(artifact, "model")
+    assert manifest["width"] == 3 and set(manifest["files"]) == {"raw/weights", "config"}
+
+
+def test_equal_artifacts_have_one_identity(artifact, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    write_manifest(other, "model", files=file_hashes(artifact), width=3)
+    assert manifest_hash(other) == manifest_hash(artifact)
+
+
+def test_another_kind_is_refused(artifact):
+    with pytest.raises(ArtifactError, match=r"manifest\.json describes 'model' in format 1, and 'shards'"):
+        read_manifest(artifact, "shards")
+
+
+def test_another_format_is_refused(artifact):
+    path = artifact / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ArtifactError, match=r"in format 2, and 'model' in format 1 is needed.*dvc repro"):
+        read_manifest(artifact, "model")
+
+
+def test_a_missing_and_a_damaged_manifest_are_named(artifact):
+    path = artifact / "manifest.json"
+    path.write_text(path.read_text()[:20])
+    with pytest.raises(ArtifactError, match=r"manifest\.json is damaged.*dvc checkout"):
+        read_manifest(artifact, "model")
+    path.unlink()
+    with pytest.raises(ArtifactError, match=r"manifest\.json is missing: run the stage"):
+        read_manifest(artifact, "model")
+
+
+def test_a_changed_and_a_missing_file_are_named(artifact):
+    (artifact / "raw" / "weights").write_text("3")
+    with pytest.raises(ArtifactError, match=r"raw/weights is corrupted"):
+        open_artifact(artifact, "model")
+    (artifact / "raw" / "weights").unlink()
+    with pytest.raises(ArtifactError, match=r"raw/weights is missing"):
+        open_artifact(artifact, "model")
+
+
+def test_check_file_accepts_what_was_recorded(artifact):
+    check_file(artifact / "config", file_hashes(artifact)["config"])

@@ -1,0 +1,122 @@
+"""What stands around a stage's body: threads, device, log, terminal."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from darkroom.errors import DarkroomError
+from darkroom.runner import Tee, choose_device, set_threads
+
+
+class Gone(io.StringIO):
+    """A terminal that is closed after the first line."""
+
+    def write(self, text):
+        if self.getvalue():
+            raise BrokenPipeError
+        return super().write(text)
+
+
+def test_lines_are_prefixed_on_the_terminal_and_plain_in_the_log():
+    terminal, log = io.StringIO(), io.StringIO()
+    tee = Tee(terminal, log, "[x] ")
+    for piece in ("one\ntw", "o\n", "three\n"):
+        tee.write(piece)
+    assert terminal.getvalue() == "[x] one\n[x] two\n[x] three\n" and log.getvalue() == "one\ntwo\nthree\n"
+
+
+def test_a_closed_terminal_stops_nothing():
+    terminal, log = Gone(), io.StringIO()
+    tee = Tee(terminal, log, "")
+    for piece in ("one\n", "two\n", "three\n"):
+        tee.write(piece)
+    assert terminal.getvalue() == "one\n" and log.getvalue() == "one\ntwo\nthree\n"
+
+
+def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
+    code = (
+        "import os; from darkroom.runner import set_threads; import sys; set_threads(1);"
+        "assert 'numpy' not in sys.modules and 'torch' not in sys.modules;"
+        "import torch; from darkroom.training.device import prepare; prepare(1, 'cpu'); print(torch.get_num_threads())"
+    )
+    environment = os.environ | {"PYTHONPATH": "src", "OMP_NUM_THREADS": "7"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
+def test_device_is_what_libraries_will_see(monkeypatch):
+    for name in ("CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
+        monkeypatch.setenv(name, "before")
+    choose_device("cuda:3")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    choose_device("cpu")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "" and os.environ["ACCELERATE_USE_CPU"] == "true"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder in which `run_stage` finds everything valid; its body is the test's."""
+    from darkroom import runner
+
+    (tmp_path / "dvc.lock").write_text("stages: {}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "_own_checkout", lambda: None)
+    monkeypatch.setattr(runner, "check", lambda: "")
+    monkeypatch.setattr(runner, "given", lambda stage, part: {"report": {}, "run": {"device": "auto"}})
+    monkeypatch.setattr(runner, "validate", lambda model, values: values)
+    for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
+        monkeypatch.setenv(f"{name}_NUM_THREADS", os.environ.get(f"{name}_NUM_THREADS", "1"))
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+    def give(body):
+        monkeypatch.setitem(sys.modules, "darkroom.stages.report", types.SimpleNamespace(run=body))
+        return runner.run_stage
+
+    return give
+
+
+def history():
+    return [json.loads(line)["event"] for line in Path("logs/runs.jsonl").read_text().splitlines()]
+
+
+def test_a_body_that_runs_is_in_the_history_and_its_words_in_the_log(project, capsys, tmp_path):
+    project(lambda params: print("hello"))("report", None)
+    assert history() == ["start", "end"]
+    assert "[report] hello\n" in capsys.readouterr().out
+    assert (tmp_path / "logs" / "report.log").read_text().startswith("hello\ndone in ")
+
+
+def test_a_body_that_fails_has_no_end(project):
+    def body(params):
+        raise DarkroomError("no")
+
+    with pytest.raises(DarkroomError):
+        project(body)("report", None)
+    assert history() == ["start"]
+
+
+def test_a_full_disk_is_one_sentence_and_other_faults_keep_their_traceback(project):
+    def full(params):
+        raise OSError(28, "No space left on device", "models/x")
+
+    def other(params):
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(DarkroomError, match=r"the disk is full \(models/x\): free some space"):
+        project(full)("report", None)
+    with pytest.raises(OSError, match="Input/output"):
+        project(other)("report", None)
+
+
+def test_set_threads_names_every_library(monkeypatch):
+    for name in ("OMP", "OPENBLAS", "MKL"):
+        monkeypatch.setenv(f"{name}_NUM_THREADS", "9")
+    set_threads(3)
+    assert {os.environ[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")} == {"3"}
+    set_threads(1)
