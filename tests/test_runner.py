@@ -99,6 +99,7 @@ def test_a_body_that_fails_has_no_end(project):
     with pytest.raises(DarkroomError):
         project(body)("report", None)
     assert history() == ["start"]
+    assert Path("logs/report.log").read_text() == "error: no\n"
 
 
 def test_a_full_disk_is_one_sentence_and_other_faults_keep_their_traceback(project):

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -136,13 +137,20 @@ def run_stage(stage: str, part: str | None) -> None:
         body = importlib.import_module(f"darkroom.stages.{stage}").run
         try:
             body(params, part) if part else body(params)
+        except DarkroomError as error:
+            log.write(f"error: {error}\n")
+            raise
         except OSError as error:
+            traceback.print_exc(file=log)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise DarkroomError(
                 f"the disk is full ({error.filename or Path.cwd()}): free some space and run the same command again; "
                 "nothing half-written was left behind."
             ) from error
+        except Exception:
+            traceback.print_exc(file=log)
+            raise
         seconds = time.monotonic() - began
         _note("end", name, seconds=round(seconds, 3))
         print(f"done in {seconds:.1f} s")
