@@ -12,29 +12,13 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, Featu
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.metrics.extractors.inception import NO_FILE, Inception, cached_weights, load_inception, to_rgb
-
-
-class Blank(FeatureExtractorInceptionV3):
-    """torch-fidelity's network as it is before any weights are read."""
-
-    def __init__(self) -> None:
-        nothing = io.BytesIO()
-        torch.save({}, nothing)
-        nothing.seek(0)
-        super().__init__("inception-v3-compat", ["2048"], feature_extractor_weights_path=nothing)
-
-    def load_state_dict(self, *_: Any) -> None:  # type: ignore[override]
-        pass
+from metrics.extractors.weights import write_random_weights
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file in the real format (names, shapes, dtypes, serialisation), with random weights."""
-    path = tmp_path_factory.mktemp("inception") / "weights.pth"
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        torch.save(Blank().state_dict(), path)
-    return path
+    """A file in the real format, with random weights."""
+    return write_random_weights(tmp_path_factory.mktemp("inception") / "weights.pth")
 
 
 @pytest.fixture(scope="module")

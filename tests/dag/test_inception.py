@@ -1,0 +1,29 @@
+"""FID's network beside the in-domain one, from a file with random weights in the published format."""
+
+import hashlib
+import json
+
+import pytest
+
+from dag.sandbox import Sandbox
+from metrics.extractors.weights import write_random_weights
+
+
+@pytest.mark.slow
+def test_fid_stands_beside_fd_and_only_what_reads_it_runs(fresh: Sandbox):
+    weights = fresh.root / "data" / "inception.pth"
+    write_random_weights(weights)
+    sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
+    before = json.loads((fresh.root / "metrics/dit.json").read_text())
+    inception = {"weights": "data/inception.pth", "sha256": sha256}
+    fresh.edit({"reference_stats": {"extractors": ["in_domain", "inception"], "inception": inception}})
+    with fresh.bodies() as ran:
+        fresh.snakemake()
+    assert ran == ["reference_stats", "score_dit", "report"]
+    after = json.loads((fresh.root / "metrics/dit.json").read_text())
+    assert after.items() >= before.items()
+    assert set(after) - set(before) == {"fid", "fid_debiased", "fid_se", "inception_kid", "inception_kid_se"}
+    card = json.loads((fresh.root / "cards/dit.json").read_text())
+    assert card["extractors"]["inception"]["sha256"] == sha256 and card["extractors"]["inception"]["dim"] == 2048
+    assert any("inception" in note for note in card["notes"])
+    fresh.assert_nothing_to_do()
