@@ -1,4 +1,4 @@
-"""The command line: a subcommand a stage, `check` and `dag`. Nothing heavy is imported before it is known what to do."""
+"""The command line: one subcommand a stage, `check` and `dag`. Nothing heavy is imported before it is needed."""
 
 import argparse
 import sys

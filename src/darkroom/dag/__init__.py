@@ -1,0 +1,1 @@
+"""The picture of the stages, drawn from dvc.yaml."""

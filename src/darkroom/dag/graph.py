@@ -1,0 +1,108 @@
+"""The graph of the stages, as dvc.yaml implies it: an edge from a producer to a consumer of its paths."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.errors import DarkroomError
+from darkroom.params import DVC, PARAMS, lookup, resolve
+
+_PART = "@part"
+_INPUTS, _OUTPUTS = ("deps",), ("outs", "metrics", "plots")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Stages and the edges between them that no longer way implies.
+
+    stages: name to description, in the order of dvc.yaml.
+    per_part: those that run once for each part.
+    edges: pairs (producer, consumer), in the order of the stages.
+    """
+
+    stages: dict[str, str]
+    per_part: frozenset[str]
+    edges: tuple[tuple[str, str], ...]
+
+
+def _paths(entry: Mapping[str, Any], kinds: tuple[str, ...], names: Mapping[str, Any]) -> Iterator[Path]:
+    for kind in kinds:
+        for item in entry.get(kind, []):
+            yield Path(resolve(item if isinstance(item, str) else next(iter(item)), names))
+
+
+def _touch(one: Path, other: Path) -> bool:
+    """Return whether two paths are the same, or one lies in the other."""
+    return one == other or one in other.parents or other in one.parents
+
+
+def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return for each stage in dvc.yaml the stages that read what it writes.
+
+    Args:
+        params: params.yaml, which the paths in dvc.yaml name keys of.
+        dvc: dvc.yaml.
+    """
+    reads: dict[str, list[Path]] = {}
+    writes: dict[str, list[Path]] = {}
+    for name, stage in dvc.get("stages", {}).items():
+        entry, names = stage, dict(params)
+        if "foreach" in stage:  # once for each part: all parts share their edges, so one stands for all
+            entry = stage["do"]
+            names |= {"key": _PART, "item": next(iter(lookup(params, "parts").values()))}
+        reads[name] = list(_paths(entry, _INPUTS, names))
+        writes[name] = list(_paths(entry, _OUTPUTS, names))
+    return {
+        maker: {
+            reader
+            for reader, needed in reads.items()
+            if reader != maker and any(_touch(one, other) for one in made for other in needed)
+        }
+        for maker, made in writes.items()
+    }
+
+
+def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return for each stage all that follow it, directly or not.
+
+    Raises:
+        DarkroomError: the stages form a circle; names one on it.
+    """
+    found: dict[str, set[str]] = {}
+
+    def visit(stage: str, path: tuple[str, ...]) -> set[str]:
+        if stage in path:
+            raise DarkroomError(f"{DVC}: {stage} depends on what is made from it: {' → '.join((*path, stage))}.")
+        if stage not in found:
+            found[stage] = after[stage].union(*(visit(reader, (*path, stage)) for reader in sorted(after[stage])))
+        return found[stage]
+
+    for stage in after:
+        visit(stage, ())
+    return found
+
+
+def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
+    """Return the graph of the stages of dvc.yaml, without the edges that a longer way implies.
+
+    Raises:
+        DarkroomError: a path names a key that params.yaml does not have, there is no stage, or they form a circle.
+    """
+    after = consumers(params, dvc)
+    if not after:
+        raise DarkroomError(f"{DVC} holds no stages; {PARAMS} alone draws nothing.")
+    later = below(after)
+    # Transitive reduction: a → c goes where some a → b leads on to c.
+    edges = tuple(
+        (maker, reader)
+        for maker, readers in after.items()
+        for reader in after
+        if reader in readers and not any(reader in later[between] for between in readers)
+    )
+    stages = dvc["stages"]
+    return Graph(
+        stages={name: stage.get("do", stage).get("desc", "") for name, stage in stages.items()},
+        per_part=frozenset(name for name, stage in stages.items() if "foreach" in stage),
+        edges=edges,
+    )

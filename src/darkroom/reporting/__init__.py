@@ -1,0 +1,1 @@
+"""The page that a person looks at: scores, pictures, curves and data, in one file."""

@@ -1,0 +1,73 @@
+"""How numbers are written on the page: as many digits as the error allows, aligned on the decimal point."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MINUS = "\N{MINUS SIGN}"
+_SIGNIFICANT = 4  # digits of a number without an error
+_MOST = 9  # decimals, at most
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value and, where it is known, its standard error, as they are and as they are written."""
+
+    value: float
+    text: str
+    se: float | None = None
+    se_text: str = ""
+
+    @property
+    def whole(self) -> str:
+        """What stands before the decimal point."""
+        return self.text.partition(".")[0]
+
+    @property
+    def fraction(self) -> str:
+        """The decimal point and what follows it."""
+        return self.text[len(self.whole) :]
+
+    @property
+    def se_whole(self) -> str:
+        """What stands before the decimal point of the error."""
+        return self.se_text.partition(".")[0]
+
+    @property
+    def se_fraction(self) -> str:
+        """The decimal point of the error and what follows it."""
+        return self.se_text[len(self.se_whole) :]
+
+
+def _decimals(scale: float, significant: int) -> int:
+    """Return how many decimals give a number of the size of `scale` so many significant digits."""
+    if not scale:
+        return 0
+    return min(_MOST, max(0, significant - 1 - math.floor(math.log10(abs(scale)))))
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Return a value with so many decimals, with thousands apart and a true minus sign; never a negative zero."""
+    text = f"{value:,.{decimals}f}"
+    if text.startswith("-") and not text.strip("-0.,"):
+        text = text.removeprefix("-")
+    return text.replace("-", MINUS)
+
+
+def number(value: float, se: float | None = None) -> Number:
+    """Return a value as it is written: with an error, to the error's second digit; without one, to 4 digits."""
+    decimals = _decimals(se, 2) if se else _decimals(value, _SIGNIFICANT)
+    text = fixed(value, decimals)
+    return Number(value, text) if se is None else Number(value, text, se, fixed(se, decimals if se else 0))
+
+
+def percent(share: float) -> str:
+    """Return a share in 0..1 as a percentage with one decimal."""
+    return f"{fixed(100 * share, 1)}%"
+
+
+def widths(numbers: Iterable[Number]) -> dict[str, int]:
+    """Return the most letters before and after the decimal point, of values and of errors, for aligning a table."""
+    found = list(numbers)
+    pieces = ("whole", "fraction", "se_whole", "se_fraction")
+    return {piece: max((len(getattr(one, piece)) for one in found), default=0) for piece in pieces}

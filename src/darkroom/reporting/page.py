@@ -1,0 +1,142 @@
+"""The page: one HTML file that needs nothing else. Equal inputs give equal bytes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from darkroom.reporting.cards import flat, written
+from darkroom.reporting.charts import error_bars, line_chart
+from darkroom.reporting.headline import headlines
+from darkroom.reporting.inputs import Inputs, Training
+from darkroom.reporting.numbers import Number, widths
+from darkroom.reporting.scores import DEBIASED, DISTANCES, MEANING, TITLES, Row, distance_rows, rows
+
+_WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts
+_SPLITS = ("train", "val", "test")
+_TRAININGS = {
+    "tokenizer": "Tokenizer",
+    "extractor": "Extractor",
+    "dit": "Diffusion transformer",
+}
+_EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of the table of scores that share their counts, the heading above them, and a chart of the distances."""
+
+    title: str
+    counts: tuple[str, str, str]
+    rows: list[Row]
+    aside: str = ""
+    distance: str = ""
+    chart: Markup | None = None
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The letters that its numbers need on each side of the decimal point."""
+        return widths(_cells(self.rows))
+
+
+def _cells(rows: list[Row]) -> list[Number]:
+    return [cell for row in rows for cell in (row.run, row.unseen, row.halves) if cell]
+
+
+def _bars(row: Row, where: str) -> Markup | None:
+    """Return the chart of a distance beside its noise floor, where all three values have errors."""
+    named = {"generated": row.run, "unseen real": row.unseen, "halves of real": row.halves}
+    found = [(name, one.value, one.se) for name, one in named.items() if one and one.se is not None]
+    if len(found) < len(named):
+        return None
+    return error_bars(found, f"{row.title} in the {where}, with standard errors")
+
+
+def groups(inputs: Inputs) -> Iterator[Group]:
+    """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
+    scores, n = inputs.dit.scores, f"n = {inputs.dit.card.n_fake:,}"
+    for extractor, floor in inputs.reference.extractors.items():
+        found = distance_rows(extractor, scores, floor.held_out, floor.halves)
+        name = _EXTRACTORS[extractor]
+        chart = next((_bars(row, name) for row in found if row.name == DEBIASED[extractor]), None)
+        aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
+        distance = f"{DISTANCES[extractor]} in the {name}"
+        # Even and odd rows of the features that are kept: halves against each other.
+        counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
+        yield Group(f"Generated images, {name}", counts, found, aside, distance, chart)
+    if "label_accuracy" in scores:
+        yield Group("Generated images, labels", (n, "", ""), rows(scores, ["label_accuracy"]))
+    card = inputs.tokenizer.card
+    title = f"Reconstructions of the {card.reference.split} split"
+    yield Group(title, (f"n = {card.n_fake:,}", "", ""), rows(inputs.tokenizer.scores, list(MEANING)))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The charts of one training, and what its caption adds to them."""
+
+    title: str
+    loss: Markup
+    learning_rate: Markup
+    points: tuple[int, int]
+    left_out: int
+
+
+def _curves(training: Training) -> Curves:
+    title = _TRAININGS[training.name]
+    rate = {"rate": training.learning_rate.points}
+    return Curves(
+        title=title,
+        loss=line_chart(
+            {"train": training.train.points, "val": training.val.points}, f"{title}: loss", "loss", _WIDE, _HEIGHT
+        ),
+        learning_rate=line_chart(
+            rate, f"{title}: learning rate", "learning rate", _NARROW, _HEIGHT, x_ticks=3, log=False
+        ),
+        points=(len(training.train.points), len(training.val.points)),
+        left_out=training.train.left_out + training.val.left_out,
+    )
+
+
+def _in_grid(inputs: Inputs, columns: int) -> int:
+    """Return how many images the grid of samples shows: image i has class i modulo the number of classes."""
+    cycles, rest = divmod(inputs.samples.images, len(inputs.samples.classes))
+    return min(cycles * columns + min(rest, columns), columns * inputs.sample_grid.rows(columns))
+
+
+def render(title: str, inputs: Inputs) -> str:
+    """Return the page as HTML, from the template beside this file; every text is escaped but drawings made here."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["written"] = written
+    environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
+    table = list(groups(inputs))
+    shown = [row for group in table for row in group.rows]
+    columns = min(len(inputs.samples.classes), 10)
+    return environment.get_template("page.html").render(
+        title=title,
+        inputs=inputs,
+        headlines=headlines(inputs),
+        groups=table,
+        whole=widths(_cells(shown))["whole"],
+        meanings=[(TITLES.get(name, name), text) for name, text in MEANING.items() if name in {r.name for r in shown}],
+        columns=columns,
+        shown=_in_grid(inputs, columns),
+        pairs=inputs.reconstruction_grid.grid(2 * inputs.reconstructions.images),
+        splits=_SPLITS,
+        most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
+        or 1,
+        curves=[_curves(training) for training in inputs.trainings],
+        cards={
+            "Generated images": list(flat(inputs.dit.protocol)),
+            "Reconstructions": list(flat(inputs.tokenizer.protocol)),
+        },
+    )

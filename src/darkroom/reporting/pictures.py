@@ -1,0 +1,81 @@
+"""Pictures inside the page: PNG as base64, SVG as it is."""
+
+import base64
+import io
+import math
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+from PIL import Image
+
+from darkroom.artifacts.manifest import ArtifactError
+
+_PADDING = 2  # pixels between and around the images of a grid
+_SVG = "{http://www.w3.org/2000/svg}"
+# What a drawing is made of. Scripts, links and foreign documents are none of it.
+_ELEMENTS = {"svg", "title", "desc", "g", "path", "rect", "text"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG: its bytes as a data URL, and its size in pixels."""
+
+    url: str
+    width: int
+    height: int
+
+    def rows(self, columns: int) -> int:
+        """Return how many rows a grid of square images has, of which so many stand in a row.
+
+        Padding and images are squares, so (width - padding) : (height - padding) is columns : rows.
+        """
+        return round((self.height - _PADDING) * columns / (self.width - _PADDING))
+
+    def grid(self, images: int) -> tuple[int, int] | None:
+        """Return (columns, rows) of a full grid of so many square images, or None where it is not full."""
+        rows = round(math.sqrt(images * (self.height - _PADDING) / (self.width - _PADDING)))
+        if not rows or images % rows:
+            return None
+        columns = images // rows
+        fits = (self.width - _PADDING) * rows == (self.height - _PADDING) * columns
+        return (columns, rows) if fits else None
+
+
+def read_png(path: Path) -> Picture:
+    """Return a PNG for the page.
+
+    Raises:
+        ArtifactError: missing, or not a whole PNG; names the file.
+    """
+    try:
+        data = path.read_bytes()
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            image.load()
+            width, height = image.size
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path} is missing: run the stage that makes it (`dvc repro`).") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ArtifactError(f"{path} is not a whole PNG: restore it with `dvc checkout {path.parent}`.") from error
+    return Picture(f"data:image/png;base64,{base64.b64encode(data).decode()}", width, height)
+
+
+def read_svg(path: Path) -> Markup:
+    """Return a drawing for the page, after checking that it is only a drawing.
+
+    Raises:
+        ArtifactError: missing, not SVG, or more than shapes and text; names the file.
+    """
+    try:
+        text = path.read_text()
+        root = ElementTree.fromstring(text)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path} is missing: draw it with `darkroom dag --write`.") from error
+    except (ElementTree.ParseError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path} is damaged ({error}): draw it with `darkroom dag --write`.") from error
+    for element in root.iter():
+        name = str(element.tag).removeprefix(_SVG)
+        if name not in _ELEMENTS or any("href" in key or key.startswith("on") for key in element.attrib):
+            raise ArtifactError(f"{path} holds <{name}> beside shapes and text: draw it with `darkroom dag --write`.")
+    return Markup(text)

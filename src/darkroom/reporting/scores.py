@@ -1,0 +1,87 @@
+"""What the scores are called, what they mean, and the rows of their table."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from darkroom.metrics.names import score_names
+from darkroom.reporting.numbers import Number, number
+
+# One line each. A score that is not here does not get onto the page unexplained.
+MEANING = {
+    "fd": "Fréchet distance: how far mean and covariance of the generated images' features lie from those of the "
+    "reference images. Lower is better; its bias shrinks with n, so it compares at equal n only.",
+    "fd_debiased": "fd without its bias of order 1/n, so that it compares across n.",
+    "kid": "Kernel distance: the squared maximum mean discrepancy between the features of generated and reference "
+    "images, with a cubic kernel. Lower is better; it has no bias, so it can fall below 0.",
+    "fid": "The Fréchet distance in the features of the Inception network. No other network's is called FID.",
+    "fid_debiased": "fid without its bias of order 1/n, so that it compares across n.",
+    "inception_kid": "The kernel distance in the features of the Inception network.",
+    "label_accuracy": "Label accuracy: the share of generated images whose most likely class, for a classifier trained "
+    "on real images, is the class that was asked for. Higher is better.",
+    "psnr": "Peak signal-to-noise ratio of a reconstruction, 10 log10(255² / mean squared error) in dB, mean over "
+    "images. Higher is better.",
+    "ssim": "Structural similarity of a reconstruction and its original: brightness, contrast and structure in small "
+    "windows, mean over images. 1 for equal images.",
+    "rfd": "Fréchet distance between the features of reconstructions and of their originals. Lower is better.",
+}
+TITLES = {"label_accuracy": "label accuracy", "psnr": "PSNR (dB)", "ssim": "SSIM"}
+DEBIASED = {"in_domain": "fd_debiased", "inception": "fid_debiased"}
+DISTANCES = {"in_domain": "Fréchet distance", "inception": "FID"}
+COUNT = "n"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A score of this run and, where there is a noise floor, what real images score: unseen ones, and two halves."""
+
+    name: str
+    run: Number
+    unseen: Number | None = None
+    halves: Number | None = None
+
+    @property
+    def title(self) -> str:
+        """What stands in the table."""
+        return TITLES.get(self.name, self.name)
+
+
+def error_of(name: str) -> str:
+    """Return the name of a score's standard error: one for a distance with its bias and without."""
+    return f"{name.removesuffix('_debiased')}_se"
+
+
+def unknown(scores: Mapping[str, float]) -> list[str]:
+    """Return the names in a metrics file that the page cannot explain: neither scores, nor errors of scores, nor n."""
+    errors = {error_of(name) for name in scores if name in MEANING}
+    return sorted(name for name in scores if name not in MEANING and name not in errors and name != COUNT)
+
+
+def value_of(name: str, scores: Mapping[str, float] | None) -> Number | None:
+    """Return a score with its error, where it was given."""
+    if scores is None or name not in scores:
+        return None
+    return number(scores[name], scores.get(error_of(name)))
+
+
+def rows(scores: Mapping[str, float], names: Collection[str]) -> list[Row]:
+    """Return rows without a noise floor, in the order of `MEANING`."""
+    return [Row(name, found) for name in MEANING if name in names and (found := value_of(name, scores))]
+
+
+def distance_rows(
+    extractor: str, scores: Mapping[str, float], unseen: Mapping[str, float], halves: Mapping[str, float]
+) -> list[Row]:
+    """Return the rows of one extractor's distances, beside them its noise floor.
+
+    Args:
+        extractor: in_domain or inception.
+        scores: of the run, under the names of its metrics file.
+        unseen: of unseen real images, under the names that every extractor's distances have: fd, fd_se, kid, …
+        halves: of two halves of the reference, under the same names.
+    """
+    floor = score_names(extractor, unseen), score_names(extractor, halves)
+    return [
+        Row(name, found, value_of(name, floor[0]), value_of(name, floor[1]))
+        for name in MEANING
+        if name in floor[0] and (found := value_of(name, scores))
+    ]

@@ -1,0 +1,21 @@
+"""Stage `report`: scores, cards, curves and pictures in, `reports/index.html` out."""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.reporting.inputs import read_inputs
+from darkroom.reporting.page import render
+from darkroom.schemas.report import Params
+
+OUT = Path("reports")
+
+
+def run(params: Params) -> None:
+    """Write the page, one file that needs nothing else."""
+    require_writable(OUT)
+    page = render(params.report.title, read_inputs()).encode()
+    with atomic_folder(OUT) as folder:
+        write_bytes(folder / "index.html", page)
+        write_manifest(folder, "report", title=params.report.title, files=file_hashes(folder))
+    print(f"{OUT / 'index.html'}: {len(page) / 1e3:,.0f} kB")
