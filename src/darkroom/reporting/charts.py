@@ -74,6 +74,8 @@ def _px(value: float) -> str:
 def _vertical(values: Sequence[float], height: float, log: bool) -> Axis:
     """Return the vertical axis: where `log` allows it, logarithmic for values that differ by more than ten times."""
     low, high = min(values), max(values)
+    if high - low < 1e-6 * max(abs(low), abs(high)):  # level: ticks would only differ in digits that are not shown
+        high = low
     start, end = height - _BOTTOM, _TOP
     if log and low > 0 and high / low > 10:
         return Axis(low / 1.15, high * 1.15, start, end, log=True)

@@ -1,0 +1,159 @@
+"""A small project to report on: artifacts as the stages write them, without running a stage."""
+
+import copy
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.manifest import manifest_hash, write_manifest
+from darkroom.data.grid import image_grid, save_png
+
+CLASSES = ["<b>zero</b>", "one & two", "three"]
+FLOOR = {"fd": 2.587525, "fd_debiased": 1.370839, "fd_se": 1.157983, "kid": 0.1205, "kid_se": 0.2563}
+HALVES = {"fd": 1.299134, "fd_debiased": 0.958117, "fd_se": 0.623835, "kid": -0.0643, "kid_se": 0.1623}
+DIT = {
+    "fd": 4.2345,
+    "fd_debiased": 4.1101,
+    "fd_se": 0.0786,
+    "kid": -0.026927,
+    "kid_se": 0.023475,
+    "label_accuracy": 0.975,
+    "n": 40,
+}
+INCEPTION = {"fid": 12.25, "fid_debiased": 11.5, "fid_se": 0.75, "inception_kid": 0.004, "inception_kid_se": 0.0012}
+TOKENIZER = {"psnr": 42.140856572300706, "ssim": 0.9885244112525691, "rfd": 0.0019287890303303357}
+VOID = {"meta", "img", "br", "hr"}
+
+
+def curve(folder: Path, name: str, points: list[tuple[Any, Any]]) -> None:
+    """Write one of DVCLive's tables."""
+    path = folder / "plots/metrics" / f"{name}.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    column = name.rpartition("/")[2]
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in [("step", column), *points]))
+
+
+def grid(path: Path, images: int, columns: int) -> None:
+    """Write a grid of images that all differ."""
+    pixels = np.arange(images * 3 * 8 * 8, dtype=np.uint64).reshape(images, 3, 8, 8) % 251
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_png(path, image_grid(pixels.astype(np.uint8), columns=columns, scale=2))
+
+
+def project(*, inception: bool = False, tokenizer: dict[str, float] = TOKENIZER) -> None:
+    """Write into the working folder all that `report` reads."""
+    dit: dict[str, Any] = DIT | (INCEPTION if inception else {})
+    counts = {split: {name: 10 * i + j for j, name in enumerate(CLASSES)} for i, split in enumerate(("train", "val"))}
+    counts["test"] = dict.fromkeys(CLASSES, 1234)
+    catalog, reference = Path("data/catalog"), Path("data/reference")
+    samples, decoded = Path("samples/dit"), Path("samples/reconstructions")
+    for folder, images, columns in ((catalog, 9, 3), (samples, 30, 3), (decoded, 32, 16)):
+        grid(folder / "grid.png", images, columns)
+    image = {"size": 8, "channels": "RGB", "format": "png"}
+    write_manifest(
+        catalog,
+        "catalog",
+        classes=CLASSES,
+        images={split: sum(of.values()) for split, of in counts.items()},
+        unlabelled={"train": 3, "val": 0, "test": 0},
+        counts=counts,
+        image=image,
+        parts=[{"name": "first", "sha256": "", "images": 900}, {"name": "second", "sha256": "", "images": 897}],
+        duplicates={"images": 7, "across_parts": 5, "across_splits": 2, "first": []},
+    )
+    floor = {"sha256": "", "dim": 64, "n": 1440, "kid_n": 1439, "held_out": {"n": 260, **FLOOR}, "halves": HALVES}
+    reference.mkdir(parents=True)
+    write_manifest(
+        reference,
+        "reference",
+        catalog=manifest_hash(catalog),
+        split="train",
+        held_out="test",
+        extractors={"in_domain": floor} | ({"inception": floor} if inception else {}),
+    )
+    sampler = {"solver": "euler", "steps": 25, "guidance": 1.5, "seed": 1, "images": 40, "batch": 20}
+    write_manifest(samples, "samples", classes=CLASSES, images=40, sampler=sampler)
+    write_manifest(decoded, "reconstructions", images=16, split="test")
+    for name, scores, identity, n in (
+        ("dit", dit, manifest_hash(reference), 40),
+        ("tokenizer", tokenizer, manifest_hash(catalog), 260),
+    ):
+        write_json(Path(f"metrics/{name}.json"), scores)
+        card = {
+            "n_fake": n,
+            "reference": {"id": identity, "split": "test"},
+            "formulas": {key: f"formula of {key} <&>" for key in scores if key != "n"},
+            "notes": [],
+            "seed": None,
+        }
+        write_json(Path(f"cards/{name}.json"), card)
+    for name in ("tokenizer", "extractor", "dit"):
+        folder = Path("curves") / name
+        curve(folder, "train/loss", [(100, 2.0), (200, 0.5), (300, 0.01)])
+        curve(folder, "val/loss", [(200, 0.4), (300, 0.02)])
+        curve(folder, "learning_rate", [(100, 0.001), (200, 0.0005), (300, 0)])
+    drawing = '<svg xmlns="http://www.w3.org/2000/svg" class="dag"><g><text>ingest</text></g></svg>\n'
+    Path("docs").mkdir()
+    Path("docs/dag.svg").write_text(drawing)
+
+
+def change(path: str, **changes: Any) -> None:
+    """Change keys at the top of a JSON file; None takes a key out."""
+    value = copy.deepcopy(json.loads(Path(path).read_text())) | changes
+    Path(path).write_text(json.dumps({key: inner for key, inner in value.items() if inner is not None}))
+
+
+class Page(HTMLParser):
+    """What a test asks a page: its tags, balanced or not, its <data> values with their text, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.data: list[tuple[float, str]] = []
+        self.rows: dict[str, list[tuple[float, str]]] = {}
+        self.faults: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self._value: float | None = None
+        self._row: str | None = None
+        self._shown = ""
+        self.feed(html)
+        self.close()
+        self.faults += [f"<{tag}> is never closed" for tag in self._open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag, and what it opens."""
+        named = dict(attrs)
+        self.tags.append((tag, named))
+        if len(named) < len(attrs):
+            self.faults.append(f"<{tag}> names an attribute twice")
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "tr":
+            self._row = named.get("data-score")
+        if tag == "data":
+            self._value, self._shown = float(str(named["value"])), ""
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag that closes itself, as in SVG."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close a tag, which must be the last one opened."""
+        if not self._open or self._open.pop() != tag:
+            self.faults.append(f"</{tag}> closes another tag, at {self.getpos()}")
+        if tag == "data" and self._value is not None:
+            self.data.append((self._value, self._shown))
+            if self._row:
+                self.rows.setdefault(self._row, []).append((self._value, self._shown))
+            self._value = None
+
+    def handle_data(self, data: str) -> None:
+        """Collect text, but not style sheets."""
+        if self._open and self._open[-1] != "style":
+            self.text += data
+        self._shown += data

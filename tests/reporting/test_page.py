@@ -1,0 +1,172 @@
+"""The page says what the artifacts say, needs nothing else, and is the same each time."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from darkroom.artifacts.manifest import open_artifact
+from darkroom.reporting.headline import wilson
+from darkroom.reporting.inputs import read_inputs
+from darkroom.reporting.page import render
+from darkroom.schemas.report import Params, Report
+from darkroom.stages.report import run
+from helpers import run as run_section
+from reporting.making import CLASSES, DIT, FLOOR, HALVES, INCEPTION, TOKENIZER, Page, change, curve, grid, project
+
+TITLE = "Digits <script>alert(1)</script> & more"
+
+
+def page() -> Page:
+    return Page(render(TITLE, read_inputs()))
+
+
+def read_back(shown: str) -> tuple[float, int, float]:
+    """Return the number that a text shows, its decimals, and what divides it to be a share."""
+    text = shown.replace("\N{MINUS SIGN}", "-").replace(",", "").strip()
+    divisor = 100.0 if text.endswith("%") else 1.0
+    text = text.removesuffix("%")
+    return float(text), len(text.partition(".")[2]), divisor
+
+
+def test_two_writes_are_equal_and_described(made: Path) -> None:
+    params = Params(run=run_section(), report=Report(title=TITLE))
+    run(params)
+    first = {path.name: path.read_bytes() for path in Path("reports").iterdir()}
+    run(params)
+    assert {path.name: path.read_bytes() for path in Path("reports").iterdir()} == first
+    assert set(first) == {"index.html", "manifest.json"}
+    assert set(open_artifact(Path("reports"), "report")["files"]) == {"index.html"}
+
+
+def test_every_number_is_its_rounded_value(made: Path) -> None:
+    shown = page().data
+    assert len(shown) > 20
+    for value, text in shown:
+        number, decimals, divisor = read_back(text)
+        assert number == pytest.approx(value * divisor, abs=0.5000001 * 10**-decimals), text
+        assert decimals or abs(value) >= 10 or not value  # no digit that matters is rounded away
+
+
+@pytest.mark.parametrize("inception", [False, True])
+def test_rows_hold_the_scores_their_errors_and_the_floor(
+    inception: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(inception=inception)
+    rows = {name: [value for value, _ in cells] for name, cells in page().rows.items()}
+    expected = {name: [DIT[name], DIT["fd_se"], FLOOR[name], FLOOR["fd_se"], HALVES[name], HALVES["fd_se"]]
+                for name in ("fd", "fd_debiased")}  # fmt: skip
+    expected["kid"] = [of[key] for of in (DIT, FLOOR, HALVES) for key in ("kid", "kid_se")]
+    if inception:
+        for name in ("fid", "fid_debiased"):
+            base = name.replace("fid", "fd")
+            floors = [of[key] for of in (FLOOR, HALVES) for key in (base, "fd_se")]
+            expected[name] = [INCEPTION[name], INCEPTION["fid_se"], *floors]
+        floors = [of[key] for of in (FLOOR, HALVES) for key in ("kid", "kid_se")]
+        expected["inception_kid"] = [INCEPTION["inception_kid"], INCEPTION["inception_kid_se"], *floors]
+    expected["label_accuracy"] = [DIT["label_accuracy"]]
+    expected |= {name: [value] for name, value in TOKENIZER.items()}
+    assert rows == expected
+
+
+def test_only_inceptions_distance_is_called_fid(made: Path) -> None:
+    assert not re.search(r"\bFID\b", page().text)
+
+
+def test_counts_stand_above_the_scores(made: Path) -> None:
+    text = page().text
+    assert "n = 40" in text and "n = 260" in text and "n = 719 and 720" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fd_debiased": 9.0}, "further from the reference, by 7.6 ± 1.2"),
+        ({"fd_debiased": 2.0}, "the difference, 0.6 ± 1.2, is within two standard errors"),
+        ({"fd_debiased": -3.0}, "nearer to the reference, by \N{MINUS SIGN}4.4 ± 1.2"),
+    ],
+)
+def test_headline_compares_with_unseen_real_images(made: Path, changes: dict[str, float], says: str) -> None:
+    change("metrics/dit.json", **changes)
+    assert says in page().text
+
+
+def test_wilson_interval_ends_where_the_share_is_just_not_refused() -> None:
+    for hits, n in ((0, 20), (975, 1000), (20, 20)):
+        low, high = wilson(hits / n, n)
+        for end in (low, high):
+            if 1e-9 < end < 1 - 1e-9:  # |p - end| = 1.96 standard errors at `end`
+                assert abs(hits / n - end) == pytest.approx(1.96 * (end * (1 - end) / n) ** 0.5)
+        assert 0 <= low <= hits / n <= high + 1e-12 <= 1 + 1e-12  # a rounding error below 1
+
+
+def test_page_refers_to_nothing_outside(made: Path) -> None:
+    html = render(TITLE, read_inputs())
+    found = Page(html)
+    for tag, attributes in found.tags:
+        assert tag not in {"script", "link", "iframe", "object", "embed", "base"}
+        for name in ("src", "href", "xlink:href", "srcset", "action", "poster", "data"):
+            assert (attributes.get(name) or "data:image/png;base64,").startswith("data:image/png;base64,")
+    assert "@import" not in html and "url(" not in html and "@font-face" not in html
+    without = re.sub(r"base64,[A-Za-z0-9+/=]+", "", html).replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in without and str(made) not in without
+    assert not re.search(r"\b(data|metrics|cards|samples|curves|models|reports|src|home|tmp)/", without)
+
+
+def test_tags_are_balanced_and_names_are_escaped(made: Path) -> None:
+    html = render(TITLE, read_inputs())
+    found = Page(html)
+    assert found.faults == []
+    for name in (TITLE, *CLASSES, "formula of psnr <&>"):
+        assert name in found.text
+    assert not {"script", "b"} & {tag for tag, _ in found.tags}
+
+
+def test_pictures_are_inside(made: Path) -> None:
+    images = [attributes for tag, attributes in page().tags if tag == "img"]
+    assert len(images) == 3 and all(image["alt"] for image in images)
+    assert "dag" in {attributes.get("class") for _, attributes in page().tags}
+
+
+def test_rows_of_the_reconstructions_are_named(made: Path) -> None:
+    assert "originaldecoded" in page().text and "below each of them" in page().text
+
+
+def test_grid_that_is_not_full_has_no_row_names(made: Path) -> None:
+    grid(Path("samples/reconstructions/grid.png"), 8, 16)
+    change("samples/reconstructions/manifest.json", images=4)
+    found = page()
+    assert "originaldecoded" not in found.text and "each run of them followed by" in found.text and found.faults == []
+
+
+def test_samples_shown_are_counted(made: Path) -> None:
+    assert "their first 30 images" in page().text
+    grid(Path("samples/dit/grid.png"), 5, 3)
+    change("samples/dit/manifest.json", images=5)
+    change("cards/dit.json", n_fake=5)
+    change("metrics/dit.json", n=5)
+    assert "their first 5 images" in page().text
+
+
+def test_data_card_counts(made: Path) -> None:
+    text, catalog = page().text, json.loads(Path("data/catalog/manifest.json").read_text())
+    for split, images in catalog["images"].items():
+        assert f"{images:,} {split}" in text
+    assert "7 images repeat an earlier one" in text and "5 one in another part, 2 one in another split" in text
+    assert "first 900, second 897" in text and "8 × 8 pixels, RGB, stored as png" in text
+    assert text.count("1,234") == len(CLASSES)
+
+
+def test_curves_with_few_points(made: Path) -> None:
+    curve(Path("curves/dit"), "train/loss", [(100, 2.0)])
+    curve(Path("curves/dit"), "val/loss", [])
+    curve(Path("curves/extractor"), "train/loss", [(100, "nan"), (200, 1.0), (300, 0.5)])
+    for name in ("train/loss", "val/loss", "learning_rate"):
+        (Path("curves/tokenizer/plots/metrics") / f"{name}.tsv").unlink()
+    found = page()
+    assert found.faults == []
+    assert "No loss was logged." in found.text
+    assert "Loss at 1 point of training and 0 points of validation" in found.text
+    assert "Loss at 2 points of training" in found.text and "1 value left out: not finite." in found.text
