@@ -75,6 +75,11 @@ def test_only_inceptions_distance_is_called_fid(made: Path) -> None:
     assert not re.search(r"\bFID\b", page().text)
 
 
+def test_notes_of_a_card_stand_below_the_table(made: Path) -> None:
+    change("cards/dit.json", notes=["too few samples & more"])
+    assert "Note: too few samples & more." in page().text
+
+
 def test_counts_stand_above_the_scores(made: Path) -> None:
     text = page().text
     assert "n = 40" in text and "n = 260" in text and "n = 719 and 720" in text
