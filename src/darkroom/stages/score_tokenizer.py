@@ -28,11 +28,11 @@ METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json
 _COLUMNS = 16
 
 
-def rows(originals: np.ndarray, decoded: np.ndarray) -> np.ndarray:
-    """Return the images row by row: sixteen originals, below them their reconstructions, and so on."""
+def rows(originals: np.ndarray, decoded: np.ndarray, columns: int) -> np.ndarray:
+    """Return the images row by row: `columns` originals, below them their reconstructions, and so on."""
     pairs: list[np.ndarray] = []
-    for at in range(0, len(originals), _COLUMNS):
-        pairs += [originals[at : at + _COLUMNS], decoded[at : at + _COLUMNS]]
+    for at in range(0, len(originals), columns):
+        pairs += [originals[at : at + columns], decoded[at : at + columns]]
     return np.concatenate(pairs)
 
 
@@ -76,8 +76,12 @@ def run(params: Params) -> None:
         ),
     )
     with atomic_folder(GRID) as folder:
-        chosen = torch.from_numpy(shards.__getitems__(range(min(settings.grid_images, len(shards)))))
+        columns = min(_COLUMNS, settings.grid_images, len(shards))
+        count = min(settings.grid_images, len(shards)) // columns * columns  # whole rows
+        chosen = torch.from_numpy(shards.__getitems__(range(count)))
         shown = reconstruct_all(tokenizer, chosen, batch, device)
-        save_png(folder / "grid.png", image_grid(rows(chosen.numpy(), shown.numpy()), columns=_COLUMNS, scale=2))
+        save_png(
+            folder / "grid.png", image_grid(rows(chosen.numpy(), shown.numpy(), columns), columns=columns, scale=2)
+        )
         write_manifest(folder, "reconstructions", tokenizer=tokenizer_hash, split=settings.split, images=len(chosen))
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
