@@ -6,7 +6,7 @@ export PYTHON
 
 # The whole DAG, then its scores.
 demo: setup
-	.venv/bin/snakemake --cores all
+	.venv/bin/snakemake --cores all --quiet host rules
 	@echo
 	@.venv/bin/dvc metrics show
 	@echo
