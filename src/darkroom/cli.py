@@ -1,4 +1,4 @@
-"""The command line: one subcommand a stage, `check` and `dag`. Nothing heavy is imported before it is needed."""
+"""The command line: a subcommand a stage, `check`, `compare`, `dag`. Nothing heavy is imported before it is needed."""
 
 import argparse
 import sys
@@ -15,6 +15,12 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("check", help="validate params.yaml and dvc.yaml against each other")
     picture = commands.add_parser("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
     picture.add_argument("--write", action="store_true", help="draw it")
+    versus = commands.add_parser(
+        "compare", help="the scores of two revisions, and whether they differ by more than noise"
+    )
+    versus.add_argument("old", nargs="?", default="HEAD", help="a commit, branch, tag or experiment; HEAD")
+    versus.add_argument("new", nargs="?", default="workspace", help="the same; the working tree")
+    versus.add_argument("--md", action="store_true", help="print Markdown")
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if stage in PER_PART:
@@ -34,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.dag.file import dag
 
             print(f"darkroom dag: {dag(options.write)}")
+        elif options.command == "compare":
+            from darkroom.comparing.table import table
+
+            print(table(options.old, options.new, options.md))
         else:
             from darkroom.runner import run_stage
 

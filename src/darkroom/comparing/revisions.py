@@ -1,0 +1,74 @@
+"""Scores and cards as they stand in the working tree, in a commit, or in an experiment of DVC."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.errors import DarkroomError
+
+WORKSPACE = "workspace"
+FOLDERS = ("metrics", "cards")
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a revision holds: metrics and cards by the name of their file, `dit` or `tokenizer`."""
+
+    name: str
+    metrics: dict[str, dict[str, float]]
+    cards: dict[str, dict[str, Any]]
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git prints, or None where it fails."""
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else None
+
+
+def commit_of(revision: str) -> str:
+    """Return the commit that a branch, tag, hash or name of an experiment stands for.
+
+    Raises:
+        DarkroomError: git and DVC know no such revision.
+    """
+    found = _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    if found is None:
+        # DVC keeps an experiment called NAME under refs/exps/../../NAME.
+        refs = (_git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps") or "").splitlines()
+        named = [line.split()[0] for line in refs if line.rsplit("/", 1)[-1] == revision]
+        if len(named) != 1:
+            raise DarkroomError(
+                f"`{revision}` is no commit, branch, tag or experiment: `git log` and `dvc exp show` list them."
+            )
+        found = named[0]
+    return found.strip()
+
+
+def _files(folder: str, commit: str | None) -> dict[str, str]:
+    """Return the texts of FOLDER/*.json by name without suffix."""
+    if commit is None:
+        return {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
+    listed = (_git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
+    return {Path(path).stem: _git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
+
+
+def read_results(revision: str) -> Results:
+    """Return the results of a revision; `workspace` is the working tree.
+
+    Raises:
+        DarkroomError: no such revision, no metrics in it, or a file that is not JSON; names it.
+    """
+    commit = None if revision == WORKSPACE else commit_of(revision)
+    found: dict[str, dict[str, Any]] = {}
+    for folder in FOLDERS:
+        found[folder] = {}
+        for name, text in _files(folder, commit).items():
+            try:
+                found[folder][name] = json.loads(text)
+            except ValueError as error:
+                raise DarkroomError(f"{folder}/{name}.json of {revision} is not JSON ({error}).") from error
+    if not found["metrics"]:
+        raise DarkroomError(f"{revision} holds no metrics/*.json: run `dvc repro` there, and commit metrics and cards.")
+    return Results(revision, found["metrics"], found["cards"])

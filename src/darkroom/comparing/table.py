@@ -1,0 +1,31 @@
+"""The table that `darkroom compare` prints."""
+
+import pandas as pd
+
+from darkroom.comparing.revisions import read_results
+from darkroom.comparing.verdicts import THRESHOLD, compare
+
+
+def _number(value: float, se: float | None) -> str:
+    return f"{value:.4g}" if se is None else f"{value:.4g} ± {se:.2g}"
+
+
+def table(old: str, new: str, markdown: bool) -> str:
+    """Return the scores of two revisions side by side, their difference, and whether it is noise.
+
+    Raises:
+        DarkroomError: an unknown revision, or one without metrics.
+    """
+    rows = compare(read_results(old), read_results(new))
+    frame = pd.DataFrame(
+        {
+            "score": [row.name for row in rows],
+            old: [_number(row.old, row.old_se) for row in rows],
+            new: [_number(row.new, row.new_se) for row in rows],
+            "difference": [_number(row.difference, row.se) for row in rows],
+            "verdict": [row.verdict for row in rows],
+        }
+    )
+    text = frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
+    note = f"±: one standard error, of the samples alone. Below {THRESHOLD:g} of the difference's it is within noise."
+    return f"{text}\n\n{note}"

@@ -1,0 +1,99 @@
+"""Did a change help, and is the difference noise?"""
+
+import json
+import subprocess
+
+import pytest
+
+from darkroom.cli import main
+from darkroom.comparing.revisions import Results, commit_of
+from darkroom.comparing.verdicts import compare, differing_protocol, standard_error
+from darkroom.errors import DarkroomError
+
+CARD = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "sampler": {"guidance": 1.0}, "seed": 1}
+
+
+def results(scores, card=CARD, name="x"):
+    return Results(name, {"dit": scores}, {"dit": card})
+
+
+def verdict(old, new, card=CARD):
+    return {row.name: row.verdict for row in compare(results(old), results(new, card))}
+
+
+def test_differences_are_judged_by_their_error():
+    """2 standard errors of sqrt(0.03² + 0.04²) = 0.05 are 0.1."""
+    old = {"fd": 1.0, "fd_se": 0.03}
+    assert verdict(old, {"fd": 1.09, "fd_se": 0.04}) == {"dit.fd": "within noise"}
+    assert verdict(old, {"fd": 1.11, "fd_se": 0.04}) == {"dit.fd": "worse by 2.2 se"}
+    assert verdict(old, {"fd": 0.8, "fd_se": 0.04}) == {"dit.fd": "better by 4.0 se"}
+    assert verdict(old, old) == {"dit.fd": "equal"}
+
+
+def test_accuracy_and_psnr_are_better_when_higher():
+    assert verdict({"psnr": 30.0}, {"psnr": 31.0}) == {"dit.psnr": "better, error not known"}
+    low, high = {"label_accuracy": 0.90, "n": 1000}, {"label_accuracy": 0.95, "n": 1000}
+    assert verdict(low, high)["dit.label_accuracy"].startswith("better by 4.")
+    assert verdict(high, low)["dit.label_accuracy"].startswith("worse by 4.")
+
+
+def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances():
+    assert standard_error("label_accuracy", {"label_accuracy": 0.5, "n": 100}) == pytest.approx(0.05)
+    assert standard_error("fd_debiased", {"fd_debiased": 1.0, "fd_se": 0.2}) == 0.2
+
+
+def test_another_judge_or_count_is_not_comparable_and_another_sampler_is():
+    other_judge = {**CARD, "extractors": {"in_domain": {"sha256": "b"}}}
+    assert verdict({"fd": 1.0}, {"fd": 2.0}, other_judge) == {"dit.fd": "not comparable: extractors.in_domain.sha256"}
+    assert differing_protocol(CARD, {**CARD, "n_fake": 50}) == ["n_fake"]
+    assert differing_protocol(CARD, {**CARD, "sampler": {"guidance": 2.0}, "seed": 2}) == []
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with results in a commit, in an experiment and in the working tree."""
+    monkeypatch.chdir(tmp_path)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "x")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "x@example.org")
+    git("init", "-q", "-b", "main")
+    for folder in ("metrics", "cards"):
+        (tmp_path / folder).mkdir()
+    for fd, ref in ((1.0, None), (0.5, "refs/exps/ab/cdef/brave-name"), (2.0, None)):
+        (tmp_path / "metrics/dit.json").write_text(json.dumps({"fd": fd, "fd_se": 0.01, "n": 10}))
+        (tmp_path / "cards/dit.json").write_text(json.dumps(CARD))
+        if fd == 2.0:
+            break
+        git("add", ".")
+        git("commit", "-qm", str(fd))
+        if ref:
+            git("update-ref", ref, "HEAD")
+            git("reset", "-q", "--hard", "HEAD~1")
+    return tmp_path
+
+
+def git(*arguments):
+    subprocess.run(["git", *arguments], check=True)
+
+
+def test_the_command_compares_commits_experiments_and_the_working_tree(repository, capsys):
+    assert main(["compare"]) == 0
+    printed = capsys.readouterr().out
+    assert "HEAD" in printed and "workspace" in printed and "worse by 70.7 se" in printed
+    assert main(["compare", "main", "brave-name", "--md"]) == 0
+    assert "| dit.fd  | 1 ± 0.01 | 0.5 ± 0.01   | -0.5 ± 0.014 | better by 35.4 se |" in capsys.readouterr().out
+
+
+def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):
+    assert main(["compare", "nowhere"]) == 1
+    assert "`nowhere` is no commit, branch, tag or experiment" in capsys.readouterr().err
+    git("rm", "-rqf", "--cached", ".")
+    git("commit", "-qm", "empty", "--allow-empty")
+    assert main(["compare", "HEAD"]) == 1
+    assert "HEAD holds no metrics/*.json" in capsys.readouterr().err
+
+
+def test_two_experiments_of_one_name_are_no_name(repository):
+    git("update-ref", "refs/exps/xy/z/brave-name", "HEAD")
+    with pytest.raises(DarkroomError, match="is no commit"):
+        commit_of("brave-name")
