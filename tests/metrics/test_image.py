@@ -66,6 +66,8 @@ def test_means_are_over_images_whatever_the_batches(batch: int) -> None:
     found = image_scores(zip(images.split(batch), others.split(batch), strict=True))
     assert found["psnr"] == pytest.approx(float(psnr(images, others).mean()), rel=1e-12)
     assert found["ssim"] == pytest.approx(float(ssim(images, others).mean()), rel=1e-12)
+    for name, each in (("psnr", psnr(images, others)), ("ssim", ssim(images, others))):
+        assert found[f"{name}_se"] == pytest.approx(float(each.std(correction=1)) / math.sqrt(len(each)), rel=1e-9)
     pooled = 10 * math.log10(255**2 / float(((images.double() - others.double()) ** 2).mean()))
     assert found["psnr"] > pooled + 1  # not the PSNR of the pooled error
 

@@ -24,7 +24,9 @@ FORMULAS = {
     "kid": "unbiased MMD^2 over all pairs, kernel (x.y / D + 1)^3, float64",
     "kid_se": "as fd_se",
     "psnr": "mean over images of 10 log10(255^2 / MSE) dB",
+    "psnr_se": "standard deviation over images / sqrt(n_fake)",
     "ssim": "mean over images, Gaussian window of 11 px, sigma 1.5, range 255, reflected borders",
+    "ssim_se": "as psnr_se",
     "label_accuracy": "share of samples whose most likely class in the in-domain extractor is the class asked for",
 }
 

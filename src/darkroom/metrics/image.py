@@ -52,8 +52,18 @@ def ssim(images: Tensor, others: Tensor) -> Tensor:
     return torch.as_tensor(each).reshape(len(images))
 
 
+def _summary(name: str, values: list[float]) -> dict[str, float]:
+    """Return the mean and its standard error, s / sqrt(n) with s² the unbiased variance; 0 for a single image."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, count - 1)
+    return {name: mean, f"{name}_se": math.sqrt(variance / count)}
+
+
 def image_scores(pairs: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
     """Return `psnr` (dB) and `ssim`, each the mean over all images, of batches of (images, reconstructions).
+
+    Beside each its standard error over the images, `psnr_se` and `ssim_se`.
 
     Raises:
         DarkroomError: there is no image.
@@ -65,4 +75,4 @@ def image_scores(pairs: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
         each_ssim += ssim(images, others).tolist()
     if not each_psnr:
         raise DarkroomError("there is no image to compare: check that the split is not empty.")
-    return {"psnr": math.fsum(each_psnr) / len(each_psnr), "ssim": math.fsum(each_ssim) / len(each_ssim)}
+    return _summary("psnr", each_psnr) | _summary("ssim", each_ssim)
