@@ -6,9 +6,8 @@ a marker that the rule `stale` makes anew on every run. From there Snakemake's o
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
@@ -18,7 +17,7 @@ from snakemake.io import ancient, directory
 
 from darkroom.check import check
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, PARAMS, read_yaml, resolve, stage_entry
+from darkroom.params import DVC, OUTPUTS, PARAMS, paths, read_yaml, related, stage_entry, threads
 
 MARKER = ".snakemake/stale/{stage}"
 
@@ -54,9 +53,8 @@ class Stages:
     def outputs(self, name: str) -> list[str]:
         """Return the outputs of a stage; `{part}` stands for the part in a stage that runs for each part."""
         names = {**self._params, "key": "{part}"}
-        entry = stage_entry(self._dvc, name)
-        paths = [resolve(path, names) for kind in ("outs", "metrics", "plots") for path in _paths(entry.get(kind, []))]
-        return [path if Path(path).suffix else directory(path) for path in paths]
+        found = paths(stage_entry(self._dvc, name), OUTPUTS, names)
+        return [path if Path(path).suffix else directory(path) for path in found]
 
     def inputs(self, name: str) -> Callable[[Mapping[str, str]], list[str]]:
         """Return the input function of a stage: the outputs of other stages that it reads."""
@@ -73,9 +71,7 @@ class Stages:
 
     def threads(self, name: str) -> int:
         """Return the CPU threads of a stage, as its section of params.yaml says."""
-        section = self._params[name]
-        places = (section, section.get("training", {}), section.get("common", {}))
-        return next((place["threads"] for place in places if "threads" in place), 1)
+        return threads(self._params[name])
 
     @property
     def gpu(self) -> int:
@@ -85,10 +81,4 @@ class Stages:
 
     def _made(self, dep: str) -> list[str]:
         """Return the outputs that a dependency is, contains, or lies in."""
-        path = Path(dep)
-        return [out for out in self.all if path in (own := Path(out), *own.parents) or own in path.parents]
-
-
-def _paths(items: Iterable[str | Mapping[str, Any]]) -> list[str]:
-    """Return the paths of a list in dvc.yaml, whose items are paths or `{path: options}`."""
-    return [item if isinstance(item, str) else next(iter(item)) for item in items]
+        return [out for out in self.all if related(dep, out)]

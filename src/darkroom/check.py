@@ -2,14 +2,27 @@
 
 import difflib
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import create_model
 
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, PARAMS, Section, cut, read_yaml, resolve, scope, stage_entry, validate
+from darkroom.params import (
+    DVC,
+    OUTPUTS,
+    PARAMS,
+    Section,
+    cut,
+    paths,
+    read_yaml,
+    related,
+    resolve,
+    scope,
+    stage_entry,
+    validate,
+)
 from darkroom.stages import PER_PART, STAGES
 
 COMMAND = "PYTHONPATH=src python -m darkroom"
@@ -29,18 +42,6 @@ def whole() -> type[Section]:
     return create_model("Whole", __base__=Section, **fields)
 
 
-def _paths(entry: Mapping[str, Any], kinds: tuple[str, ...], names: Mapping[str, Any]) -> Iterator[str]:
-    for kind in kinds:
-        for item in entry.get(kind, []):
-            yield resolve(item if isinstance(item, str) else next(iter(item)), names)
-
-
-def _related(one: str, other: str) -> bool:
-    """Return whether two paths are the same, or one lies in the other."""
-    first, second = Path(one), Path(other)
-    return first == second or first in second.parents or second in first.parents
-
-
 def _stage(stage: str, part: str | None, params: dict[str, Any], dvc: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Check one stage's command and parameters; return its dependencies and outputs."""
     entry = stage_entry(dvc, stage)
@@ -52,7 +53,7 @@ def _stage(stage: str, part: str | None, params: dict[str, Any], dvc: dict[str, 
     if stage not in sliced:
         raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
     validate(schema(stage), sliced)
-    return list(_paths(entry, ("deps",), names)), list(_paths(entry, ("outs", "metrics", "plots"), names))
+    return paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
 
 
 def _fits(params: Mapping[str, Any]) -> None:
@@ -102,12 +103,12 @@ def check() -> str:
             deps, outs = _stage(stage, part, params, dvc)
             for out in outs:
                 for other, maker in made.items():
-                    if _related(out, other):
+                    if related(out, other):
                         raise DarkroomError(f"{DVC}: {name} writes {out}, and {maker} writes {other}.")
                 made[out] = name
             needed += [(name, dep) for dep in deps]
     for name, dep in needed:
-        if not any(_related(dep, out) for out in made) and not Path(dep).exists():
+        if not any(related(dep, out) for out in made) and not Path(dep).exists():
             raise DarkroomError(f"{DVC}: {name} depends on {dep}, which no stage makes and which does not exist.")
     _fits(params)
     return f"{len(stages)} stages, {len(params['parts'])} parts: {PARAMS} and {DVC} are valid and fit each other."

@@ -6,7 +6,7 @@ not know it depends on. The section `run` is the exception: every stage sees it,
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from darkroom.errors import DarkroomError
 
+OUTPUTS = ("outs", "metrics", "plots")
 PARAMS = Path("params.yaml")
 DVC = Path("dvc.yaml")
 
@@ -81,6 +82,24 @@ def scope(params: Mapping[str, Any], part: str | None = None) -> dict[str, Any]:
     if part is None:
         return dict(params)
     return {**params, "key": part, "item": lookup(params, f"parts.{part}")}
+
+
+def paths(entry: Mapping[str, Any], kinds: Iterable[str], names: Mapping[str, Any]) -> list[str]:
+    """Return the paths that a stage's entry lists under some kinds (`deps`, `outs`, `metrics`, `plots`), resolved."""
+    items = [item for kind in kinds for item in entry.get(kind, [])]
+    return [resolve(item if isinstance(item, str) else next(iter(item)), names) for item in items]
+
+
+def related(one: str, other: str) -> bool:
+    """Return whether two paths are the same, or one lies in the other."""
+    first, second = Path(one), Path(other)
+    return first == second or first in second.parents or second in first.parents
+
+
+def threads(section: Mapping[str, Any]) -> int:
+    """Return the CPU threads that a stage's section of params.yaml gives it."""
+    places = (section, section.get("training", {}), section.get("common", {}))
+    return next((int(place["threads"]) for place in places if "threads" in place), 1)
 
 
 def _insert(target: dict[str, Any], key: str, value: Any) -> None:

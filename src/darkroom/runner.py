@@ -10,13 +10,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from darkroom.check import check, schema
 from darkroom.errors import DarkroomError
-from darkroom.params import given, validate
+from darkroom.params import given, threads, validate
 from darkroom.training.state import sweep
 
 LOGS = Path("logs")
@@ -55,13 +54,6 @@ class Tee:
     def isatty(self) -> bool:
         """Return False: libraries then print plain lines."""
         return False
-
-
-def _threads(section: Mapping[str, Any]) -> int | None:
-    for place in (section, section.get("training", {}), section.get("common", {})):
-        if "threads" in place:
-            return int(place["threads"])
-    return None
 
 
 def set_threads(count: int) -> None:
@@ -123,7 +115,7 @@ def run_stage(stage: str, part: str | None) -> None:
     check()
     values = given(stage, part)
     params = validate(schema(stage), values)
-    set_threads(_threads(values[stage]) or 1)
+    set_threads(threads(values[stage]))
     choose_device(values["run"]["device"])
     name = f"{stage}@{part}" if part else stage
     LOGS.mkdir(exist_ok=True)

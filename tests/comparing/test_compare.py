@@ -97,3 +97,8 @@ def test_two_experiments_of_one_name_are_no_name(repository):
     git("update-ref", "refs/exps/xy/z/brave-name", "HEAD")
     with pytest.raises(DarkroomError, match="is no commit"):
         commit_of("brave-name")
+
+
+def test_a_missing_card_is_no_permission_to_compare():
+    rows = compare(results({"fd": 1.0}), Results("y", {"dit": {"fd": 2.0}}, {}))
+    assert rows[0].verdict.startswith("not comparable: a card is missing")

@@ -10,6 +10,7 @@ from darkroom.comparing.revisions import Results
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
 HIGHER_IS_BETTER = {"label_accuracy", "psnr", "ssim"}
+NO_CARD = "a card is missing here, `dvc fetch` may bring it"
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
 STUDIED = {"sampler", "formulas", "notes", "seed"}
 
@@ -83,7 +84,8 @@ def compare(old: Results, new: Results) -> list[Row]:
     rows = []
     for file in sorted(old.metrics.keys() & new.metrics.keys()):
         before, after = old.metrics[file], new.metrics[file]
-        protocol = differing_protocol(old.cards.get(file, {}), new.cards.get(file, {}))
+        known = file in old.cards and file in new.cards
+        protocol = differing_protocol(old.cards[file], new.cards[file]) if known else [NO_CARD]
         for name in sorted(before.keys() & after.keys()):
             if name == "n" or name.endswith("_se"):
                 continue

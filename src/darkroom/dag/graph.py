@@ -1,15 +1,13 @@
 """The graph of the stages, as dvc.yaml implies it: an edge from a producer to a consumer of its paths."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, PARAMS, lookup, resolve
+from darkroom.params import DVC, OUTPUTS, PARAMS, lookup, paths, related
 
 _PART = "@part"
-_INPUTS, _OUTPUTS = ("deps",), ("outs", "metrics", "plots")
 
 
 @dataclass(frozen=True)
@@ -26,17 +24,6 @@ class Graph:
     edges: tuple[tuple[str, str], ...]
 
 
-def _paths(entry: Mapping[str, Any], kinds: tuple[str, ...], names: Mapping[str, Any]) -> Iterator[Path]:
-    for kind in kinds:
-        for item in entry.get(kind, []):
-            yield Path(resolve(item if isinstance(item, str) else next(iter(item)), names))
-
-
-def _touch(one: Path, other: Path) -> bool:
-    """Return whether two paths are the same, or one lies in the other."""
-    return one == other or one in other.parents or other in one.parents
-
-
 def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return for each stage in dvc.yaml the stages that read what it writes.
 
@@ -44,20 +31,20 @@ def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, se
         params: params.yaml, which the paths in dvc.yaml name keys of.
         dvc: dvc.yaml.
     """
-    reads: dict[str, list[Path]] = {}
-    writes: dict[str, list[Path]] = {}
+    reads: dict[str, list[str]] = {}
+    writes: dict[str, list[str]] = {}
     for name, stage in dvc.get("stages", {}).items():
         entry, names = stage, dict(params)
         if "foreach" in stage:  # once for each part: all parts share their edges, so one stands for all
             entry = stage["do"]
             names |= {"key": _PART, "item": next(iter(lookup(params, "parts").values()))}
-        reads[name] = list(_paths(entry, _INPUTS, names))
-        writes[name] = list(_paths(entry, _OUTPUTS, names))
+        reads[name] = paths(entry, ["deps"], names)
+        writes[name] = paths(entry, OUTPUTS, names)
     return {
         maker: {
             reader
             for reader, needed in reads.items()
-            if reader != maker and any(_touch(one, other) for one in made for other in needed)
+            if reader != maker and any(related(one, other) for one in made for other in needed)
         }
         for maker, made in writes.items()
     }

@@ -11,36 +11,29 @@ from typing import Any
 
 from accelerate import Accelerator
 
+from darkroom.artifacts.atomic import atomic_folder
 from darkroom.errors import DarkroomError
 
 Record = dict[str, Any]
 
 
-class Curves:
-    """Writes the records of a training as DVCLive curves (`FOLDER/plots/metrics/NAME.tsv`, step = images seen).
+def write_curves(folder: Path, records: Sequence[Record]) -> None:
+    """Write the records of a training as DVCLive curves (`FOLDER/plots/metrics/NAME.tsv`, step = images seen).
 
-    The curves are a declared output: they hold results and nothing of time or machine. The engines delete them when a
-    stage is killed, so a resumed training hands over the records so far, and the files come out as if never stopped.
+    The curves are a declared output: they hold results, nothing of time or machine, and appear whole, when the training
+    is done. While it runs, the journal tells the same.
     """
+    from dvclive import Live
 
-    def __init__(self, folder: Path, records: Sequence[Record]) -> None:
-        from dvclive import Live
-
-        self._live = Live(str(folder), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
+    with atomic_folder(folder) as temporary:
+        live = Live(str(temporary), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
         for record in records:
-            self.add(record)
-
-    def add(self, record: Record) -> None:
-        """Append one point of every curve in the record."""
-        self._live.step = record["images"]
-        for name, value in record.items():
-            if name != "images":
-                self._live.log_metric(name, value)
-        self._live.make_summary()
-
-    def close(self) -> None:
-        """Write what is left."""
-        self._live.end()
+            live.step = record["images"]
+            for name, value in record.items():
+                if name != "images":
+                    live.log_metric(name, value)
+        live.make_summary()
+        live.end()
 
 
 class Journal:

@@ -21,7 +21,7 @@ from darkroom.random import derive
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training import checkpoint
-from darkroom.training.curves import Curves, Journal, Record, start_trackers
+from darkroom.training.curves import Journal, Record, start_trackers, write_curves
 from darkroom.training.ema import EMA
 from darkroom.training.interrupt import Interrupt, interruptible
 from darkroom.training.loader import training_batches, validation_batches
@@ -237,25 +237,23 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
     with interruptible() as interrupt:
         trainer = Trainer(recipe, settings, run, places)
-        curves = Curves(places.curves, trainer.records)
         journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images)
         start_trackers(trainer.accelerator, places.logs.name, run.trackers)
-        _updates(trainer, curves, journal, interrupt)
-        curves.close()
+        _updates(trainer, journal, interrupt)
         journal.close()
+        write_curves(places.curves, trainer.records)
         if run.trackers:
             trainer.accelerator.end_training()
     return trainer
 
 
-def _updates(trainer: Trainer, curves: Curves, journal: Journal, interrupt: Interrupt) -> None:
+def _updates(trainer: Trainer, journal: Journal, interrupt: Interrupt) -> None:
     settings, run = trainer.settings, trainer.run
     saved_at, saved = time.monotonic(), trainer.images
     for batch in trainer.batches():
         trainer.update(batch)
         if trainer._due(settings.log_every) or trainer.images == settings.images:
             record = trainer.record()
-            curves.add(record)
             journal.add(record)
             trainer.accelerator.log(record, step=trainer.images)
         if run.grid_every and trainer._due(run.grid_every):

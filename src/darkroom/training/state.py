@@ -17,7 +17,7 @@ from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, PARAMS, given, lookup, read_yaml, resolve, scope, stage_entry
+from darkroom.params import DVC, PARAMS, given, lookup, paths, read_yaml, scope, stage_entry
 
 FINISHED = "finished.json"
 LOCK = "lock"
@@ -42,7 +42,7 @@ def identity(stage: str) -> dict[str, Any]:
     """Return what makes the work of a stage this work: its parameters without `run`, its inputs and its code."""
     values = {name: value for name, value in given(stage).items() if name != "run"}
     names = scope(read_yaml(PARAMS))
-    deps = [resolve(template, names) for template in stage_entry(read_yaml(DVC), stage).get("deps", [])]
+    deps = paths(stage_entry(read_yaml(DVC), stage), ["deps"], names)
     return {"stage": stage, "params": values, "deps": {dep: _content(Path(dep)) for dep in deps}}
 
 

@@ -18,7 +18,7 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, Featu
 from darkroom.artifacts.hashing import sha256_bytes
 from darkroom.errors import DarkroomError
 
-NO_FILE = Path("data/none")  # the committed empty file that stands for "download them"
+NO_FILE = Path("data/none")  # the committed file that stands for "download them"
 KEY = "reference_stats.inception.weights"
 
 
