@@ -43,7 +43,7 @@ def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
     code = (
         "import os; from darkroom.runner import set_threads; import sys; set_threads(1);"
         "assert 'numpy' not in sys.modules and 'torch' not in sys.modules;"
-        "import torch; from darkroom.training.device import prepare; prepare(1, 'cpu'); print(torch.get_num_threads())"
+        "import torch; from darkroom.device import set_up_device; prepare(1, 'cpu'); print(torch.get_num_threads())"
     )
     environment = os.environ | {"PYTHONPATH": "src", "OMP_NUM_THREADS": "7"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from darkroom.artifacts.atomic import require_writable
 from darkroom.check import check, schema
 from darkroom.errors import DarkroomError
 from darkroom.params import given, threads, validate
@@ -68,7 +70,10 @@ def choose_device(device: str) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         os.environ["ACCELERATE_USE_CPU"] = "true"
     elif device.startswith("cuda:"):
-        os.environ["CUDA_VISIBLE_DEVICES"] = device.removeprefix("cuda:")
+        number = int(device.removeprefix("cuda:"))
+        seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        # A scheduler that gave this job devices 2 and 3 means device 3 by cuda:1.
+        os.environ["CUDA_VISIBLE_DEVICES"] = seen[number] if number < len(seen) else "" if seen else str(number)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
@@ -81,20 +86,33 @@ def _own_checkout() -> None:
         )
 
 
-def _watch_parents() -> None:
+def engine(ancestors: Sequence[Any]) -> list[Any]:
+    """Return the processes between a stage and the DVC that started it, that one included, nearest first.
+
+    What is above DVC, a shell or a terminal, may end while the work goes on. Empty where no DVC is found.
+    """
+    for place, process in enumerate(ancestors):
+        words = [Path(word) for word in process.cmdline()[:3]]
+        if any(word.name == "dvc" or word.parent.name == "dvc" for word in words):
+            return list(ancestors[: place + 1])
+    return []
+
+
+def _watch_engine() -> None:
     """Stop the stage when the engine that started it is gone: DVC leaves its command behind when it is killed."""
     if "DVC_STAGE" not in os.environ:
         return
     import psutil
 
-    parents = psutil.Process().parents()[:2]
+    watched = engine(psutil.Process().parents())
 
     def watch() -> None:
-        while all(parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE for parent in parents):
+        while all(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in watched):
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, daemon=True).start()
+    if watched:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _note(event: str, name: str, **facts: Any) -> None:
@@ -118,11 +136,11 @@ def run_stage(stage: str, part: str | None) -> None:
     set_threads(threads(values[stage]))
     choose_device(values["run"]["device"])
     name = f"{stage}@{part}" if part else stage
-    LOGS.mkdir(exist_ok=True)
+    require_writable(LOGS / "runs.jsonl")
     with (LOGS / f"{name.replace('@', '-')}.log").open("w") as log, contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(Tee(sys.stdout, log, f"[{name}] ")))
         stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ")))
-        _watch_parents()
+        _watch_engine()
         sweep()
         _note("start", name)
         began = time.monotonic()

@@ -1,7 +1,9 @@
 """Did a change help, and is the difference noise?"""
 
 import json
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,7 @@ def results(scores, card=CARD, name="x"):
 
 
 def verdict(old, new, card=CARD):
-    return {row.name: row.verdict for row in compare(results(old), results(new, card))}
+    return {f"{row.file}.{row.name}": row.verdict for row in compare(results(old), results(new, card))}
 
 
 def test_differences_are_judged_by_their_error():
@@ -31,7 +33,8 @@ def test_differences_are_judged_by_their_error():
 
 
 def test_accuracy_and_psnr_are_better_when_higher():
-    assert verdict({"psnr": 30.0}, {"psnr": 31.0}) == {"dit.psnr": "better, error not known"}
+    psnr = {"psnr": 30.0, "psnr_se": 0.1}, {"psnr": 31.0, "psnr_se": 0.1}
+    assert verdict(*psnr) == {"dit.psnr": "better, error not known"}  # the same images in both: not independent
     low, high = {"label_accuracy": 0.90, "n": 1000}, {"label_accuracy": 0.95, "n": 1000}
     assert verdict(low, high)["dit.label_accuracy"].startswith("better by 4.")
     assert verdict(high, low)["dit.label_accuracy"].startswith("worse by 4.")
@@ -59,6 +62,7 @@ def repository(tmp_path, monkeypatch):
     git("init", "-q", "-b", "main")
     for folder in ("metrics", "cards"):
         (tmp_path / folder).mkdir()
+    shutil.copy(Path(__file__).parents[2] / ".gitignore", tmp_path)
     for fd, ref in ((1.0, None), (0.5, "refs/exps/ab/cdef/brave-name"), (2.0, None)):
         (tmp_path / "metrics/dit.json").write_text(json.dumps({"fd": fd, "fd_se": 0.01, "n": 10}))
         (tmp_path / "cards/dit.json").write_text(json.dumps(CARD))

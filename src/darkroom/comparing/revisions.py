@@ -9,12 +9,11 @@ from typing import Any
 from darkroom.errors import DarkroomError
 
 WORKSPACE = "workspace"
-METRICS = Path("metrics")
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a revision holds: metrics and cards by the name of their file, `dit` or `tokenizer`; a card may be missing."""
+    """What a revision holds: metrics and cards by the name of their file, `dit` or `tokenizer`; a card may miss."""
 
     name: str
     metrics: dict[str, dict[str, float]]
@@ -46,30 +45,12 @@ def commit_of(revision: str) -> str:
     return found.strip()
 
 
-def _metrics(commit: str | None) -> dict[str, str]:
-    """Return the texts of metrics/*.json by name without suffix."""
+def _texts(folder: str, commit: str | None) -> dict[str, str]:
+    """Return the texts of FOLDER/*.json by name without suffix."""
     if commit is None:
-        return {path.stem: path.read_text() for path in sorted(METRICS.glob("*.json"))}
-    listed = (_git("ls-tree", "--name-only", commit, f"{METRICS}/") or "").splitlines()
+        return {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
+    listed = (_git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
     return {Path(path).stem: _git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
-
-
-def _card(name: str, commit: str | None) -> str | None:
-    """Return the card of a metrics file: DVC keeps cards, so a commit's card lies in its cache or remote."""
-    path = Path("cards") / f"{name}.json"
-    if commit is None:
-        return path.read_text() if path.is_file() else None
-    committed = _git("show", f"{commit}:{path}")
-    if committed is not None:
-        return committed
-    from dvc.api import read
-    from dvc.exceptions import DvcException
-    from dvc.scm import SCMError
-
-    try:
-        return read(str(path), rev=commit)
-    except (DvcException, SCMError, OSError):
-        return None
 
 
 def read_results(revision: str) -> Results:
@@ -79,13 +60,12 @@ def read_results(revision: str) -> Results:
         DarkroomError: no such revision, no metrics in it, or a file that is not JSON; names it.
     """
     commit = None if revision == WORKSPACE else commit_of(revision)
-    texts = _metrics(commit)
-    if not texts:
+    metrics, cards = (_parsed(folder, _texts(folder, commit), revision) for folder in ("metrics", "cards"))
+    if not metrics:
         raise DarkroomError(
-            f"{revision} holds no metrics/*.json: run `dvc repro` there, and commit dvc.lock and metrics."
+            f"{revision} holds no metrics/*.json: run `dvc repro` there, and commit dvc.lock, metrics and cards."
         )
-    cards = {name: text for name in texts if (text := _card(name, commit)) is not None}
-    return Results(revision, _parsed("metrics", texts, revision), _parsed("cards", cards, revision))
+    return Results(revision, metrics, cards)
 
 
 def _parsed(folder: str, texts: dict[str, str], revision: str) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ def table(old: str, new: str, markdown: bool) -> str:
     rows = compare(read_results(old), read_results(new))
     frame = pd.DataFrame(
         {
-            "score": [row.name for row in rows],
+            "score": [f"{row.file}.{row.name}" for row in rows],
             old: [_number(row.old, row.old_se) for row in rows],
             new: [_number(row.new, row.new_se) for row in rows],
             "difference": [_number(row.difference, row.se) for row in rows],

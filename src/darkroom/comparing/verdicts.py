@@ -1,24 +1,29 @@
 """The difference of two scores, its standard error, and what to make of it."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from darkroom.comparing.revisions import Results
+from darkroom.reporting.cards import flat
+from darkroom.reporting.scores import error_of
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
 HIGHER_IS_BETTER = {"label_accuracy", "psnr", "ssim"}
-NO_CARD = "a card is missing here, `dvc fetch` may bring it"
+NO_CARD = "a card is missing"
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
-STUDIED = {"sampler", "formulas", "notes", "seed"}
+STUDIED = {"sampler", "samples", "formulas", "notes", "seed"}
+# Means over the same images in both: their errors are not independent, and the error of the difference is not known.
+PAIRED = {"psnr", "ssim"}
 
 
 @dataclass(frozen=True)
 class Row:
     """One score in two revisions; an error that is not known is None."""
 
+    file: str
     name: str
     old: float
     new: float
@@ -33,29 +38,20 @@ class Row:
 
     @property
     def se(self) -> float | None:
-        """Standard error of the difference of independent scores, sqrt(se_old² + se_new²)."""
-        if self.old_se is None or self.new_se is None:
+        """Standard error of the difference of independent scores, sqrt(se_old² + se_new²), or None."""
+        if self.old_se is None or self.new_se is None or self.name in PAIRED:
             return None
         return math.hypot(self.old_se, self.new_se)
 
 
 def standard_error(name: str, scores: Mapping[str, float]) -> float | None:
     """Return a score's standard error: as stored, or that of a share, sqrt(p (1 - p) / n), or None."""
-    stored = scores.get(f"{name.removesuffix('_debiased')}_se")
+    stored = scores.get(error_of(name))
     if stored is not None:
         return stored
     if name == "label_accuracy" and scores.get("n"):
         return math.sqrt(scores[name] * (1 - scores[name]) / scores["n"])
     return None
-
-
-def flat(card: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested mappings under dotted names."""
-    for key, value in card.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -90,6 +86,6 @@ def compare(old: Results, new: Results) -> list[Row]:
             if name == "n" or name.endswith("_se"):
                 continue
             errors = standard_error(name, before), standard_error(name, after)
-            row = Row(f"{file}.{name}", before[name], after[name], *errors, verdict="")
-            rows.append(Row(row.name, row.old, row.new, *errors, _verdict(name, row.difference, row.se, protocol)))
+            row = Row(file, name, before[name], after[name], *errors, verdict="")
+            rows.append(replace(row, verdict=_verdict(name, row.difference, row.se, protocol)))
     return rows

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from darkroom.artifacts.atomic import require_writable
 from darkroom.data.latent_writer import write_latents
 from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
 from darkroom.schemas.encode_latents import Params
 from darkroom.tokenizers.batches import encode_all
 from darkroom.tokenizers.load import load_tokenizer
-from darkroom.training.device import prepare
 
 OUT = Path("data/latents")
 Array = NDArray[np.float32]
@@ -22,7 +22,7 @@ def run(params: Params, part: str) -> None:
     """Encode every split of a part: mean and logvar, row i of a shard is row i of the image shard's index."""
     settings = params.encode_latents
     require_writable(OUT / part)
-    device = prepare(settings.threads, params.run.device)
+    device = set_up_device(settings.threads, params.run.device)
     splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), splits["train"].image_shape)
     tokenizer = tokenizer.to(device)

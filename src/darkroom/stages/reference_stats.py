@@ -8,10 +8,10 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, open_artifact, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
 from darkroom.metrics.extractors.load import extract, load_extractor, stream
 from darkroom.metrics.reference import build_reference, distances
 from darkroom.schemas.reference_stats import Params
-from darkroom.training.device import prepare
 
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
@@ -26,7 +26,7 @@ def run(params: Params) -> None:
     """Store statistics of the reference split through each extractor, and the noise floor: real against real."""
     settings = params.reference_stats
     require_writable(OUT)
-    device = prepare(settings.threads, params.run.device)
+    device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
     open_artifact(EXTRACTOR, "extractor")
     parts = list(params.parts)

@@ -12,12 +12,12 @@ from darkroom.data.grid import image_grid, save_png
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
+from darkroom.device import set_up_device
 from darkroom.generators.dit import DiT
 from darkroom.generators.generate import generate
 from darkroom.generators.normaliser import Normaliser
 from darkroom.schemas.sample_dit import Params
 from darkroom.tokenizers.load import load_tokenizer
-from darkroom.training.device import prepare
 
 OUT, MODEL = Path("samples/dit"), Path("models/dit")
 _COLUMNS, _ROWS = 10, 10
@@ -42,7 +42,7 @@ def run(params: Params) -> None:
     """Generate images, class i modulo the number of classes, and a grid with one class a column."""
     settings = params.sample_dit
     require_writable(OUT)
-    device = prepare(settings.threads, params.run.device)
+    device = set_up_device(settings.threads, params.run.device)
     manifest = open_artifact(MODEL, "dit")
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:

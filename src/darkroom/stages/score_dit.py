@@ -5,6 +5,7 @@ from pathlib import Path
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
 from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.extractors.in_domain import Classifier
 from darkroom.metrics.extractors.load import extract, load_extractor
@@ -12,7 +13,6 @@ from darkroom.metrics.labels import label_accuracy
 from darkroom.metrics.names import score_names
 from darkroom.metrics.reference import Reference, distances
 from darkroom.schemas.score_dit import Params
-from darkroom.training.device import prepare
 
 SAMPLES, REFERENCE, EXTRACTOR = Path("samples/dit"), Path("data/reference"), Path("models/extractor")
 METRICS, CARD = Path("metrics/dit.json"), Path("cards/dit.json")
@@ -23,7 +23,7 @@ def run(params: Params) -> None:
     settings = params.score_dit
     for path in (METRICS, CARD):
         require_writable(path)
-    device = prepare(settings.threads, params.run.device)
+    device = set_up_device(settings.threads, params.run.device)
     reference = open_artifact(REFERENCE, "reference")
     if reference["extractor"] != manifest_hash(EXTRACTOR):
         raise ArtifactError(

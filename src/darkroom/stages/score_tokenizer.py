@@ -12,6 +12,7 @@ from darkroom.artifacts.manifest import open_artifact, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.grid import image_grid, save_png
 from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.extractors.load import extract, load_extractor
@@ -21,7 +22,6 @@ from darkroom.metrics.reference import build_reference, moments_of
 from darkroom.schemas.score_tokenizer import Params
 from darkroom.tokenizers.batches import reconstruct_all
 from darkroom.tokenizers.load import load_tokenizer
-from darkroom.training.device import prepare
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
 METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json"), Path("samples/reconstructions")
@@ -41,7 +41,7 @@ def run(params: Params) -> None:
     settings = params.score_tokenizer
     for path in (METRICS, CARD, GRID):
         require_writable(path)
-    device = prepare(settings.threads, params.run.device)
+    device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
     shards = ImageShards.open_parts(list(params.parts), settings.split)
     if len(shards) < 2:

@@ -6,6 +6,7 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.latents import LatentShards
+from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.generators.dit import DiT, DiTConfig
 from darkroom.generators.normaliser import Normaliser
@@ -13,7 +14,6 @@ from darkroom.random import derive
 from darkroom.recipes.dit import DiTRecipe, LabelledLatents
 from darkroom.schemas.train_dit import Params
 from darkroom.tokenizers.load import load_tokenizer
-from darkroom.training.device import prepare
 from darkroom.training.loop import Places, seeded, train
 from darkroom.training.state import open_state
 
@@ -25,7 +25,7 @@ def run(params: Params) -> None:
     settings = params.train_dit
     for path in (OUT, CURVES):
         require_writable(path)
-    device = prepare(settings.training.threads, params.run.device)
+    device = set_up_device(settings.training.threads, params.run.device)
     catalog = load_catalog(shards=None)
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
     parts = list(params.parts)

@@ -6,12 +6,12 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
 from darkroom.metrics.extractors.in_domain import Classifier
 from darkroom.random import derive
 from darkroom.recipes.data import LabelledImages
 from darkroom.recipes.extractor import ExtractorRecipe
 from darkroom.schemas.train_extractor import Params
-from darkroom.training.device import prepare
 from darkroom.training.loop import Places, seeded, train
 from darkroom.training.state import open_state
 
@@ -23,7 +23,7 @@ def run(params: Params) -> None:
     settings = params.train_extractor
     for path in (OUT, CURVES):
         require_writable(path)
-    prepare(settings.training.threads, params.run.device)
+    set_up_device(settings.training.threads, params.run.device)
     catalog = load_catalog()
     parts = list(params.parts)
     train_set, val_set = (LabelledImages(ImageShards.open_parts(parts, split), catalog) for split in ("train", "val"))

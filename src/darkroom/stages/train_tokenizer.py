@@ -6,13 +6,13 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
 from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.kl import KLRecipe
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.tokenizers.kl import KLAutoencoder, build
 from darkroom.tokenizers.protocol import KIND
-from darkroom.training.device import prepare
 from darkroom.training.loop import Places, seeded, train
 from darkroom.training.state import open_state
 
@@ -25,7 +25,7 @@ def run(params: Params) -> None:
     assert settings.kl is not None  # the schema holds the chosen section
     for path in (OUT, CURVES):
         require_writable(path)
-    prepare(settings.common.threads, params.run.device)
+    set_up_device(settings.common.threads, params.run.device)
     catalog = load_catalog()
     parts = list(params.parts)
     splits = {split: ImageShards.open_parts(parts, split) for split in ("train", "val")}

@@ -13,10 +13,10 @@ class Interrupt:
         self.signal: int | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Take the signal; a second one stops at once."""
-        if self.signal is not None:
+        """Take the signal; a second Ctrl-C stops at once. A second SIGTERM says the same again, and changes nothing."""
+        if self.signal is not None and number == signal.SIGINT:
             raise SystemExit(128 + number)
-        self.signal = number
+        self.signal = self.signal or number
 
 
 @contextmanager
