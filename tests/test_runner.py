@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.runner import Tee, choose_device, set_threads
+from darkroom.runner import Tee, choose_device, engine, set_threads
 
 
 class Gone(io.StringIO):
@@ -43,7 +43,8 @@ def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
     code = (
         "import os; from darkroom.runner import set_threads; import sys; set_threads(1);"
         "assert 'numpy' not in sys.modules and 'torch' not in sys.modules;"
-        "import torch; from darkroom.device import set_up_device; prepare(1, 'cpu'); print(torch.get_num_threads())"
+        "import torch; from darkroom.device import set_up_device; set_up_device(1, 'cpu');"
+        "print(torch.get_num_threads())"
     )
     environment = os.environ | {"PYTHONPATH": "src", "OMP_NUM_THREADS": "7"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -53,8 +54,10 @@ def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
 def test_device_is_what_libraries_will_see(monkeypatch):
     for name in ("CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "before")
-    choose_device("cuda:3")
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    for seen, device, chosen in [("", "cuda:3", "3"), ("4,6", "cuda:1", "6"), ("4,6", "cuda:2", "")]:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        choose_device(device)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == chosen
     choose_device("cpu")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "" and os.environ["ACCELERATE_USE_CPU"] == "true"
 
@@ -121,3 +124,53 @@ def test_set_threads_names_every_library(monkeypatch):
     set_threads(3)
     assert {os.environ[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")} == {"3"}
     set_threads(1)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    from darkroom.device import set_up_device
+
+    with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:1, and torch sees"):
+        set_up_device(1, "cuda:1")
+
+
+class Process:
+    """A process as psutil shows it."""
+
+    def __init__(self, *words):
+        self.words = list(words)
+
+    def cmdline(self):
+        return self.words
+
+
+def test_the_engine_is_watched_and_nothing_above_it():
+    sh, dvc = Process("/bin/sh", "-c", "PYTHONPATH=src"), Process("/x/python", "/x/bin/dvc", "repro")
+    worker = Process("/x/python", "-m", "dvc", "exp")
+    shell, home = Process("-bash"), Process("/home/dvc-user/bash")
+    assert engine([sh, dvc, shell]) == [sh, dvc] and engine([dvc, shell]) == [dvc]
+    assert engine([worker, shell]) == [worker] and engine([shell, home]) == []
+
+
+STAGE = "import time; from darkroom.runner import _watch_engine as w; w(); print('on', flush=True); time.sleep(60)"
+ENGINE = f"""
+import os, subprocess, sys
+os.environ["DVC_STAGE"] = "report"
+child = subprocess.Popen([sys.executable, "-c", {STAGE!r}])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_a_stage_ends_when_its_engine_is_killed(tmp_path):
+    """A program called `dvc` starts a stage and is killed: the stage gets SIGTERM within seconds."""
+    import psutil
+
+    (tmp_path / "dvc").write_text(ENGINE)
+    environment = os.environ | {"PYTHONPATH": str(Path("src").resolve())}
+    dvc = subprocess.Popen([sys.executable, tmp_path / "dvc"], env=environment, stdout=subprocess.PIPE, text=True)
+    lines = {dvc.stdout.readline().strip(), dvc.stdout.readline().strip()}
+    stage = psutil.Process(int(next(iter(lines - {"on"}))))
+    assert "on" in lines and stage.is_running()
+    dvc.kill()
+    dvc.wait()
+    stage.wait(timeout=10)

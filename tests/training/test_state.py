@@ -1,5 +1,6 @@
 """The state's folder: one for each work, locked, and gone when the result is recorded."""
 
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -59,9 +60,10 @@ def test_a_training_that_fails_is_not_finished(project):
     assert not (folder / FINISHED).exists()
 
 
-def record(depth):
-    with Path("dvc.lock").open("w") as file:
-        yaml.safe_dump({"stages": {"train_dit": {"params": {"params.yaml": {"train_dit": {"depth": depth}}}}}}, file)
+def record(depth, content="1"):
+    deps = [{"path": "code", "md5": "x.dir"}, {"path": "input", "md5": hashlib.md5(content.encode()).hexdigest()}]
+    entry = {"params": {"params.yaml": {"train_dit": {"depth": depth}}}, "deps": deps}
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"train_dit": entry}}))
     later = time.time() + 5
     os.utime("dvc.lock", (later, later))
 
@@ -70,9 +72,10 @@ def test_a_state_goes_when_its_result_is_recorded_and_not_before(project):
     folder = key()
     sweep()
     assert folder.is_dir()
-    record(depth=9)
-    sweep()
-    assert folder.is_dir()
+    for other in ({"depth": 9}, {"depth": 4, "content": "older"}):
+        record(**other)
+        sweep()
+        assert folder.is_dir()
     record(depth=4)
     sweep()
     assert not folder.exists()
@@ -94,3 +97,12 @@ def test_a_queued_experiment_keeps_its_state_in_the_main_checkout(project, monke
 
 def test_identity_holds_no_run(project):
     assert "run" not in identity("train_dit")["params"]
+
+
+@pytest.mark.parametrize("text", ["", "stages:", "stages: {train_dit: ", "stages: {train_dit: 3}", "- 1"])
+def test_a_record_that_is_being_written_stops_nobody(project, text):
+    folder = key()
+    Path("dvc.lock").write_text(text)
+    os.utime("dvc.lock", (time.time() + 5, time.time() + 5))
+    sweep()
+    assert folder.is_dir()

@@ -34,6 +34,21 @@ def _sibling(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp-{os.getpid()}")
 
 
+def _sweep(path: Path) -> None:
+    """Remove the temporary siblings of writers that were killed: their process is gone, or has this one's number."""
+    for stump in path.parent.glob(f".{path.name}.tmp-*"):
+        number = int(stump.name.rpartition("-")[2])
+        try:
+            os.kill(number, 0)
+            alive = number != os.getpid()
+        except ProcessLookupError:
+            alive = False
+        except PermissionError:
+            alive = True
+        if not alive:
+            shutil.rmtree(stump) if stump.is_dir() else stump.unlink()
+
+
 def require_writable(path: Path) -> None:
     """Make the parent of `path` and check that something can be written there.
 
@@ -42,6 +57,7 @@ def require_writable(path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
         probe = _sibling(path)
         probe.touch()
         probe.unlink()

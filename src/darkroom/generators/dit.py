@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 from einops import rearrange
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model, save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.atomic import write_bytes, write_json
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,8 @@ class DiT(nn.Module):
         """Write `config.json` and `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", asdict(self.config))
-        save_model(self, str(folder / "model.safetensors"))
+        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
+        write_bytes(folder / "model.safetensors", save(weights))
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "DiT":

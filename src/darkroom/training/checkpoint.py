@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
 from torch import Tensor
 
-from darkroom.artifacts.atomic import atomic_folder
+from darkroom.artifacts.atomic import atomic_folder, write_bytes
 from darkroom.artifacts.manifest import file_hashes, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
 
@@ -33,7 +34,9 @@ def save(state: Path, images: int, groups: dict[str, Tensors], facts: dict[str, 
     folder = state / f"images-{images:012d}"
     with atomic_folder(folder) as temporary:
         for name, tensors in groups.items():
-            save_file({key: value.contiguous() for key, value in tensors.items()}, temporary / f"{name}.safetensors")
+            # In one piece: safetensors' own writer hides a full disk behind an error of its own.
+            data = serialise({key: value.contiguous() for key, value in tensors.items()})
+            write_bytes(temporary / f"{name}.safetensors", data)
         write_manifest(temporary, _KIND, images=images, files=file_hashes(temporary), facts=facts)
     for old in _folders(state)[: -max(2, keep)]:
         shutil.rmtree(old)
@@ -79,6 +82,5 @@ def load_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str], t
     parameters = {name: parameter for parameter, name in names.items()}
     for path, value in tensors.items():
         name, _, key = path.rpartition("/")
-        parameter = parameters[name]
-        device = parameter.device if key != "step" else value.device
-        optimizer.state[parameter][key] = value.to(device)
+        # The fused kernels read `step` on the device, too.
+        optimizer.state[parameters[name]][key] = value.to(parameters[name].device)

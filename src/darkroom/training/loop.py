@@ -5,8 +5,9 @@ position, the learning rate from the images seen, and torch's global generator, 
 anew for each update. So a training that was killed and resumed computes what an undisturbed one computes.
 """
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,8 @@ class Trainer:
         self.names = {phase.module: parameter_names(recipe.modules[phase.module]) for phase in recipe.phases}
         self.optimizers = {phase.module: adamw(recipe.modules[phase.module], settings) for phase in recipe.phases}
         self.ema = EMA(recipe.modules, settings.ema_decay)
+        # Logged means are summed in float64, which MPS does not have.
+        self._sums = torch.float32 if self.accelerator.device.type == "mps" else torch.float64
         self.images = 0
         self.records: list[Record] = []
         self._window: dict[str, float] = {}
@@ -67,13 +70,14 @@ class Trainer:
         rate = learning_rate(self.settings, self.images)
         for phase in self.recipe.phases:
             torch.manual_seed(derive(self.settings.seed, f"update/{phase.module}", self.images))
+            for each in self.optimizers.values():  # a loss may reach into another phase's module
+                each.zero_grad(set_to_none=True)
             optimizer = self.optimizers[phase.module]
             for group in optimizer.param_groups:
                 group["lr"] = rate
             self._count(self._backward(phase, batch))
             self._count({f"grad_norm/{phase.module}": self._clip(phase)})
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
         self.ema.update(self.images // self.settings.batch)
         self.images += len(batch)
         self._window["updates"] = self._window.get("updates", 0) + 1
@@ -87,7 +91,7 @@ class Trainer:
                 found = phase.loss(piece)
             self.accelerator.backward(found["loss"] * share)
             for name, value in found.items():
-                losses[name] = losses.get(name, 0.0) + share * value.detach().double()
+                losses[name] = losses.get(name, 0.0) + share * value.detach().to(self._sums)
         return losses
 
     def _clip(self, phase: Phase) -> Tensor:
@@ -110,22 +114,24 @@ class Trainer:
         updates = self._window.pop("updates")
         means = {f"train/{name}": float(value) / updates for name, value in self._window.items()}
         self._window = {}
-        if any(value != value or abs(value) == float("inf") for value in means.values()):
-            raise DarkroomError(
-                f"the loss is not finite within the {int(updates)} updates before image {self.images:,}: {means}. "
-                "Lower the learning rate or clip_norm, or take precision fp32; the last good checkpoint is in "
-                f"{self.places.state}."
-            )
+        self._require_finite(means)
         record = {
             "images": self.images,
             **means,
             "learning_rate": learning_rate(self.settings, self.images - self.settings.batch),
         }
-        if self._due(self.settings.validate_every) or self.images == self.settings.images:
+        if self.due(self.settings.validate_every) or self.images == self.settings.images:
             record |= self.validate()
         record = dict(sorted(record.items()))  # the order in which a checkpoint returns them
         self.records.append(record)
         return record
+
+    def _require_finite(self, values: Mapping[str, float]) -> None:
+        if not all(math.isfinite(value) for value in values.values()):
+            raise DarkroomError(
+                f"the loss is not finite before image {self.images:,}: {dict(values)}. Lower the learning rate or "
+                f"clip_norm, or take precision fp32; the last good checkpoint is in {self.places.state}."
+            )
 
     @torch.no_grad()
     def validate(self) -> Record:
@@ -133,22 +139,25 @@ class Trainer:
         sums: dict[str, float] = {}
         with self._evaluating():
             for batch in validation_batches(self.recipe.val, self.settings.batch, self.accelerator.device):
-                with self.accelerator.autocast():
-                    losses = self.recipe.validate(batch)
-                for name, value in losses.items():
-                    sums[name] = sums.get(name, 0.0) + len(batch) * float(value)
+                for piece in batch.split(self.run.micro_batch or len(batch)):
+                    with self.accelerator.autocast():
+                        losses = self.recipe.validate(piece)
+                    for name, value in losses.items():
+                        sums[name] = sums.get(name, 0.0) + len(piece) * float(value)
         return {f"val/{name}": total / max(1, len(self.recipe.val)) for name, total in sums.items()}
 
     def preview(self) -> None:
-        """Write a grid of images made by the averaged weights to the logs."""
+        """Write a grid of images made by the averaged weights to the logs; a failure is told and changes nothing."""
         from darkroom.data.grid import image_grid, save_png
 
-        with self._evaluating(), torch.no_grad():
-            images = self.recipe.preview()
-        if images is not None:
-            folder = self.places.logs / "grids"
-            folder.mkdir(parents=True, exist_ok=True)
-            save_png(folder / f"{self.images:09d}.png", image_grid(images, columns=10, scale=2))
+        try:
+            with self._evaluating(), torch.no_grad():
+                images = self.recipe.preview()
+            if images is not None:
+                path = self.places.logs / "grids" / f"{self.images:09d}.png"
+                save_png(path, image_grid(images, columns=10, scale=2))
+        except (RuntimeError, OSError, DarkroomError) as error:
+            print(f"no grid at image {self.images:,}: {error}")  # a picture is no reason to lose a training
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -161,18 +170,27 @@ class Trainer:
         with self.ema.applied():
             for module in self.recipe.modules.values():
                 module.eval()
-            yield
-            for module in self.recipe.modules.values():
-                module.train()
+            try:
+                yield
+            finally:
+                for module in self.recipe.modules.values():
+                    module.train()
 
-    def _due(self, every: int) -> bool:
+    def due(self, every: int) -> bool:
+        """Return whether the last update went past a multiple of `every` images."""
         return self.images // every > (self.images - self.settings.batch) // every
 
     # ------------------------------------------------------------------------------------------------------------
     # State
 
     def save(self) -> Path:
-        """Write a checkpoint of all that the training is."""
+        """Write a checkpoint of all that the training is.
+
+        Raises:
+            DarkroomError: a loss since the last record is not finite; the good checkpoints stay.
+        """
+        window = {name: float(value) for name, value in self._window.items()}
+        self._require_finite(window)
         modules = {name: module.state_dict() for name, module in self.recipe.modules.items()}
         groups = {
             "modules": {f"{name}/{key}": value for name, state in modules.items() for key, value in state.items()},
@@ -183,7 +201,7 @@ class Trainer:
                 for key, value in checkpoint.optimizer_tensors(optimizer, self.names[name]).items()
             },
         }
-        facts = {"records": self.records, "window": {name: float(value) for name, value in self._window.items()}}
+        facts = {"records": self.records, "window": window}
         return checkpoint.save(self.places.state, self.images, groups, facts, self.run.keep)
 
     def _resume(self) -> None:
@@ -252,11 +270,12 @@ def _updates(trainer: Trainer, journal: Journal, interrupt: Interrupt) -> None:
     saved_at, saved = time.monotonic(), trainer.images
     for batch in trainer.batches():
         trainer.update(batch)
-        if trainer._due(settings.log_every) or trainer.images == settings.images:
+        last = trainer.images == settings.images
+        if last or trainer.due(settings.log_every) or trainer.due(settings.validate_every):
             record = trainer.record()
             journal.add(record)
             trainer.accelerator.log(record, step=trainer.images)
-        if run.grid_every and trainer._due(run.grid_every):
+        if run.grid_every and trainer.due(run.grid_every):
             trainer.preview()
         if interrupt.signal is not None:
             folder = trainer.save()

@@ -4,7 +4,9 @@
 `run`: the same work continues where it stopped, also with a smaller micro-batch, and other work never finds it.
 """
 
+import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.errors import DarkroomError
@@ -63,38 +65,38 @@ def open_state(stage: str) -> Iterator[Path]:
     """
     who = identity(stage)
     folder = root() / f"{stage}-{sha256_json(who)[:16]}"
-    folder.mkdir(parents=True, exist_ok=True)
+    require_writable(folder / LOCK)
     with (folder / LOCK).open("a+") as lock:
         if not _take(lock):
             raise DarkroomError(
                 f"{stage} is already being trained by another process (it holds {folder / LOCK}): wait or stop it."
             )
+        md5 = {dep: hashlib.md5(Path(dep).read_bytes()).hexdigest() for dep in who["deps"] if Path(dep).is_file()}
         yield folder
-        write_json(folder / FINISHED, who)
+        write_json(folder / FINISHED, {**who, "md5": md5})
 
 
 def _recorded(who: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
-    """Return whether dvc.lock holds a result of this stage with these parameters."""
+    """Return whether dvc.lock holds a result of this stage with these parameters, this code and these files."""
     entry = lock.get("stages", {}).get(who["stage"], {})
     params = entry.get("params", {}).get(str(PARAMS))
     if not params:
         return False
-    try:
-        return all(lookup(who["params"], key) == value for key, value in params.items())
-    except DarkroomError:
-        return False
+    found = {dep["path"]: dep.get("md5") for dep in entry.get("deps", [])}
+    same_files = all(found.get(path) == md5 for path, md5 in who["md5"].items())
+    return same_files and all(lookup(who["params"], key) == value for key, value in params.items())
 
 
 def sweep() -> None:
-    """Remove the states of finished trainings whose results dvc.lock holds; every stage begins with it."""
+    """Remove the states of finished trainings whose results dvc.lock holds; every stage begins with it.
+
+    Housekeeping: what cannot be read now, because another stage or DVC is writing it, is left for the next time.
+    """
     record = Path("dvc.lock")
-    if not record.is_file() or not root().is_dir():
-        return
-    lock = None
     for marker in root().glob(f"*/{FINISHED}"):
-        if marker.stat().st_mtime > record.stat().st_mtime:
-            continue
-        lock = lock or read_yaml(record)
-        with (marker.parent / LOCK).open("a+") as handle:
-            if _take(handle) and _recorded(json.loads(marker.read_text()), lock):
-                shutil.rmtree(marker.parent, ignore_errors=True)
+        with contextlib.suppress(OSError, ValueError, AttributeError, KeyError, TypeError, DarkroomError):
+            if marker.stat().st_mtime > record.stat().st_mtime:
+                continue
+            with (marker.parent / LOCK).open("a+") as handle:
+                if _take(handle) and _recorded(json.loads(marker.read_text()), read_yaml(record)):
+                    shutil.rmtree(marker.parent)
