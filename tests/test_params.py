@@ -61,12 +61,15 @@ FAULTS = [
     ("train_dit.model.patch", 3, "must divide the latent's size, 8"),
     ("sample_dit.images", 10, "needs at least 20 images"),
     ("digits.caption", "a {colour} digit", "{word} and {label} only"),
+    ("digits.caption", "a {word.x} digit", "{word} and {label} only"),
+    ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
+    ("ingest.splits", {"train": 0.9, "val": 0.1, "test": 0.0}, "`ingest.splits.test` is 0"),
     ("run.device", "gpu", "`run.device` is 'gpu'"),
     ("run.keep", 1, "`run.keep` is 1"),
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "sentence"), FAULTS, ids=[fault[0] for fault in FAULTS])
+@pytest.mark.parametrize(("key", "value", "sentence"), FAULTS, ids=[f"{fault[0]}={fault[1]}" for fault in FAULTS])
 def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, sentence):
     change(clone / "params.yaml", key, value)
     assert main(["check"]) == 1
@@ -101,6 +104,9 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
         ("  report:\n", "  reprot:\n", "unknown stage `reprot`; did you mean `report`"),
         ("      - sample_dit\n", "      - sample_dti\n", "Did you mean `sample_dit`"),
         ("darkroom sample_dit\n", "darkroom sample\n", "the command of sample_dit"),
+        ("    cmd: PYTHONPATH=src python -m darkroom sample_dit\n", "", "`sample_dit` has no command"),
+        ("      - sample_dit\n", "      - sample_dit: [seed]\n", "must be a list of names"),
+        ("stages:\n", "stages:\nstages_:\n", "`stages` must be a mapping"),
         ("      - samples/dit\n\n", "      - models/dit\n\n", "writes models/dit"),
     ]:
         assert old in original
@@ -173,3 +179,17 @@ def test_check_needs_no_torch(clone):
 
 def test_the_whole_schema_knows_every_section():
     assert set(read_yaml(ROOT / "params.yaml")) <= set(whole().model_fields)
+
+
+def test_text_that_is_not_utf8_names_the_file(clone):
+    (clone / "params.yaml").write_bytes(b"run: \xff\xfe")
+    with pytest.raises(DarkroomError, match=r"params\.yaml is not valid YAML"):
+        check()
+
+
+def test_the_order_of_parts_is_no_input(clone):
+    values = given("catalog")
+    turned = {**values, "parts": dict(reversed(values["parts"].items()))}
+    assert list(turned["parts"]) == ["second", "first"]
+    for mapping in (values, turned):
+        assert list(validate(schema("catalog"), mapping).parts) == ["first", "second"]

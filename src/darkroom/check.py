@@ -25,6 +25,7 @@ from darkroom.params import (
 )
 from darkroom.stages import PER_PART, STAGES
 
+SSIM_WINDOW = 11  # pixels
 COMMAND = "PYTHONPATH=src python -m darkroom"
 
 
@@ -38,7 +39,8 @@ def whole() -> type[Section]:
     fields: dict[str, Any] = {}
     for stage in STAGES:
         for name, field in schema(stage).model_fields.items():
-            fields[name] = (field.annotation, field)
+            if name not in fields or name == stage:  # a stage may see a part of another's section
+                fields[name] = (field.annotation, field)
     return create_model("Whole", __base__=Section, **fields)
 
 
@@ -56,6 +58,22 @@ def _stage(stage: str, part: str | None, params: dict[str, Any], dvc: dict[str, 
     return paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
 
 
+def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stages of dvc.yaml, after checking what this program takes for granted: DVC allows more."""
+    stages = dvc.get("stages")
+    if not isinstance(stages, dict):
+        raise DarkroomError(f"{DVC}: `stages` must be a mapping of stages.")
+    for name, stage in stages.items():
+        entry = stage.get("do", stage) if isinstance(stage, dict) else {}
+        if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
+            raise DarkroomError(f"{DVC}: the stage `{name}` has no command (`cmd`).")
+        for kind in ("params", "deps"):
+            items = entry.get(kind, [])
+            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+                raise DarkroomError(f"{DVC}: `{kind}` of `{name}` must be a list of names, each a text.")
+    return stages
+
+
 def _fits(params: Mapping[str, Any]) -> None:
     """Check what no section can check alone: that the sizes of neighbouring stages fit each other."""
     size = params["ingest"]["image_size"]
@@ -71,6 +89,14 @@ def _fits(params: Mapping[str, Any]) -> None:
         raise DarkroomError(
             f"{PARAMS}: `train_dit.model.patch` is {patch}, and must divide the latent's size, {size // factor}."
         )
+    if size < SSIM_WINDOW:
+        raise DarkroomError(f"{PARAMS}: `ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
+    for section, key in (("reference_stats", "held_out"), ("reference_stats", "split"), ("score_tokenizer", "split")):
+        split = params[section][key]
+        if not params["ingest"]["splits"][split]:
+            raise DarkroomError(
+                f"{PARAMS}: `{section}.{key}` is {split}, and `ingest.splits.{split}` is 0: give it a share."
+            )
     images, blocks = params["sample_dit"]["images"], params["score_dit"]["blocks"]
     if images < 2 * blocks:
         raise DarkroomError(
@@ -87,7 +113,7 @@ def check() -> str:
     """
     params, dvc = read_yaml(PARAMS), read_yaml(DVC)
     validate(whole(), params)
-    stages = dvc.get("stages", {})
+    stages = _shape(dvc)
     for stage in stages:
         if stage not in STAGES:
             near = difflib.get_close_matches(stage, STAGES, n=1)

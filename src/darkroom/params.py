@@ -42,7 +42,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         value = yaml.load(path.read_text(), Loader=_Loader)
     except FileNotFoundError as error:
         raise DarkroomError(f"{path} is missing: run this in the root of the clone.") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DarkroomError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
         raise DarkroomError(f"{path} must hold sections, and holds {type(value).__name__}.")

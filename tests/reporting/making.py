@@ -85,6 +85,7 @@ def project(*, inception: bool = False, tokenizer: dict[str, float] = TOKENIZER)
         write_json(Path(f"metrics/{name}.json"), scores)
         card = {
             "n_fake": n,
+            "samples": manifest_hash(samples) if name == "dit" else None,
             "reference": {"id": identity, "split": "test"},
             "formulas": {key: f"formula of {key} <&>" for key in scores if key != "n"},
             "notes": [],

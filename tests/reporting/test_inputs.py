@@ -80,6 +80,7 @@ def _other_catalog() -> None:
         (lambda: change("cards/dit.json", n_fake=None), ["cards/dit.json", "`n_fake`"]),
         (lambda: change("data/catalog/manifest.json", classes=3), ["data/catalog", "`classes`"]),
         (lambda: change("samples/dit/manifest.json", images=41), ["samples/dit", "cards/dit.json"]),
+        (lambda: change("samples/dit/manifest.json", sampler={}), ["samples/dit", "cards/dit.json"]),
         (lambda: change("samples/dit/manifest.json", classes=["a"]), ["samples/dit", "data/catalog"]),
         (lambda: change("data/reference/manifest.json", split="val"), ["cards/dit.json", "data/reference"]),
         (lambda: change("cards/tokenizer.json", reference={"id": "x", "split": ""}), ["cards/tokenizer.json"]),

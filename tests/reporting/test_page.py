@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.manifest import manifest_hash, open_artifact
 from darkroom.reporting.headline import wilson
 from darkroom.reporting.inputs import read_inputs
 from darkroom.reporting.page import render
@@ -150,7 +150,7 @@ def test_samples_shown_are_counted(made: Path) -> None:
     assert "their first 30 images" in page().text
     grid(Path("samples/dit/grid.png"), 5, 3)
     change("samples/dit/manifest.json", images=5)
-    change("cards/dit.json", n_fake=5)
+    change("cards/dit.json", n_fake=5, samples=manifest_hash(Path("samples/dit")))
     change("metrics/dit.json", n=5)
     assert "their first 5 images" in page().text
 

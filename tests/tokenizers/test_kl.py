@@ -76,7 +76,12 @@ def test_padding_always_shows_the_function_a_whole_batch():
 def saved(tokenizer, folder):
     tokenizer.save_pretrained(folder)
     write_manifest(
-        folder, "tokenizer", tokenizer="kl", image_shape=[3, 16, 16], latent_shape=[2, 8, 8], files=file_hashes(folder)
+        folder,
+        "tokenizer",
+        tokenizer_kind="kl",
+        image_shape=[3, 16, 16],
+        latent_shape=[2, 8, 8],
+        files=file_hashes(folder),
     )
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.data.images import ImageSpec
-from darkroom.data.parts import KIND as SHARDS_KIND
-from darkroom.data.parts import SHARDS
+from darkroom.data.layout import KIND as SHARDS_KIND
+from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
 
 KIND = "catalog"

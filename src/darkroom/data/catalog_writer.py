@@ -12,8 +12,8 @@ from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_mani
 from darkroom.data.catalog import KIND
 from darkroom.data.duplicates import find_duplicates
 from darkroom.data.grid import image_grid, save_png
-from darkroom.data.parts import KIND as SHARDS_KIND
-from darkroom.data.parts import SHARDS
+from darkroom.data.layout import KIND as SHARDS_KIND
+from darkroom.data.layout import SHARDS
 from darkroom.data.reader import ImageShards, same_spec
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError

@@ -8,13 +8,11 @@ from typing import Any
 
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.data.images import ImageSpec, prepare
+from darkroom.data.layout import KIND
 from darkroom.data.sample import Sample
 from darkroom.data.shards import ShardWriter
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.errors import DarkroomError
-
-KIND = "shards"
-SHARDS = Path("data/shards")
 
 
 def write_part(

@@ -15,7 +15,7 @@ from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash
 from darkroom.data.files import OpenFiles
 from darkroom.data.images import MODES, ImageSpec, decode
 from darkroom.data.index import IMAGES, read_index
-from darkroom.data.parts import KIND, SHARDS
+from darkroom.data.layout import KIND, SHARDS
 
 _HEADER = tarfile.BLOCKSIZE
 

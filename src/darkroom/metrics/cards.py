@@ -46,6 +46,7 @@ def score_card(
     blocks: int | None = None,
     seed: int | None = None,
     sampler: Mapping[str, Any] | None = None,
+    samples: str | None = None,
     quantisation: str = QUANTISATION,
 ) -> dict[str, Any]:
     """Return the card of `scores`, as JSON values.
@@ -61,6 +62,7 @@ def score_card(
         blocks: of the jackknife.
         seed: of the samples.
         sampler: solver, steps, guidance, weights, …
+        samples: hash of the samples' manifest, which names the model.
         quantisation: how network output became uint8.
     """
     used = {name: FORMULAS[base] for name in scores if (base := _base(name)) in FORMULAS}
@@ -77,6 +79,7 @@ def score_card(
         "n_fake": n_fake,
         "blocks": blocks,
         "seed": seed,
+        "samples": samples,
         "sampler": dict(sampler) if sampler is not None else None,
         "libraries": library_versions(),
         "formulas": used,

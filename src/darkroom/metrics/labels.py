@@ -9,6 +9,19 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.extractors.in_domain import Classifier
 
 
+def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
+    """Check that the classifier knows every label.
+
+    Raises:
+        ArtifactError: it does not; names the labels.
+    """
+    unknown = sorted({str(label) for label in labels} - set(classes))
+    if unknown:
+        raise ArtifactError(
+            f"the extractor does not know the labels {unknown}: train it on these classes (`dvc repro`)."
+        )
+
+
 def label_accuracy(
     classifier: Classifier, features: Tensor, labels: Sequence[str | None], classes: Sequence[str]
 ) -> float:

@@ -18,6 +18,7 @@ from darkroom.generators.normaliser import Normaliser
 from darkroom.random import normal, uniform
 from darkroom.recipes.data import label_numbers
 from darkroom.schemas.train_dit import Diffusion
+from darkroom.tokenizers.batches import decode_all
 from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.recipe import Batch, Losses, Phase
 
@@ -93,5 +94,5 @@ class DiTRecipe:
         shape = self.tokenizer.latent_shape
         noise = torch.from_numpy(normal(self.seed, "dit/preview", range(10 * classes), shape)).to(device)
         velocity = guided(self.model, labels, self.model.null_label, _PREVIEW_GUIDANCE)
-        latents = sample(velocity, noise, "euler", _PREVIEW_STEPS)
-        return self.tokenizer.decode(self.normaliser.invert(latents)).cpu().numpy()
+        latents = self.normaliser.invert(sample(velocity, noise, "euler", _PREVIEW_STEPS))
+        return decode_all(self.tokenizer, latents, 10, device).numpy()  # ten at once: pixels take more than latents

@@ -48,8 +48,9 @@ class KLRecipe:
 
     def preview(self) -> NDArray[np.uint8]:
         """Return originals, then their reconstructions from the mean: rows of ten, one above the other."""
-        rows = list(range(min(_PREVIEW, len(self.val))))
-        images = torch.from_numpy(self.val.__getitems__(rows)["images"])
+        source = self.val if len(self.val) else self.train
+        rows = list(range(min(_PREVIEW, len(source))))
+        images = torch.from_numpy(source.__getitems__(rows)["images"])
         device = next(self.model.parameters()).device
         decoded: Tensor = self.model.decode(self.model.encode(images.to(device))[0])
         return torch.cat([images, decoded.cpu()]).numpy()

@@ -99,6 +99,7 @@ class Card(Facts):
     """The protocol of a metrics file."""
 
     n_fake: int
+    samples: str | None = None
     reference: CardReference
     formulas: dict[str, str]
     notes: list[str]

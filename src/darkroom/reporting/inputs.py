@@ -89,6 +89,7 @@ def _belong(inputs: Inputs) -> None:
         f"cards/tokenizer.json was made with another {CATALOG}": inputs.tokenizer.card.reference.id == catalog,
         f"{SAMPLES} has other classes than {CATALOG}": inputs.samples.classes == inputs.catalog.classes,
         f"{SAMPLES} has another number of images than cards/dit.json": inputs.samples.images == inputs.dit.card.n_fake,
+        f"cards/dit.json was made from other {SAMPLES}": inputs.dit.card.samples == manifest_hash(SAMPLES),
     }
     for fault, fits in faults.items():
         if not fits:

@@ -18,8 +18,8 @@ class Digits(Section):
     @model_validator(mode="after")
     def _fields(self) -> "Digits":
         try:
-            self.caption.format(word="seven", label="7")
-        except (KeyError, IndexError, ValueError) as error:
+            self.caption.format(word="seven", label=7)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the caption may hold {{word}} and {{label}} only, not {error}") from error
         return self
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from darkroom.params import Section
 
@@ -23,4 +23,9 @@ class Part(Section):
         return self
 
 
-Parts = Annotated[dict[PartName, Part], Field(min_length=1)]
+def _sorted(parts: dict[str, Part]) -> dict[str, Part]:
+    return dict(sorted(parts.items()))
+
+
+# In the order of their names: DVC compares mappings without order, so no result may depend on it.
+Parts = Annotated[dict[PartName, Part], Field(min_length=1), AfterValidator(_sorted)]

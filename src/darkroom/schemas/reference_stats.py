@@ -5,18 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.inception import Inception
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Positive
 
 Split = Literal["train", "val", "test"]
-
-
-class Inception(Section):
-    """Where the weights of FID's network come from: a file, or (`data/none`) torch-fidelity's release."""
-
-    weights: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ReferenceStats(Section):

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from darkroom.params import Section
+from darkroom.schemas.inception import Inception
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Positive
 
@@ -17,8 +18,15 @@ class ScoreDiT(Section):
     blocks: Annotated[int, Field(ge=2)]
 
 
+class InceptionOnly(Section):
+    """Of `reference_stats`, where the weights of FID's network come from."""
+
+    inception: Inception
+
+
 class Params(Section):
     """What dvc.yaml gives to `score_dit`."""
 
     run: Run
+    reference_stats: InceptionOnly
     score_dit: ScoreDiT

@@ -2,7 +2,8 @@
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.images import ImageSpec
-from darkroom.data.parts import SHARDS, write_part
+from darkroom.data.layout import SHARDS
+from darkroom.data.parts import write_part
 from darkroom.data.sources import open_source, slice_of
 from darkroom.schemas.ingest import Params
 

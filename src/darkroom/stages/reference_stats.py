@@ -2,24 +2,34 @@
 
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.manifest import file_hashes, manifest_hash, open_artifact, write_manifest
+from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
-from darkroom.metrics.extractors.load import extract, load_extractor, stream
+from darkroom.errors import DarkroomError
+from darkroom.metrics.extractors.load import extract, load_extractor, open_judge, stream
 from darkroom.metrics.reference import build_reference, distances
+from darkroom.random import order
 from darkroom.schemas.reference_stats import Params
 
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
+def shuffled(features: Tensor) -> Tensor:
+    """Return features (N, D) in a fixed random order: real images may lie class by class, and blocks need all."""
+    return features[torch.from_numpy(order(0, len(features), np.arange(len(features))))]
+
+
 def halves(features: Tensor, name: str, blocks: int) -> dict[str, float]:
-    """Return the distances between two disjoint halves of real features, even rows and odd rows."""
-    even, odd = features[::2], features[1::2]
-    return distances(odd, build_reference(name, "", [even], len(even), len(even)), blocks)
+    """Return the distances between two disjoint halves of real features, (N, D) float32."""
+    mixed = shuffled(features)
+    one, other = mixed[::2], mixed[1::2]
+    return distances(other, build_reference(name, "", [one], len(one), len(one)), blocks)
 
 
 def run(params: Params) -> None:
@@ -28,18 +38,26 @@ def run(params: Params) -> None:
     require_writable(OUT)
     device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
-    open_artifact(EXTRACTOR, "extractor")
-    parts = list(params.parts)
+    judge = open_judge(EXTRACTOR, catalog.image_shape)
+    weights = Path(settings.inception.weights), settings.inception.sha256
+    extractors = {name: load_extractor(name, EXTRACTOR, *weights) for name in settings.extractors}
+    parts, batch = list(params.parts), settings.batch
     real, unseen = (ImageShards.open_parts(parts, split) for split in (settings.split, settings.held_out))
+    if min(len(unseen), min(len(real), settings.kid_images) // 2) < 2 * settings.blocks:
+        raise DarkroomError(
+            f"`reference_stats.blocks` is {settings.blocks}: twice as many images are needed in the split "
+            f"{settings.held_out} ({len(unseen)}) and in half of {settings.split} ({len(real)}, at most "
+            f"`reference_stats.kid_images` {settings.kid_images}); lower blocks, or ingest more."
+        )
     facts = {}
     with atomic_folder(OUT) as folder:
-        for name in settings.extractors:
-            extractor = load_extractor(name, EXTRACTOR, Path(settings.inception.weights), settings.inception.sha256)
-            network, batch = extractor.network, settings.batch
+        for name, extractor in extractors.items():
+            network = extractor.network
+            print(f"{name}: {len(real):,} images of {settings.split}, {len(unseen):,} of {settings.held_out}")
             batches = stream(network, real.batches(batch), batch, device)
             reference = build_reference(name, extractor.sha256, batches, len(real), settings.kid_images)
             reference.save(folder)
-            held_out = extract(network, unseen.batches(batch), batch, device)
+            held_out = shuffled(extract(network, unseen.batches(batch), batch, device))
             unseen_scores = distances(held_out, reference, settings.blocks)
             facts[name] = {
                 "sha256": extractor.sha256,
@@ -49,7 +67,7 @@ def run(params: Params) -> None:
                 "held_out": {"n": len(held_out), **unseen_scores},
                 "halves": halves(reference.kid_features, name, settings.blocks),
             }
-            print(f"{name}: {reference.n:,} real images; unseen real images score fd {unseen_scores['fd']:.4g}")
+            print(f"{name}: unseen real images score fd {unseen_scores['fd']:.4g} ± {unseen_scores['fd_se']:.2g}")
         write_manifest(
             folder,
             "reference",
@@ -57,8 +75,7 @@ def run(params: Params) -> None:
             held_out=settings.held_out,
             blocks=settings.blocks,
             catalog=catalog.identity,
-            extractor=manifest_hash(EXTRACTOR),
-            inception=settings.inception.model_dump(),
+            extractor=judge.identity,
             extractors=facts,
             files=file_hashes(folder),
         )

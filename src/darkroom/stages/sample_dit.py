@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, write_manifest
 from darkroom.data.grid import image_grid, save_png
 from darkroom.data.images import ImageSpec, to_pil
@@ -66,5 +67,6 @@ def run(params: Params) -> None:
             classes=manifest["classes"],
             model=manifest_hash(MODEL),
             sampler=settings.model_dump(exclude={"threads", "shard_size"}),
+            files={"grid.png": sha256_file(folder / "grid.png")},
             shards=shards,
         )

@@ -7,9 +7,8 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.extractors.in_domain import Classifier
-from darkroom.metrics.extractors.load import extract, load_extractor
-from darkroom.metrics.labels import label_accuracy
+from darkroom.metrics.extractors.load import extract, load_extractor, open_judge
+from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.names import score_names
 from darkroom.metrics.reference import Reference, distances
 from darkroom.schemas.score_dit import Params
@@ -24,29 +23,29 @@ def run(params: Params) -> None:
     for path in (METRICS, CARD):
         require_writable(path)
     device = set_up_device(settings.threads, params.run.device)
+    samples = read_manifest(SAMPLES, "samples")
+    images = ImageShards.open_folder(SAMPLES, "samples")
+    judge = open_judge(EXTRACTOR, images.image_shape)
+    require_known(images.labels, judge.classes)
     reference = open_artifact(REFERENCE, "reference")
-    if reference["extractor"] != manifest_hash(EXTRACTOR):
+    if reference["extractor"] != judge.identity:
         raise ArtifactError(
             f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
         )
-    samples = read_manifest(SAMPLES, "samples")
-    images = ImageShards.open_folder(SAMPLES, "samples")
-    judge = open_artifact(EXTRACTOR, "extractor")
-    classifier = Classifier.from_pretrained(EXTRACTOR)
-    seen = extract(classifier, images.batches(settings.batch), settings.batch, device)
+    inception = params.reference_stats.inception
+    extractors = {
+        name: load_extractor(name, EXTRACTOR, Path(inception.weights), inception.sha256)
+        for name in reference["extractors"]
+    }
+    seen = extract(judge.network, images.batches(settings.batch), settings.batch, device)
     scores: dict[str, float] = {}
-    inception = reference["inception"]
-    for name, facts in reference["extractors"].items():
-        extractor = load_extractor(name, EXTRACTOR, Path(inception["weights"]), inception["sha256"])
+    for name, extractor in extractors.items():
         real = Reference.load(REFERENCE, name, extractor.sha256)
-        features = (
-            seen
-            if name == "in_domain"
-            else extract(extractor.network, images.batches(settings.batch), settings.batch, device)
-        )
+        own = name == "in_domain"
+        features = seen if own else extract(extractor.network, images.batches(settings.batch), settings.batch, device)
         scores |= score_names(name, distances(features, real, settings.blocks))
-        print(f"{name}: {len(features):,} samples against {facts['n']:,} real images")
-    scores["label_accuracy"] = label_accuracy(classifier, seen, images.labels, judge["classes"])
+        print(f"{name}: {len(features):,} samples against {real.n:,} real images")
+    scores["label_accuracy"] = label_accuracy(judge.network, seen, images.labels, judge.classes)
     scores["n"] = len(images)
     write_json(METRICS, scores)
     write_json(
@@ -63,6 +62,7 @@ def run(params: Params) -> None:
             blocks=settings.blocks,
             seed=samples["sampler"]["seed"],
             sampler=samples["sampler"],
+            samples=manifest_hash(SAMPLES),
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

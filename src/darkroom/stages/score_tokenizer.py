@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
-from darkroom.artifacts.manifest import open_artifact, write_manifest
+from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.grid import image_grid, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.extractors.load import extract, load_extractor
+from darkroom.metrics.extractors.load import extract, open_judge
 from darkroom.metrics.frechet import frechet_distance
 from darkroom.metrics.image import image_scores
 from darkroom.metrics.reference import build_reference, moments_of
@@ -50,8 +50,7 @@ def run(params: Params) -> None:
         )
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, catalog.image_shape)
     tokenizer = tokenizer.to(device)
-    open_artifact(EXTRACTOR, "extractor")
-    extractor = load_extractor("in_domain", EXTRACTOR, Path(), "")
+    judge = open_judge(EXTRACTOR, catalog.image_shape)
 
     def pairs() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in shards.batches(settings.batch):
@@ -60,16 +59,16 @@ def run(params: Params) -> None:
 
     scores = image_scores(pairs())
     batch = settings.batch
-    originals = extract(extractor.network, shards.batches(batch), batch, device)
-    decoded = extract(extractor.network, (image for _, image in pairs()), batch, device)
-    real = build_reference("in_domain", extractor.sha256, [originals], len(originals), 2)
+    originals = extract(judge.network, shards.batches(batch), batch, device)
+    decoded = extract(judge.network, (image for _, image in pairs()), batch, device)
+    real = build_reference("in_domain", judge.sha256, [originals], len(originals), 2)
     scores["rfd"] = frechet_distance(real.moments, real.root, moments_of(decoded))
     write_json(METRICS, scores)
     write_json(
         CARD,
         score_card(
             scores=scores,
-            extractors={"in_domain": {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": 0}},
+            extractors={"in_domain": {"sha256": judge.sha256, "dim": judge.network.dim, "n": real.n, "kid_n": 0}},
             reference_id=catalog.identity,
             reference_split=settings.split,
             n_fake=len(shards),
@@ -83,5 +82,12 @@ def run(params: Params) -> None:
         save_png(
             folder / "grid.png", image_grid(rows(chosen.numpy(), shown.numpy(), columns), columns=columns, scale=2)
         )
-        write_manifest(folder, "reconstructions", tokenizer=tokenizer_hash, split=settings.split, images=len(chosen))
+        write_manifest(
+            folder,
+            "reconstructions",
+            tokenizer=tokenizer_hash,
+            split=settings.split,
+            images=len(chosen),
+            files=file_hashes(folder),
+        )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

@@ -42,7 +42,7 @@ def run(params: Params) -> None:
             write_manifest(
                 folder,
                 KIND,
-                tokenizer=settings.kind,
+                tokenizer_kind=settings.kind,
                 image_shape=list(catalog.image_shape),
                 latent_shape=list(model.latent_shape),
                 catalog=catalog.identity,

@@ -21,4 +21,4 @@ def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None
             f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
             "train the tokenizer on them (`dvc repro train_tokenizer`)."
         )
-    return KINDS[manifest["tokenizer"]].from_pretrained(folder), manifest_hash(folder)
+    return KINDS[manifest["tokenizer_kind"]].from_pretrained(folder), manifest_hash(folder)

@@ -1,6 +1,6 @@
 """Open an extractor by its name, and run it at one compute batch."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
 from darkroom.errors import DarkroomError
 from darkroom.metrics.extractors.in_domain import WEIGHTS, Classifier
 
@@ -55,6 +56,31 @@ def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, i
         inception = load_inception(inception_weights, inception_sha256)
         return Extractor(inception, inception_sha256, inception.dim)
     raise DarkroomError(f"there is no extractor `{name}`: choose in_domain or inception.")
+
+
+class Judge(NamedTuple):
+    """The in-domain extractor with what its manifest says of it."""
+
+    network: Classifier
+    classes: list[str]  # in the order of its logits
+    sha256: str  # of its weights
+    identity: str  # of its manifest
+
+
+def open_judge(folder: Path, image_shape: Sequence[int]) -> Judge:
+    """Return the in-domain extractor in `folder`, in evaluation mode, for images of shape (C, H, W).
+
+    Raises:
+        ArtifactError: missing, damaged, or trained on images of another shape, whose features would mean nothing.
+    """
+    manifest = open_artifact(folder, "extractor")
+    if manifest["image_shape"] != list(image_shape):
+        raise ArtifactError(
+            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
+            "train it on them (`dvc repro train_extractor`)."
+        )
+    network = Classifier.from_pretrained(folder)
+    return Judge(network, manifest["classes"], sha256_file(folder / WEIGHTS), manifest_hash(folder))
 
 
 def _rebatch(images: Iterable[Images], batch: int) -> Iterator[Tensor]:
