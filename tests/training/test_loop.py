@@ -12,8 +12,9 @@ from torch import nn
 
 from darkroom.errors import DarkroomError
 from darkroom.random import normal
-from darkroom.training.loop import Places, Trainer, seeded, train
+from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch, Phase
+from darkroom.training.trainer import Places, Trainer
 from helpers import run, training
 
 

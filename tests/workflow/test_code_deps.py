@@ -39,7 +39,17 @@ MENDED = YAML.replace("unused", "used")
 def clone(tmp_path: Path) -> Path:
     """A package with one stage, which imports one of two modules of a room."""
     package = tmp_path / "src/darkroom"
-    for name in ("__main__", "cli", "check", "runner", "schemas/run", "schemas/one", "room/used", "room/unused"):
+    for name in (
+        "__main__",
+        "cli",
+        "check",
+        "progress",
+        "runner",
+        "schemas/run",
+        "schemas/one",
+        "room/used",
+        "room/unused",
+    ):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / f"{name}.py").write_text("value = 1\n")
     (package / "stages").mkdir()

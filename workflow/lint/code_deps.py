@@ -25,6 +25,7 @@ HARMLESS = {
     "darkroom.__main__": "starts the command line",
     "darkroom.cli": "reads the command line",
     "darkroom.check": "validates, and changes nothing",
+    "darkroom.progress": "prints how far a stage is",
     "darkroom.runner": "sets up log, signals and the threads that params.yaml names, around the body",
     "darkroom.schemas.run": "the section `run`, a dependency of no stage",
     "darkroom.stages": "the names of the stages, for the command line",

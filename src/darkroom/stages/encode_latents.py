@@ -15,6 +15,7 @@ from darkroom.tokenizers.batches import encode_all
 from darkroom.tokenizers.load import load_tokenizer
 
 OUT = Path("data/latents")
+EVERY = 10_000  # images between lines of progress
 Array = NDArray[np.float32]
 
 
@@ -27,10 +28,17 @@ def run(params: Params, part: str) -> None:
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), splits["train"].image_shape)
     tokenizer = tokenizer.to(device)
 
+    total, done = sum(len(shards) for shards in splits.values()), 0
+
     def encode(images: NDArray[np.uint8]) -> tuple[Array, Array]:
-        return encode_all(tokenizer, torch.from_numpy(images), settings.batch, device)
+        nonlocal done
+        encoded = encode_all(tokenizer, torch.from_numpy(images), settings.batch, device)
+        if (done + len(images)) // EVERY > done // EVERY:
+            print(f"{done + len(images):,} of {total:,} images")
+        done += len(images)
+        return encoded
 
     write_latents(
         OUT / part, part, splits, encode, dtype=settings.dtype, tokenizer=tokenizer_hash, shape=tokenizer.latent_shape
     )
-    print(f"{sum(len(shards) for shards in splits.values()):,} images to latents of {tokenizer.latent_shape}")
+    print(f"{total:,} images to latents of {tokenizer.latent_shape}")

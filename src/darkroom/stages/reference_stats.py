@@ -14,6 +14,7 @@ from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.extractors.load import extract, load_extractor, open_judge, stream
 from darkroom.metrics.reference import build_reference, distances
+from darkroom.progress import told
 from darkroom.random import order
 from darkroom.schemas.reference_stats import Params
 
@@ -54,10 +55,10 @@ def run(params: Params) -> None:
         for name, extractor in extractors.items():
             network = extractor.network
             print(f"{name}: {len(real):,} images of {settings.split}, {len(unseen):,} of {settings.held_out}")
-            batches = stream(network, real.batches(batch), batch, device)
+            batches = stream(network, told(real.batches(batch), len(real), name), batch, device)
             reference = build_reference(name, extractor.sha256, batches, len(real), settings.kid_images)
             reference.save(folder)
-            held_out = shuffled(extract(network, unseen.batches(batch), batch, device))
+            held_out = shuffled(extract(network, told(unseen.batches(batch), len(unseen), name), batch, device))
             unseen_scores = distances(held_out, reference, settings.blocks)
             facts[name] = {
                 "sha256": extractor.sha256,

@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+from torch import Tensor
+
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.extractors.load import extract, load_extractor, open_judge
+from darkroom.metrics.extractors.load import FeatureNetwork, extract, load_extractor, open_judge
 from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.names import score_names
 from darkroom.metrics.reference import Reference, distances
+from darkroom.progress import told
 from darkroom.schemas.score_dit import Params
 
 SAMPLES, REFERENCE, EXTRACTOR = Path("samples/dit"), Path("data/reference"), Path("models/extractor")
@@ -37,12 +40,16 @@ def run(params: Params) -> None:
         name: load_extractor(name, EXTRACTOR, Path(inception.weights), inception.sha256)
         for name in reference["extractors"]
     }
-    seen = extract(judge.network, images.batches(settings.batch), settings.batch, device)
+
+    def features_of(network: FeatureNetwork, name: str) -> Tensor:
+        batches = told(images.batches(settings.batch), len(images), name)
+        return extract(network, batches, settings.batch, device)
+
+    seen = features_of(judge.network, "in_domain")
     scores: dict[str, float] = {}
     for name, extractor in extractors.items():
         real = Reference.load(REFERENCE, name, extractor.sha256)
-        own = name == "in_domain"
-        features = seen if own else extract(extractor.network, images.batches(settings.batch), settings.batch, device)
+        features = seen if name == "in_domain" else features_of(extractor.network, name)
         scores |= score_names(name, distances(features, real, settings.blocks))
         print(f"{name}: {len(features):,} samples against {real.n:,} real images")
     scores["label_accuracy"] = label_accuracy(judge.network, seen, images.labels, judge.classes)

@@ -19,6 +19,7 @@ from darkroom.metrics.extractors.load import extract, open_judge
 from darkroom.metrics.frechet import frechet_distance
 from darkroom.metrics.image import image_scores
 from darkroom.metrics.reference import build_reference, moments_of
+from darkroom.progress import told
 from darkroom.schemas.score_tokenizer import Params
 from darkroom.tokenizers.batches import reconstruct_all
 from darkroom.tokenizers.load import load_tokenizer
@@ -53,7 +54,7 @@ def run(params: Params) -> None:
     judge = open_judge(EXTRACTOR, catalog.image_shape)
 
     def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in shards.batches(settings.batch):
+        for batch in told(shards.batches(settings.batch), len(shards), "reconstructions"):
             images = torch.from_numpy(batch)
             yield images, reconstruct_all(tokenizer, images, settings.batch, device)
 

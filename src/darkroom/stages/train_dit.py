@@ -14,8 +14,9 @@ from darkroom.random import derive
 from darkroom.recipes.dit import DiTRecipe, LabelledLatents
 from darkroom.schemas.train_dit import Params
 from darkroom.tokenizers.load import load_tokenizer
-from darkroom.training.loop import Places, seeded, train
+from darkroom.training.loop import seeded, train
 from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
 
 OUT, CURVES, LOGS = Path("models/dit"), Path("curves/dit"), Path("logs/train_dit")
 

@@ -12,8 +12,9 @@ from darkroom.random import derive
 from darkroom.recipes.data import LabelledImages
 from darkroom.recipes.extractor import ExtractorRecipe
 from darkroom.schemas.train_extractor import Params
-from darkroom.training.loop import Places, seeded, train
+from darkroom.training.loop import seeded, train
 from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
 
 OUT, CURVES, LOGS = Path("models/extractor"), Path("curves/extractor"), Path("logs/train_extractor")
 

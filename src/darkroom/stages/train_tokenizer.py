@@ -13,8 +13,9 @@ from darkroom.recipes.kl import KLRecipe
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.tokenizers.kl import KLAutoencoder, build
 from darkroom.tokenizers.protocol import KIND
-from darkroom.training.loop import Places, seeded, train
+from darkroom.training.loop import seeded, train
 from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
 
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
