@@ -1,31 +1,45 @@
 """The whole tiny DAG, run once by each engine; tests that change something take a copy."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dag.sandbox import Sandbox
+from dag.sandbox import ENGINES, Sandbox, side_by_side
 
 
 @pytest.fixture(scope="session")
-def by_snakemake(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sandbox]:
+    """Clones in which each engine ran everything, side by side: DVC by itself keeps one core busy."""
+    roots = {
+        "dvc": tmp_path_factory.mktemp("dvc") / "clone",
+        "snakemake": tmp_path_factory.mktemp("snakemake") / "a clone with spaces",
+    }
+
+    def make(engine: str) -> Sandbox:
+        sandbox = Sandbox.clone(roots[engine])
+        sandbox.run(*ENGINES[engine])
+        return sandbox
+
+    told = side_by_side({engine: partial(make, engine) for engine in ENGINES})
+    return {engine: sandbox.result() for engine, sandbox in told.items()}
+
+
+@pytest.fixture(scope="session")
+def by_snakemake(made: dict[str, Sandbox]) -> Sandbox:
     """A clone under a folder with spaces in which Snakemake ran everything. Leave it as it is."""
-    sandbox = Sandbox.clone(tmp_path_factory.mktemp("snakemake") / "a clone with spaces")
-    sandbox.snakemake()
-    return sandbox
+    return made["snakemake"]
 
 
 @pytest.fixture(scope="session")
-def by_dvc(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+def by_dvc(made: dict[str, Sandbox]) -> Sandbox:
     """A clone in which DVC ran everything. Leave it as it is."""
-    sandbox = Sandbox.clone(tmp_path_factory.mktemp("dvc") / "clone")
-    sandbox.dvc("repro")
-    return sandbox
+    return made["dvc"]
 
 
 @pytest.fixture(scope="session")
 def committed(by_snakemake: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
-    """A copy of what Snakemake made, with dvc.lock and metrics committed. Leave it as it is."""
+    """A copy of what Snakemake made, with dvc.lock and results committed. Leave it as it is."""
     sandbox = by_snakemake.copy(tmp_path_factory.mktemp("committed") / "a clone with spaces")
     sandbox.commit("results")
     return sandbox
@@ -35,3 +49,19 @@ def committed(by_snakemake: Sandbox, tmp_path_factory: pytest.TempPathFactory) -
 def fresh(committed: Sandbox, tmp_path: Path) -> Sandbox:
     """Return a copy with everything up to date and committed, for one test to change."""
     return committed.copy(tmp_path / "a clone with spaces")
+
+
+@pytest.fixture(scope="session")
+def guided(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Sandbox, list[str]]]:
+    """Copies in which each engine ran another guidance, and the bodies that ran. Leave them as they are."""
+    roots = {engine: tmp_path_factory.mktemp(f"guided-{engine}") / "a clone with spaces" for engine in ENGINES}
+
+    def change(engine: str) -> tuple[Sandbox, list[str]]:
+        sandbox = committed.copy(roots[engine])
+        sandbox.edit({"sample_dit": {"guidance": 2.0}})
+        with sandbox.bodies() as ran:
+            sandbox.run(*ENGINES[engine])
+        return sandbox, ran
+
+    told = side_by_side({engine: partial(change, engine) for engine in ENGINES})
+    return {engine: facts.result() for engine, facts in told.items()}

@@ -4,18 +4,23 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+T = TypeVar("T")
 SOURCE = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).with_name("tiny.yaml")
 NOTHING = "Nothing to be done"
+ENGINES = {"dvc": ("dvc", "repro"), "snakemake": ("snakemake", "--cores", "2")}
+RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -43,6 +48,12 @@ def overlay(values: dict[str, Any], changes: dict[str, Any]) -> None:
             values[key] = change
 
 
+def side_by_side(stories: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
+    """Run stories two at a time, for two cores, and return what became of each: `result()` returns or raises it."""
+    with ThreadPoolExecutor(2) as pool:
+        return {name: pool.submit(story) for name, story in stories.items()}
+
+
 class Sandbox:
     """A repository of its own under `root`."""
 
@@ -61,7 +72,7 @@ class Sandbox:
         )
         for name in filter(None, listed.stdout.decode().split("\0")):
             # Results of the default run: with them, scores would be there before any scorer ran.
-            if (SOURCE / name).is_file() and not name.startswith(("metrics/", "dvc.lock")):
+            if (SOURCE / name).is_file() and not name.startswith(RESULTS):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(SOURCE / name, root / name)
         sandbox = cls(root)
@@ -91,6 +102,21 @@ class Sandbox:
         """Run Snakemake with two cores."""
         return self.run("snakemake", "--cores", "2", *arguments)
 
+    @contextmanager
+    def start(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a command in a session of its own, for the block to kill; if the block fails, all of it is killed."""
+        nowhere = subprocess.DEVNULL
+        run = subprocess.Popen(
+            command, cwd=self.root, env=self.environment, stdout=nowhere, stderr=nowhere, start_new_session=True
+        )
+        try:
+            yield run
+            run.wait(timeout=60)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+            raise
+
     def commit(self, message: str) -> None:
         """Commit everything that git does not ignore."""
         self.run("git", "add", "--all")
@@ -119,15 +145,17 @@ class Sandbox:
         """Return the names of all stages, one for each part where there are parts."""
         return self.dvc("stage", "list", "--name-only").split()
 
-    def stale(self) -> set[str]:
-        """Return the stages that `dvc status` does not find up to date."""
-        return set(json.loads(self.dvc("status", "--json")))
+    def stale(self, *stages: str) -> set[str]:
+        """Return the stages, of those named or of all, that `dvc status` does not find up to date."""
+        return set(json.loads(self.dvc("--wait-for-lock", "status", "--json", *stages)))
 
     def assert_nothing_to_do(self) -> None:
         """Assert that both engines find everything up to date, and that no body runs."""
         with self.bodies() as ran:
-            assert self.stale() == set()
-            assert NOTHING in self.snakemake("--dry-run")
+            with ThreadPoolExecutor() as pool:
+                asked = pool.submit(self.snakemake, "--dry-run")
+                assert self.stale() == set()
+            assert NOTHING in asked.result()
             self.dvc("repro")
         assert ran == []
 
@@ -135,9 +163,10 @@ class Sandbox:
         """Return what dvc.lock says of each stage."""
         return dict(yaml.safe_load((self.root / "dvc.lock").read_text())["stages"])
 
-    def hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of every file that stages declare as output, by its path."""
-        paths = [self.root / out["path"] for entry in self.lock().values() for out in entry["outs"]]
+    def hashes(self, *stages: str) -> dict[str, str]:
+        """Return the SHA-256 of every file that stages, of those named or of all, declare as output, by its path."""
+        entries = [entry for name, entry in self.lock().items() if not stages or name in stages]
+        paths = [self.root / out["path"] for entry in entries for out in entry["outs"]]
         files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
         return {
             str(file.relative_to(self.root)): hashlib.sha256(file.read_bytes()).hexdigest()
