@@ -2,19 +2,54 @@
 
 import json
 import time
-from pathlib import Path
+from concurrent.futures import Future
+from functools import partial
 
 import pytest
 
-from dag.sandbox import Sandbox
+from dag.sandbox import Sandbox, side_by_side
+
+Stories = dict[str, Future[tuple[Sandbox, list[str]]]]
 
 
 @pytest.fixture(scope="module")
-def deeper(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> tuple[Sandbox, list[str]]:
-    """A copy in which an experiment with a deeper model ran, and the bodies that ran."""
-    sandbox = committed.copy(tmp_path_factory.mktemp("experiment") / "clone")
+def stories(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Stories:
+    """Copies in which experiments ran, and the bodies that ran there."""
+    copies = {story: committed.copy(tmp_path_factory.mktemp("experiments") / "clone") for story in (deepen, queue)}
+    return side_by_side({story.__name__: partial(story, sandbox) for story, sandbox in copies.items()})
+
+
+@pytest.fixture(scope="module")
+def deeper(stories: Stories) -> tuple[Sandbox, list[str]]:
+    """A copy in which an experiment with a deeper model ran."""
+    return stories["deepen"].result()
+
+
+@pytest.fixture(scope="module")
+def queued(stories: Stories) -> tuple[Sandbox, list[str]]:
+    """A copy in which three titles were queued, the code was edited, and the queue ran."""
+    return stories["queue"].result()
+
+
+def deepen(sandbox: Sandbox) -> tuple[Sandbox, list[str]]:
     with sandbox.bodies() as ran:
         sandbox.dvc("exp", "run", "--name", "deeper", "-S", "train_dit.model.depth=2")
+    return sandbox, ran
+
+
+def queue(sandbox: Sandbox) -> tuple[Sandbox, list[str]]:
+    sandbox.dvc("exp", "run", "--queue", "--name", "titled", "-S", "report.title=As queued")
+    sandbox.dvc("exp", "run", "--queue", "-S", "report.title=Sunrise,Sunset")
+    code = sandbox.root / "src/darkroom/stages/report.py"
+    code.write_text(code.read_text() + "\nraise SystemExit('this was edited after queueing')\n")
+    with sandbox.bodies() as ran:
+        sandbox.dvc("queue", "start")
+        deadline = time.monotonic() + 300
+        while (status := sandbox.dvc("queue", "status")).count("Success") < 3:
+            assert "Failed" not in status, status
+            assert time.monotonic() < deadline, status
+            time.sleep(1)
+    sandbox.run("git", "checkout", "--quiet", "--", "src")
     return sandbox, ran
 
 
@@ -33,18 +68,14 @@ def test_the_difference_shows(deeper: tuple[Sandbox, list[str]]) -> None:
     assert "fd" in sandbox.dvc("metrics", "diff", "--md")
 
 
-def test_a_queued_experiment_runs_the_code_that_was_queued(fresh: Sandbox) -> None:
-    fresh.dvc("exp", "run", "--queue", "--name", "titled", "-S", "report.title=As queued")
-    code = fresh.root / "src/darkroom/stages/report.py"
-    code.write_text(code.read_text() + "\nraise SystemExit('this was edited after queueing')\n")
-    with fresh.bodies() as ran:
-        fresh.dvc("queue", "start")
-        deadline = time.monotonic() + 180
-        while "Success" not in (status := fresh.dvc("queue", "status")):
-            assert "Failed" not in status, status
-            assert time.monotonic() < deadline, status
-            time.sleep(1)
+def test_a_sweep_shows_each_of_its_values(queued: tuple[Sandbox, list[str]]) -> None:
+    table = queued[0].dvc("exp", "show", "--md", "--param-deps")
+    assert "report.title" in table
+    assert "Sunrise" in table and "Sunset" in table and "As queued" in table
+
+
+def test_a_queued_experiment_runs_the_code_that_was_queued(queued: tuple[Sandbox, list[str]]) -> None:
+    sandbox, ran = queued
     assert ran == [], "a queued experiment works in a copy of the repository"
-    fresh.run("git", "checkout", "--quiet", "--", str(Path("src")))
-    fresh.dvc("exp", "apply", "titled")
-    assert "As queued" in (fresh.root / "reports/index.html").read_text()
+    sandbox.dvc("exp", "apply", "titled")
+    assert "As queued" in (sandbox.root / "reports/index.html").read_text()
