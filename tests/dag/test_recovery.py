@@ -1,54 +1,164 @@
 """What is lost comes back: from the cache without work, or by finishing what a killed run began."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 
+import psutil
 import pytest
 
-from dag.sandbox import Sandbox
+from dag.sandbox import ENGINES, Sandbox, side_by_side
 
-ENGINES = {"dvc": ("dvc", "repro"), "snakemake": ("snakemake", "--cores", "2")}
+Stories = dict[str, Future]
+# A training of about fifteen seconds; the catalog before it changes too, so that a run has something to finish.
+LONG = {
+    "run": {"checkpoint_every": 1},
+    "catalog": {"grid_images": 2},
+    "train_extractor": {"training": {"images": 64_000, "log_every": 3_200, "validate_every": 16_000}},
+}
+TRAIN = ("dvc", "repro", "train_extractor")
+
+
+@pytest.fixture(scope="module")
+def stories(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Stories:
+    """What becomes of copies to which something happens, two at a time."""
+    told = {f"restored by {engine}": partial(restore, engine=engine) for engine in ENGINES}
+    told |= {f"killed by {end.name}": partial(kill, end=end) for end in (signal.SIGTERM, signal.SIGKILL)}
+    told |= {"disturbed": disturb, "undisturbed": leave}
+    copies = {name: committed.copy(tmp_path_factory.mktemp("recovery") / "a clone with spaces") for name in told}
+    return side_by_side({name: partial(tell, copies[name]) for name, tell in told.items()})
+
+
+def restore(sandbox: Sandbox, engine: str) -> tuple[Sandbox, list[str]]:
+    """Damage one output and delete two, run everything, and return the bodies that ran."""
+    latents = sandbox.root / "data/latents/first/train/00000.safetensors"
+    latents.chmod(0o644)
+    latents.write_bytes(b"damaged" + latents.read_bytes()[7:])
+    shutil.rmtree(sandbox.root / "models/dit")
+    (sandbox.root / "metrics/dit.json").unlink()
+    with sandbox.bodies() as ran:
+        sandbox.run(*ENGINES[engine])
+    return sandbox, ran
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_damaged_and_a_deleted_output_are_restored_without_work(fresh: Sandbox, engine: str) -> None:
-    before = fresh.hashes()
-    shard = fresh.root / "data/shards/first/train/00000.tar"
-    shard.chmod(0o644)
-    shard.write_bytes(b"damaged" + shard.read_bytes()[7:])
-    shutil.rmtree(fresh.root / "models/tokenizer")
-    (fresh.root / "metrics/dit.json").unlink()
-    with fresh.bodies() as ran:
-        fresh.run(*ENGINES[engine])
+def test_a_damaged_and_a_deleted_output_are_restored_without_work(
+    stories: Stories, committed: Sandbox, engine: str
+) -> None:
+    sandbox, ran = stories[f"restored by {engine}"].result()
     assert ran == []
-    assert fresh.hashes() == before
-    fresh.assert_nothing_to_do()
+    assert sandbox.hashes() == committed.hashes()
+    sandbox.assert_nothing_to_do()
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_the_next_run_finishes_what_a_killed_one_began(fresh: Sandbox, end: signal.Signals) -> None:
-    fresh.edit({"sample_dit": {"seed": 5}})
-    with fresh.bodies() as ran:
-        run = subprocess.Popen(
-            ENGINES["snakemake"],
-            cwd=fresh.root,
-            env=fresh.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        while not any(line["stage"] == "score_dit" for line in fresh.history()[-1:]):
-            assert run.poll() is None, "the run ended before it was killed"
-            time.sleep(0.05)
+def wait_until(true: Callable[[], bool], run: subprocess.Popen[bytes]) -> None:
+    """Wait until something is true of a run that goes on."""
+    while not true():
+        assert run.poll() is None, "the run ended before it was killed"
+        time.sleep(0.05)
+
+
+def kill(sandbox: Sandbox, end: signal.Signals) -> tuple[Sandbox, list[str], list[str]]:
+    """Kill Snakemake and all that it started in the second of three stages, and run it again."""
+    sandbox.edit({"sample_dit": {"seed": 5}})
+    with sandbox.bodies() as before, sandbox.start(*ENGINES["snakemake"]) as run:
+        wait_until(lambda: sandbox.history()[-1]["stage"] == "score_dit", run)
         os.killpg(run.pid, end)
-        run.wait(timeout=60)
-    assert ran[0] == "sample_dit"
     if end == signal.SIGKILL:
-        fresh.snakemake("--unlock")
-    with fresh.bodies() as ran:
-        fresh.snakemake()
-    assert ran == ["score_dit", "report"]
-    fresh.assert_nothing_to_do()
+        sandbox.snakemake("--unlock")
+    with sandbox.bodies() as after:
+        sandbox.snakemake()
+    return sandbox, before, after
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
+def test_the_next_run_finishes_what_a_killed_one_began(stories: Stories, end: str) -> None:
+    sandbox, before, after = stories[f"killed by {end}"].result()
+    assert before == ["sample_dit", "score_dit"]
+    assert after == ["score_dit", "report"]
+    sandbox.assert_nothing_to_do()
+
+
+def leave(sandbox: Sandbox) -> Sandbox:
+    """Train the extractor for long, undisturbed."""
+    sandbox.edit(LONG)
+    sandbox.run(*TRAIN)
+    return sandbox
+
+
+def told(sandbox: Sandbox) -> str:
+    """Return what the training has told in its log."""
+    log = sandbox.root / "logs/train_extractor.log"
+    return log.read_text() if log.exists() else ""
+
+
+def alive(process: psutil.Process) -> bool:
+    """Return whether a process goes on; one that nobody waited for does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def checkpoints(sandbox: Sandbox) -> set[str]:
+    """Return the names of the checkpoints of the training, one of which may be on its way out."""
+    return {path.parent.name for path in (sandbox.root / ".darkroom/state").glob("train_extractor-*/images-*/*.json")}
+
+
+def disturb(sandbox: Sandbox) -> tuple[Sandbox, list[list[str]], list[str]]:
+    """Stop the engine of a training, then kill both, then let it end; return the bodies and the log of each run."""
+    sandbox.edit(LONG)
+    (sandbox.root / "logs/train_extractor.log").unlink()
+    bodies, logs = [], []
+
+    with sandbox.bodies() as ran, sandbox.start(*TRAIN) as run:
+        wait_until(lambda: "images/s" in told(sandbox), run)
+        stage = psutil.Process(run.pid).children(recursive=True)
+        run.terminate()  # DVC alone: what it started must see that it is gone
+        deadline = time.monotonic() + 10
+        while any(alive(process) for process in stage):
+            assert time.monotonic() < deadline, "the stage goes on without its engine"
+            time.sleep(0.1)
+    bodies.append(ran)
+    logs.append(told(sandbox))
+    left = checkpoints(sandbox)
+    assert left, "no checkpoint"
+
+    with sandbox.bodies() as ran, sandbox.start(*TRAIN) as run:
+        wait_until(lambda: bool(checkpoints(sandbox) - left), run)
+        os.killpg(run.pid, signal.SIGKILL)
+    bodies.append(ran)
+    logs.append(told(sandbox))
+
+    with sandbox.bodies() as ran:
+        sandbox.run(*TRAIN)
+    return sandbox, [*bodies, ran], [*logs, told(sandbox)]
+
+
+def resumed_at(log: str) -> int:
+    """Return the image at which a training went on, 0 where it began anew."""
+    found = re.search(r"resumes at image ([\d,]+)", log)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+def test_a_training_stops_with_its_engine_and_continues_after_any_kill(stories: Stories) -> None:
+    sandbox, bodies, logs = stories["disturbed"].result()
+    assert bodies == [["catalog", "train_extractor"], ["train_extractor"], ["train_extractor"]]
+    assert "stopped at image" in logs[0]
+    begun = [resumed_at(log) for log in logs]
+    assert 0 == begun[0] < begun[1] < begun[2], "each run goes on from the newest checkpoint of the one before"
+    assert sandbox.stale("train_extractor") == set()
+
+
+def test_a_training_killed_twice_ends_as_an_undisturbed_one(stories: Stories, committed: Sandbox) -> None:
+    disturbed, undisturbed = stories["disturbed"].result()[0], stories["undisturbed"].result()
+    assert disturbed.hashes() == undisturbed.hashes()
+    made = disturbed.hashes("train_extractor")
+    assert made.keys() == committed.hashes("train_extractor").keys()
+    assert made["models/extractor/manifest.json"] != committed.hashes()["models/extractor/manifest.json"]
