@@ -193,3 +193,9 @@ def test_the_order_of_parts_is_no_input(clone):
     assert list(turned["parts"]) == ["second", "first"]
     for mapping in (values, turned):
         assert list(validate(schema("catalog"), mapping).parts) == ["first", "second"]
+
+
+def test_a_folder_of_a_part_that_is_gone_is_pointed_out(clone):
+    for part in ("first", "old"):
+        (clone / "data" / "shards" / part).mkdir(parents=True)
+    assert "data/shards/old: of no part in params.yaml" in check() and "first:" not in check()

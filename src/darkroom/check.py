@@ -26,6 +26,7 @@ from darkroom.params import (
 from darkroom.stages import PER_PART, STAGES
 
 SSIM_WINDOW = 11  # pixels
+PART_FOLDERS = ("data/shards", "data/latents")
 COMMAND = "PYTHONPATH=src python -m darkroom"
 
 
@@ -105,25 +106,23 @@ def _fits(params: Mapping[str, Any]) -> None:
         )
 
 
-def check() -> str:
-    """Validate params.yaml and dvc.yaml against the schemas and each other; return a line for the person.
-
-    Raises:
-        DarkroomError: the first fault found, or all faults of params.yaml at once.
-    """
-    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
-    validate(whole(), params)
-    stages = _shape(dvc)
+def _known(stages: Mapping[str, Any]) -> None:
+    """Check that dvc.yaml holds exactly the stages that this program has."""
     for stage in stages:
         if stage not in STAGES:
             near = difflib.get_close_matches(stage, STAGES, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
             raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
-    made: dict[str, str] = {}
-    needed: list[tuple[str, str]] = []
     for stage in STAGES:
         if stage not in stages:
             raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
+
+
+def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
+    """Check each stage's entry, that no two write the same path, and that somebody makes what each depends on."""
+    made: dict[str, str] = {}
+    needed: list[tuple[str, str]] = []
+    for stage in STAGES:
         for part in params["parts"] if stage in PER_PART else [None]:
             name = f"{stage}@{part}" if part else stage
             deps, outs = _stage(stage, part, params, dvc)
@@ -136,5 +135,26 @@ def check() -> str:
     for name, dep in needed:
         if not any(related(dep, out) for out in made) and not Path(dep).exists():
             raise DarkroomError(f"{DVC}: {name} depends on {dep}, which no stage makes and which does not exist.")
+
+
+def _left_over(params: Mapping[str, Any]) -> str:
+    """Return a hint for folders of parts that are no more: nothing reads them, but DVC hashes them with the others."""
+    folders = [folder for root in PART_FOLDERS for folder in sorted(Path(root).glob("*/")) if folder.is_dir()]
+    gone = [str(folder) for folder in folders if folder.name not in params["parts"]]
+    return f"\n{', '.join(gone)}: of no part in {PARAMS}; nothing reads it, remove it." if gone else ""
+
+
+def check() -> str:
+    """Validate params.yaml and dvc.yaml against the schemas and each other; return a line for the person.
+
+    Raises:
+        DarkroomError: the first fault found, or all faults of params.yaml at once.
+    """
+    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    validate(whole(), params)
+    stages = _shape(dvc)
+    _known(stages)
+    _connected(params, dvc)
     _fits(params)
-    return f"{len(stages)} stages, {len(params['parts'])} parts: {PARAMS} and {DVC} are valid and fit each other."
+    counts = f"{len(stages)} stages, {len(params['parts'])} parts"
+    return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"
