@@ -199,3 +199,14 @@ def test_a_folder_of_a_part_that_is_gone_is_pointed_out(clone):
     for part in ("first", "old"):
         (clone / "data" / "shards" / part).mkdir(parents=True)
     assert "data/shards/old: of no part in params.yaml" in check() and "first:" not in check()
+
+
+def test_an_experiment_would_change_one_line(clone):
+    """params.yaml stands as DVC writes it, so `dvc exp run -S` leaves the rest of the file alone."""
+    from dvc.utils.serialize import modify_yaml
+
+    before = (clone / "params.yaml").read_text().splitlines()
+    with modify_yaml("params.yaml") as values:
+        values["sample_dit"]["guidance"] = 3.0
+    after = (clone / "params.yaml").read_text().splitlines()
+    assert len(before) == len(after) and sum(one != other for one, other in zip(before, after, strict=True)) == 1

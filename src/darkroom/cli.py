@@ -48,6 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.runner import run_stage
 
             run_stage(options.command, getattr(options, "part", None))
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("darkroom"):
+            raise
+        print(
+            f"darkroom {options.command}: error: {error.name} is not installed for {sys.executable}: activate the "
+            "environment that `make` set up (`source .venv/bin/activate`), then `dvc checkout` and try again.",
+            file=sys.stderr,
+        )
+        return 1
     except DarkroomError as error:
         print(f"darkroom {options.command}: error: {error}", file=sys.stderr)
         return 1

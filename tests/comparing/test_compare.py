@@ -106,3 +106,11 @@ def test_two_experiments_of_one_name_are_no_name(repository):
 def test_a_missing_card_is_no_permission_to_compare():
     rows = compare(results({"fd": 1.0}), Results("y", {"dit": {"fd": 2.0}}, {}))
     assert rows[0].verdict.startswith("not comparable: a card is missing")
+
+
+def test_scores_older_than_the_working_tree_are_said_to_be(repository, capsys, monkeypatch):
+    monkeypatch.setattr("darkroom.comparing.table.stale", lambda: True)
+    main(["compare"])
+    assert "The working tree is out of date" in capsys.readouterr().out
+    main(["compare", "main", "brave-name"])
+    assert "out of date" not in capsys.readouterr().out
