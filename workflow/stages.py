@@ -17,7 +17,7 @@ from snakemake.io import ancient, directory
 
 from darkroom.check import check
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, OUTPUTS, PARAMS, paths, read_yaml, related, stage_entry, threads
+from darkroom.params import DVC, OUTPUTS, PARAMS, paths, processes, read_yaml, related, stage_entry, threads
 
 MARKER = ".snakemake/stale/{stage}"
 
@@ -70,14 +70,14 @@ class Stages:
         return files
 
     def threads(self, name: str) -> int:
-        """Return the CPU threads of a stage, as its section of params.yaml says."""
-        return threads(self._params[name])
+        """Return the CPU threads of all processes of a stage, as its section of params.yaml says."""
+        return threads(self._params[name]) * processes(self._params[name])
 
-    @property
-    def gpu(self) -> int:
-        """Return 1 where networks run on a GPU, so that the profile's total of GPUs holds; 0 where they do not."""
+    def gpu(self, name: str) -> int:
+        """Return the GPUs of a stage with networks, one a process, so that the profile's total holds; 0 without."""
         device = self._params["run"]["device"]
-        return int(shutil.which("nvidia-smi") is not None if device == "auto" else device != "cpu")
+        used = shutil.which("nvidia-smi") is not None if device == "auto" else device != "cpu"
+        return int(used) * processes(self._params[name])
 
     def _made(self, dep: str) -> list[str]:
         """Return the outputs that a dependency is, contains, or lies in."""

@@ -16,6 +16,7 @@ from darkroom.params import (
     Section,
     cut,
     paths,
+    processes,
     read_yaml,
     related,
     resolve,
@@ -23,7 +24,7 @@ from darkroom.params import (
     stage_entry,
     validate,
 )
-from darkroom.stages import PER_PART, STAGES
+from darkroom.stages import PER_PART, STAGES, TRAININGS
 
 SSIM_WINDOW = 11  # pixels
 PART_FOLDERS = ("data/shards", "data/latents")
@@ -49,7 +50,8 @@ def _stage(stage: str, part: str | None, params: dict[str, Any], dvc: dict[str, 
     """Check one stage's command and parameters; return its dependencies and outputs."""
     entry = stage_entry(dvc, stage)
     names = scope(params, part)
-    command = " ".join([COMMAND, stage, *([part] if part else [])])
+    spread = [f"--processes {processes(params[stage])}"] if stage in TRAININGS else []
+    command = " ".join([COMMAND, stage, *([part] if part else []), *spread])
     if (found := resolve(entry["cmd"], names)) != command:
         raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
     sliced = cut(stage, part, params, dvc)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from darkroom.errors import DarkroomError
-from darkroom.stages import PER_PART, STAGES
+from darkroom.stages import PER_PART, STAGES, TRAININGS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,6 +25,8 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if stage in PER_PART:
             command.add_argument("part", help="a name under `parts` in params.yaml")
+        if stage in TRAININGS:
+            command.add_argument("--processes", type=int, help="processes that share each batch; as params.yaml says")
     return top
 
 

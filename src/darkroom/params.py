@@ -102,6 +102,12 @@ def threads(section: Mapping[str, Any]) -> int:
     return next((int(place["threads"]) for place in places if "threads" in place), 1)
 
 
+def processes(section: Mapping[str, Any]) -> int:
+    """Return the processes that a stage's section of params.yaml gives it: more than one in a training only."""
+    places = (section.get("training", {}), section.get("common", {}))
+    return next((int(place["processes"]) for place in places if "processes" in place), 1)
+
+
 def _insert(target: dict[str, Any], key: str, value: Any) -> None:
     *path, last = key.split(".")
     for name in path:

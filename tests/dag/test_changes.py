@@ -31,9 +31,7 @@ def test_going_back_runs_nothing(guided: Guided, committed: Sandbox, tmp_path: P
 
 
 def test_what_cannot_change_a_result_runs_nothing(fresh: Sandbox) -> None:
-    fresh.edit(
-        {"run": {"device": "auto", "workers": 1, "micro_batch": 8, "checkpoint_every": 1, "keep": 3, "grid_every": 32}}
-    )
+    fresh.edit({"run": {"device": "auto", "workers": 1, "micro_batch": 8, "at_risk": 1, "keep": 3, "grid_every": 32}})
     fresh.assert_nothing_to_do()
 
 

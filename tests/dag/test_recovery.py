@@ -18,7 +18,7 @@ from dag.sandbox import ENGINES, Sandbox, side_by_side
 Stories = dict[str, Future]
 # A training of about fifteen seconds; the catalog before it changes too, so that a run has something to finish.
 LONG = {
-    "run": {"checkpoint_every": 1},
+    "run": {"at_risk": 1},
     "catalog": {"grid_images": 2},
     "train_extractor": {"training": {"images": 64_000, "log_every": 3_200, "validate_every": 16_000}},
 }

@@ -10,7 +10,7 @@ rule train_dit:
         "logs/timing/train_dit.tsv"
     threads: stages.threads("train_dit")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("train_dit"),
     shell:
         "dvc --wait-for-lock repro --single-item train_dit"
 
@@ -27,7 +27,7 @@ rule sample_dit:
         "logs/timing/sample_dit.tsv"
     threads: stages.threads("sample_dit")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("sample_dit"),
     shell:
         "dvc --wait-for-lock repro --single-item sample_dit"
 
@@ -48,6 +48,6 @@ rule score_dit:
         "logs/timing/score_dit.tsv"
     threads: stages.threads("score_dit")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("score_dit"),
     shell:
         "dvc --wait-for-lock repro --single-item score_dit"

@@ -10,7 +10,7 @@ rule train_extractor:
         "logs/timing/train_extractor.tsv"
     threads: stages.threads("train_extractor")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("train_extractor"),
     shell:
         "dvc --wait-for-lock repro --single-item train_extractor"
 
@@ -27,6 +27,6 @@ rule reference_stats:
         "logs/timing/reference_stats.tsv"
     threads: stages.threads("reference_stats")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("reference_stats"),
     shell:
         "dvc --wait-for-lock repro --single-item reference_stats"

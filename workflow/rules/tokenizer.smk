@@ -10,7 +10,7 @@ rule train_tokenizer:
         "logs/timing/train_tokenizer.tsv"
     threads: stages.threads("train_tokenizer")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("train_tokenizer"),
     shell:
         "dvc --wait-for-lock repro --single-item train_tokenizer"
 
@@ -32,7 +32,7 @@ rule score_tokenizer:
         "logs/timing/score_tokenizer.tsv"
     threads: stages.threads("score_tokenizer")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("score_tokenizer"),
     shell:
         "dvc --wait-for-lock repro --single-item score_tokenizer"
 
@@ -49,6 +49,6 @@ rule encode_latents:
         "logs/timing/encode_latents-{part}.tsv"
     threads: stages.threads("encode_latents")
     resources:
-        gpu=stages.gpu,
+        gpu=stages.gpu("encode_latents"),
     shell:
         "dvc --wait-for-lock repro --single-item encode_latents@{wildcards.part}"

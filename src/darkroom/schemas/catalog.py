@@ -1,9 +1,9 @@
 """The sections that `catalog` reads."""
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import Positive
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive
 
 
 class Catalog(Section):

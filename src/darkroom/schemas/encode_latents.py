@@ -3,8 +3,8 @@
 from typing import Literal
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import Positive
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive
 
 
 class EncodeLatents(Section):

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import Positive, Seed
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive, Seed
 
 
 class Digits(Section):

@@ -6,9 +6,9 @@ from pydantic import Field, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.inception import Inception
+from darkroom.schemas.numbers import Positive
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive
 
 Split = Literal["train", "val", "test"]
 

@@ -15,7 +15,11 @@ class Run(Section):
     device: Device
     workers: Annotated[int, Field(ge=0)]
     micro_batch: Annotated[int, Field(gt=0)] | None
-    checkpoint_every: Annotated[float, Field(gt=0)]
+    activation_checkpointing: bool
+    accelerate: str | None
+    at_risk: Annotated[float, Field(gt=0)]
     keep: Annotated[int, Field(ge=2)]
+    checkpoints_to: str | None
+    checkpoints_from: str | None
     grid_every: Annotated[int, Field(ge=0)]
     trackers: list[Literal["tensorboard", "wandb"]]

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import Positive, Seed
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive, Seed
 
 
 class SampleDiT(Section):
@@ -17,6 +17,7 @@ class SampleDiT(Section):
     images: Positive
     batch: Positive
     weights: Literal["ema", "raw"]
+    sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None
     solver: Literal["euler", "heun"]
     steps: Positive
     guidance: Annotated[float, Field(ge=0)]

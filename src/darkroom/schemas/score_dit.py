@@ -6,8 +6,8 @@ from pydantic import Field
 
 from darkroom.params import Section
 from darkroom.schemas.inception import Inception
+from darkroom.schemas.numbers import Positive
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive
 
 
 class ScoreDiT(Section):

@@ -3,9 +3,9 @@
 from typing import Literal
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import Positive
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive
 
 
 class ScoreTokenizer(Section):

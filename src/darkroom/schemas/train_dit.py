@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import NO_FILE, Positive, Seed, Share
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive, Share, Training
+from darkroom.schemas.training import Training
 
 
 class DiTModel(Section):
@@ -37,12 +38,35 @@ class Diffusion(Section):
     label_dropout: Share
 
 
+class Evaluate(Section):
+    """Scores of the averaged weights while training: a look, which decides nothing."""
+
+    every: Annotated[int, Field(ge=0)]
+    images: Annotated[int, Field(ge=2)]
+    batch: Positive
+    seed: Seed
+    solver: Literal["euler", "heun"]
+    steps: Positive
+    guidance: float
+    extractor: str
+    reference: str
+
+    @model_validator(mode="after")
+    def _judged(self) -> "Evaluate":
+        if self.every and NO_FILE in (self.extractor, self.reference):
+            raise ValueError(
+                "every is above 0, so extractor and reference must be named: models/extractor and data/reference"
+            )
+        return self
+
+
 class TrainDiT(Section):
     """The diffusion transformer and its training."""
 
     model: DiTModel
     diffusion: Diffusion
     training: Training
+    evaluate: Evaluate
 
 
 class Params(Section):

@@ -5,9 +5,10 @@ from typing import Annotated
 from pydantic import Field
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import Positive, Share
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
-from darkroom.schemas.training import Positive, Share, Training
+from darkroom.schemas.training import Training
 
 
 class ExtractorModel(Section):

@@ -16,3 +16,6 @@ STAGES = (
 
 # Stages that run once for each entry of `parts`.
 PER_PART = ("ingest", "encode_latents")
+
+# Stages that train: they may run in several processes.
+TRAININGS = ("train_tokenizer", "train_extractor", "train_dit")

@@ -65,7 +65,7 @@ def _updates(trainer: Trainer, journal: Journal, interrupt: Interrupt) -> None:
             folder = trainer.save()
             print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
             raise SystemExit(128 + interrupt.signal)
-        if time.monotonic() - saved_at > run.checkpoint_every:
+        if time.monotonic() - saved_at > run.at_risk:
             trainer.save()
             saved_at, saved = time.monotonic(), trainer.images
     if saved != trainer.images:

@@ -1,0 +1,12 @@
+"""The numbers and names that several sections share."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+Positive = Annotated[int, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+NO_FILE = "data/none"  # the committed empty file that stands for an optional input that is not there
