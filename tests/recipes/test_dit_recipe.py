@@ -82,7 +82,21 @@ def test_labels_are_dropped_as_often_as_asked_and_never_in_validation():
 
 def test_validation_is_the_same_each_time_and_unlike_training():
     made, given = recipe(label_dropout=0.0), batch(list(range(8)))
-    assert made.validate(given)["loss"] == made.validate(given)["loss"] != made.loss(given)["loss"]
+    first, again = made.validate(given)["loss"], made.validate(given)["loss"]
+    assert torch.equal(first, again) and first.mean() != made.loss(given)["loss"]
+
+
+def test_validation_tells_the_loss_by_bands_of_the_time():
+    """Each image lies in one band, by its time, and the bands together are the whole."""
+    made, given = recipe(label_dropout=0.0), batch(list(range(400)))
+    found = made.validate(given)
+    time = made.model.calls[-1][1]
+    bands = {name: values for name, values in found.items() if name != "loss"}
+    assert list(bands) == ["loss_time_0_25", "loss_time_25_50", "loss_time_50_75", "loss_time_75_100"]
+    for number, values in enumerate(bands.values()):
+        inside = (time * 4).floor().clamp(max=3) == number
+        assert torch.equal(values, found["loss"][inside]) and len(values) > 10
+    assert sum(map(len, bands.values())) == 400
 
 
 def test_the_normaliser_gives_unit_variance_and_goes_back():

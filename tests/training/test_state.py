@@ -106,3 +106,21 @@ def test_a_record_that_is_being_written_stops_nobody(project, text):
     os.utime("dvc.lock", (time.time() + 5, time.time() + 5))
     sweep()
     assert folder.is_dir()
+
+
+def test_another_number_of_processes_continues_the_same_work(project):
+    def key_with(processes):
+        values = {"train_dit": {"training": {"processes": processes, "images": 8}}, "run": {}}
+        (project / "params.yaml").write_text(yaml.safe_dump(values))
+        return key()
+
+    assert key_with(1) == key_with(2)
+    assert identity("train_dit")["params"]["train_dit"]["training"]["processes"] == 2, "as dvc.lock records it"
+
+
+def test_of_several_processes_the_first_holds_the_lock_for_all(project, monkeypatch):
+    with open_state("train_dit") as first:
+        monkeypatch.setenv("RANK", "1")
+        with open_state("train_dit") as other:
+            assert other == first
+        assert not (other / FINISHED).exists()

@@ -37,6 +37,11 @@ class Images:
         """Return the images of some rows."""
         return {"images": self.shards.__getitems__(rows)}
 
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        keys = self.shards.keys
+        return [keys[row] for row in rows]
+
 
 class LabelledImages(Images):
     """Stored images with their class numbers: `images` uint8 (N, C, H, W), `labels` int64 (N,)."""

@@ -1,6 +1,7 @@
 """Trains the diffusion transformer on latents, by flow matching."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from darkroom.generators.guidance import guided
 from darkroom.generators.normaliser import Normaliser
 from darkroom.random import normal, uniform
 from darkroom.recipes.data import label_numbers
+from darkroom.recipes.evaluation import Evaluation
 from darkroom.schemas.train_dit import Diffusion
 from darkroom.tokenizers.batches import decode_all
 from darkroom.tokenizers.protocol import Tokenizer
-from darkroom.training.recipe import Batch, Losses, Phase
+from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe
 
 _PREVIEW_STEPS, _PREVIEW_GUIDANCE = 25, 1.5
+_BANDS = 4  # of the time, in validation
 
 
 class LabelledLatents:
@@ -39,8 +42,13 @@ class LabelledLatents:
         """Return the latents and class numbers of some rows."""
         return {**self.shards.__getitems__(rows), "labels": self.labels[list(rows)]}
 
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        keys = self.shards.keys
+        return [keys[row] for row in rows]
 
-class DiTRecipe:
+
+class DiTRecipe(Recipe):
     """L = E || v(x_t, t, y) - (noise - x_0) ||², x_0 sampled from the stored mean and logvar, some labels dropped."""
 
     def __init__(
@@ -52,25 +60,39 @@ class DiTRecipe:
         val: LabelledLatents,
         normaliser: Normaliser,
         tokenizer: Tokenizer,
+        evaluation: Evaluation | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.train, self.val = train, val
         self.normaliser, self.tokenizer = normaliser, tokenizer
         self.modules: dict[str, nn.Module] = {"dit": model}
         self.phases = (Phase("dit", self.loss),)
+        self.blocks = list(model.blocks)
+        self.evaluation = evaluation
+        self.evaluate_every = evaluation.every if evaluation else 0
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""
         dropped = uniform(self.seed, "dit/train/drop", batch.positions.tolist()) < self.settings.label_dropout
         device = batch.data["labels"].device
         labels = torch.where(torch.from_numpy(dropped).to(device), self.model.null_label, batch.data["labels"])
-        return self._losses(batch, labels, "train")
+        return {"loss": self._losses(batch, labels, "train")[0].mean()}
 
-    def validate(self, batch: Batch) -> Losses:
-        """Return the loss with randomness that follows from each image's row, and no label dropped."""
-        return self._losses(batch, batch.data["labels"], "val")
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return each image's loss, also by bands of the time; randomness follows from its row, and no label drops.
 
-    def _losses(self, batch: Batch, labels: Tensor, stream: str) -> Losses:
+        `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
+        """
+        losses, time = self._losses(batch, batch.data["labels"], "val")
+        edges = [band / _BANDS for band in range(_BANDS + 1)]
+        bands = {
+            f"loss_time_{100 * low:.0f}_{100 * high:.0f}": losses[(time >= low) & ((time < high) | (high == 1))]
+            for low, high in pairwise(edges)
+        }
+        return {"loss": losses, **bands}
+
+    def _losses(self, batch: Batch, labels: Tensor, stream: str) -> tuple[Tensor, Tensor]:
+        """Return loss and time of each image, (N,) both."""
         mean, logvar = batch.data["mean"], batch.data["logvar"]
         device, shape = mean.device, tuple(mean.shape[1:])
         positions = batch.positions.tolist()
@@ -79,12 +101,17 @@ class DiTRecipe:
         time = torch.from_numpy(self._times(batch.positions, f"dit/{stream}/time")).to(device)
         data = self.normaliser(mean + (0.5 * logvar).exp() * posterior)
         prediction = self.modules["dit"](interpolate(data, noise, time), time, labels)
-        return {"loss": flow_matching_loss(prediction, data, noise).mean()}
+        return flow_matching_loss(prediction, data, noise), time
 
     def _times(self, positions: NDArray[np.int64], stream: str) -> NDArray[np.float32]:
         if self.settings.time == "uniform":
             return uniform_times(self.seed, stream, positions)
         return logit_normal_times(self.seed, stream, positions, self.settings.time_mean, self.settings.time_std)
+
+    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
+        """Return the scores of `train_dit.evaluate`."""
+        assert self.evaluation is not None  # the loop asks where `evaluate_every` is above 0
+        return self.evaluation.scores(self.model, rank, count, gather)
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, from the same noise each time."""

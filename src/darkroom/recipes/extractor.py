@@ -1,16 +1,14 @@
 """Trains the classifier whose features the scores compare."""
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.metrics.extractors.in_domain import Classifier
 from darkroom.recipes.data import LabelledImages
-from darkroom.training.recipe import Batch, Losses, Phase
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 
 
-class ExtractorRecipe:
+class ExtractorRecipe(Recipe):
     """L = cross-entropy of the classes."""
 
     def __init__(self, model: Classifier, train: LabelledImages, val: LabelledImages) -> None:
@@ -20,15 +18,11 @@ class ExtractorRecipe:
 
     def loss(self, batch: Batch) -> Losses:
         """Return the cross-entropy and the share of images classified as they should be."""
+        return {name: values.mean() for name, values in self.validate(batch).items()}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the same for each image: without dropout, since the loop puts the network in evaluation mode."""
         logits = self.modules["extractor"](batch.data["images"]).float()
         labels = batch.data["labels"]
-        accuracy = (logits.argmax(dim=1) == labels).float().mean()
-        return {"loss": functional.cross_entropy(logits, labels), "accuracy": accuracy}
-
-    def validate(self, batch: Batch) -> Losses:
-        """Return the same without dropout: the loop puts the network in evaluation mode."""
-        return self.loss(batch)
-
-    def preview(self) -> NDArray[np.uint8] | None:
-        """Return nothing: a classifier makes no images."""
-        return None
+        accuracy = (logits.argmax(dim=1) == labels).float()
+        return {"loss": functional.cross_entropy(logits, labels, reduction="none"), "accuracy": accuracy}

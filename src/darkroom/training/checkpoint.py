@@ -1,6 +1,8 @@
 """Checkpoints: a folder written beside, flushed, hashed, renamed; then, and only then, older ones are removed."""
 
+import hashlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +12,32 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, write_bytes
-from darkroom.artifacts.manifest import file_hashes, open_artifact, write_manifest
+from darkroom.artifacts.manifest import open_artifact, write_manifest
 from darkroom.errors import DarkroomError
+from darkroom.training.processes import put, whole
 
 Tensors = dict[str, Tensor]
-_KIND = "checkpoint"
+KIND = "checkpoint"
 
 
-def _folders(state: Path) -> list[Path]:
+def folders(state: Path) -> list[Path]:
+    """Return the checkpoints in a state folder, oldest first."""
     return sorted(path for path in state.glob("images-*") if path.is_dir())
 
 
-def save(state: Path, images: int, groups: dict[str, Tensors], facts: dict[str, Any], keep: int) -> Path:
+def size(groups: Mapping[str, Tensors]) -> int:
+    """Return the bytes of the tensors of a checkpoint."""
+    return sum(value.nbytes for tensors in groups.values() for value in tensors.values())
+
+
+def copied(groups: Mapping[str, Tensors]) -> dict[str, Tensors]:
+    """Return the groups with tensors of their own on the CPU, which the training no longer changes."""
+    return {
+        name: {key: value.to("cpu", copy=True) for key, value in tensors.items()} for name, tensors in groups.items()
+    }
+
+
+def save(state: Path, images: int, groups: Mapping[str, Tensors], facts: Mapping[str, Any], keep: int) -> Path:
     """Write the checkpoint of `images` images seen, and keep the newest `keep`.
 
     Args:
@@ -32,55 +48,75 @@ def save(state: Path, images: int, groups: dict[str, Tensors], facts: dict[str, 
         keep: how many checkpoints to keep, at least 2: the newest may turn out damaged.
     """
     folder = state / f"images-{images:012d}"
+    files: dict[str, str] = {}
     with atomic_folder(folder) as temporary:
         for name, tensors in groups.items():
-            # In one piece: safetensors' own writer hides a full disk behind an error of its own.
+            # In one piece: safetensors' own writer hides a full disk behind an error of its own. Hashed in memory, so
+            # that the manifest holds what was meant and not what came back from the disk.
             data = serialise({key: value.contiguous() for key, value in tensors.items()})
             write_bytes(temporary / f"{name}.safetensors", data)
-        write_manifest(temporary, _KIND, images=images, files=file_hashes(temporary), facts=facts)
-    for old in _folders(state)[: -max(2, keep)]:
+            files[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
+            del data
+        write_manifest(temporary, KIND, images=images, files=files, facts=dict(facts))
+    for old in folders(state)[: -max(2, keep)]:
         shutil.rmtree(old)
     return folder
 
 
-def _read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
-    manifest = open_artifact(folder, _KIND)
+def read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
+    """Return (images, groups, facts) of a checkpoint.
+
+    Raises:
+        ArtifactError: a file is missing or damaged.
+    """
+    manifest = open_artifact(folder, KIND)
     groups = {Path(name).stem: load_file(folder / name) for name in manifest["files"]}
     return manifest["images"], groups, manifest["facts"]
 
 
-def load_newest(state: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]] | None:
-    """Return (images, groups, facts) of the newest checkpoint that is whole, or None where there is none.
+def newest(state: Path) -> Path | None:
+    """Return the newest checkpoint that is whole, or None where there is none.
 
     Temporary folders of a killed writer are swept. A damaged checkpoint is set aside with a message, and the one
     before it is taken.
     """
     for stump in state.glob(".images-*.tmp-*"):
         shutil.rmtree(stump)
-    for folder in reversed(_folders(state)):
+    for folder in reversed(folders(state)):
         try:
-            return _read(folder)
+            open_artifact(folder, KIND)
         except DarkroomError as error:
             aside = folder.with_name(f"damaged-{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)
             folder.rename(aside)
             print(f"checkpoint {folder.name} is damaged and set aside as {aside}: {error}")
+        else:
+            return folder
     return None
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]) -> Tensors:
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> Tensors:
     """Return an optimizer's state as tensors under `PARAMETER/KEY`: by name, never by order."""
     return {
-        f"{names[parameter]}/{key}": torch.as_tensor(value)
+        f"{names[parameter]}/{key}": whole(torch.as_tensor(value))
         for parameter, state in optimizer.state.items()
         for key, value in state.items()
     }
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str], tensors: Tensors) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Tensors) -> None:
     """Give an optimizer the state that `optimizer_tensors` returned."""
     parameters = {name: parameter for parameter, name in names.items()}
     for path, value in tensors.items():
         name, _, key = path.rpartition("/")
-        # The fused kernels read `step` on the device, too.
-        optimizer.state[parameters[name]][key] = value.to(parameters[name].device)
+        parameter = parameters[name]
+        if value.shape == parameter.shape:
+            optimizer.state[parameter][key] = torch.zeros_like(parameter, dtype=value.dtype)
+            put(optimizer.state[parameter][key], value)
+        else:  # the number of steps, which the fused kernels read on the device, too
+            optimizer.state[parameter][key] = value.to(parameter.device)
+
+
+def under(name: str, tensors: Tensors) -> Tensors:
+    """Return the tensors under `NAME/`, without that prefix."""
+    return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}

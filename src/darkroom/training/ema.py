@@ -39,14 +39,18 @@ class EMA:
                     self.state[name][key].copy_(value)
             torch._foreach_lerp_(averages, weights, 1 - decay)
 
+    def copy(self) -> State:
+        """Return the averages of this moment."""
+        return {name: {key: value.clone() for key, value in state.items()} for name, state in self.state.items()}
+
     @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Give the modules the averaged weights inside the block, and their own back after it."""
+    def applied(self, other: State | None = None) -> Iterator[None]:
+        """Give the modules the averaged weights, or others, inside the block, and their own back after it."""
         own: State = {
             name: {key: value.detach().clone() for key, value in module.state_dict().items()}
             for name, module in self._modules.items()
         }
-        self._load(self.state)
+        self._load(self.state if other is None else other)
         try:
             yield
         finally:

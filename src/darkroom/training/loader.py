@@ -47,8 +47,10 @@ def _load(rows: Rows, lists: Sequence[list[int]], workers: int, device: torch.de
 class _Lists(Sequence[list[int]]):
     """The row numbers of each batch, computed when asked for: nothing grows with the length of the training."""
 
-    def __init__(self, seed: int, size: int, start: int, stop: int, batch: int) -> None:
+    def __init__(self, seed: int, size: int, start: int, stop: int, batch: int, rank: int, count: int) -> None:
         self._seed, self._size, self._start, self._stop, self._batch = seed, size, start, stop, batch
+        self._share = batch // count  # consecutive images of each batch that a process takes
+        self._offset = rank * self._share
 
     def __len__(self) -> int:
         return (self._stop - self._start) // self._batch
@@ -59,22 +61,37 @@ class _Lists(Sequence[list[int]]):
         return order(self._seed, self._size, self.positions(number)).tolist()
 
     def positions(self, number: int) -> np.ndarray:
-        first = self._start + number * self._batch
-        return np.arange(first, first + self._batch)
+        first = self._start + number * self._batch + self._offset
+        return np.arange(first, first + self._share)
 
 
 def training_batches(
-    rows: Rows, seed: int, start: int, stop: int, batch: int, workers: int, device: torch.device
+    rows: Rows,
+    seed: int,
+    start: int,
+    stop: int,
+    batch: int,
+    workers: int,
+    device: torch.device,
+    rank: int = 0,
+    count: int = 1,
 ) -> Iterator[Batch]:
-    """Yield the batches of images `start` to `stop` of the endless shuffled sequence over `rows`."""
-    lists = _Lists(seed, len(rows), start, stop, batch)
+    """Yield the batches of images `start` to `stop` of the endless shuffled sequence over `rows`.
+
+    Of each batch, process `rank` of `count` gets its share of consecutive images: which image stands where does not
+    depend on the number of processes.
+    """
+    lists = _Lists(seed, len(rows), start, stop, batch, rank, count)
     for number, data in enumerate(_load(rows, lists, workers, device)):
         yield Batch(lists.positions(number), _to(data, device))
 
 
-def validation_batches(rows: Rows, batch: int, device: torch.device) -> Iterator[Batch]:
-    """Yield all rows in their order; a row's position is its number, so its noise is the same each time."""
+def validation_batches(rows: Rows, batch: int, device: torch.device, rank: int = 0, count: int = 1) -> Iterator[Batch]:
+    """Yield all rows in their order; a row's position is its number, so its noise is the same each time.
+
+    Of `count` processes, each takes every `count`-th batch.
+    """
     numbers = np.arange(len(rows))
-    lists = [numbers[at : at + batch].tolist() for at in range(0, len(rows), batch)]
+    lists = [numbers[at : at + batch].tolist() for at in range(0, len(rows), batch)][rank::count]
     for chosen, data in zip(lists, _load(rows, lists, 0, device), strict=True):
         yield Batch(np.array(chosen), _to(data, device))

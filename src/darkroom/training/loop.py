@@ -5,7 +5,6 @@ position, the learning rate from the images seen, and torch's global generator, 
 anew for each update. So a training that was killed and resumed computes what an undisturbed one computes.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,9 +13,12 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
+from darkroom.training import checkpoint, guards
 from darkroom.training.curves import Journal, start_trackers, write_curves
+from darkroom.training.evaluation import is_due, preview, record
 from darkroom.training.interrupt import Interrupt, interruptible
 from darkroom.training.recipe import Recipe
+from darkroom.training.saver import Saver
 from darkroom.training.trainer import Places, Trainer
 
 
@@ -31,42 +33,90 @@ def seeded(seed: int) -> Iterator[None]:
 def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
     """Train `recipe` to its last image, from the newest checkpoint where there is one, and return the trainer.
 
+    With several processes, only the first returns; the others end here, since one writes the outputs.
+
     Raises:
-        DarkroomError: no training images, or a loss that is not finite.
+        DarkroomError: nothing to train or to validate on, a loss that is not finite, out of memory, a full disk.
         SystemExit: 143 or 130 after SIGTERM or Ctrl-C, with a checkpoint written.
     """
-    if not len(recipe.train):
-        raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
+    _require_images(recipe, settings)
     with interruptible() as interrupt:
         trainer = Trainer(recipe, settings, run, places)
-        journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images)
-        start_trackers(trainer.accelerator, places.logs.name, run.trackers)
-        _updates(trainer, journal, interrupt)
+        if trainer.processes.first:
+            journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images)
+        start_trackers(trainer.processes.accelerator, places.logs.name, run.trackers)
+        saver = _saver(trainer)
+        try:
+            _updates(trainer, journal if trainer.processes.first else None, interrupt, saver)
+        except guards.NotFiniteError as error:
+            saver.finish()
+            raise DarkroomError(f"{error} {guards.last_good(places.state, checkpoint.folders(places.state))}") from None
+        except Exception:
+            saver.finish()  # what was being saved when it went wrong is good
+            raise
+        trainer.finish()
+        if run.trackers:
+            trainer.processes.accelerator.end_training()
+        if not trainer.processes.first:
+            raise SystemExit(0)
         journal.close()
         write_curves(places.curves, trainer.records)
-        if run.trackers:
-            trainer.accelerator.end_training()
     return trainer
 
 
-def _updates(trainer: Trainer, journal: Journal, interrupt: Interrupt) -> None:
-    settings, run = trainer.settings, trainer.run
-    saved_at, saved = time.monotonic(), trainer.images
+def _require_images(recipe: Recipe, settings: Training) -> None:
+    if not len(recipe.train):
+        raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
+    if settings.select == "best" and not len(recipe.val):
+        raise DarkroomError(
+            "`select: best` is decided on the validation images, and there are none: give `ingest.splits.val` a share, "
+            "or take `select: last`."
+        )
+
+
+def _saver(trainer: Trainer) -> Saver:
+    """Return the writer of checkpoints, after checking that they fit on the disk."""
+    groups, _ = trainer.state()
+    moments = 2 * sum(value.nbytes for names in trainer.names.values() for value in names)
+    size = checkpoint.size({name: group for name, group in groups.items() if name != "optimizers"}) + moments
+    there = sum(file.stat().st_size for file in trainer.places.state.rglob("*") if file.is_file())
+    keep = trainer.run.keep
+    if trainer.processes.first:
+        trainer.places.state.mkdir(parents=True, exist_ok=True)
+        # One more than are kept while one is written, and the outputs: averaged weights and raw ones.
+        guards.require_disk(
+            trainer.places.state, (keep + 1) * size + size // 2 - there, f"a training that keeps {keep} checkpoints"
+        )
+    return Saver(trainer.places.state, trainer.run, size)
+
+
+def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:
+    settings, run, first = trainer.settings, trainer.run, trainer.processes.first
+    saved = trainer.images
     for batch in trainer.batches():
         trainer.update(batch)
-        last = trainer.images == settings.images
-        if last or trainer.due(settings.log_every) or trainer.due(settings.validate_every):
-            record = trainer.record()
-            journal.add(record)
-            trainer.accelerator.log(record, step=trainer.images)
-        if run.grid_every and trainer.due(run.grid_every):
-            trainer.preview()
-        if interrupt.signal is not None:
-            folder = trainer.save()
-            print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
-            raise SystemExit(128 + interrupt.signal)
-        if time.monotonic() - saved_at > run.at_risk:
-            trainer.save()
-            saved_at, saved = time.monotonic(), trainer.images
+        if is_due(trainer):
+            told = record(trainer)
+            if journal is not None:
+                journal.add(told)
+            trainer.processes.accelerator.log(told, step=trainer.images)
+        drawn = run.grid_every and (trainer.due(run.grid_every) or trainer.images == settings.images)
+        if drawn and (first or trainer.processes.sharded):
+            preview(trainer)
+        # The first process watches the clock, and any may have had the signal.
+        stop, save = trainer.processes.agree(interrupt.signal or 0, int(first and saver.due()))
+        if stop or save:
+            groups, facts = trainer.state()
+            if first:
+                saver.save(trainer.images, groups, facts, wait=bool(stop))
+            saved = trainer.images
+        if stop:
+            if first:
+                folder = checkpoint.folders(trainer.places.state)[-1]
+                print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
+            raise SystemExit(128 + stop)
     if saved != trainer.images:
-        trainer.save()
+        groups, facts = trainer.state()
+        if first:
+            saver.save(trainer.images, groups, facts, wait=True)
+    saver.finish(raises=True)

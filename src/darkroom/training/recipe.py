@@ -42,9 +42,16 @@ class Rows(Protocol):
         """Return arrays with one entry a row: images, latents, labels."""
         ...
 
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows, by which a person finds the images."""
+        ...
+
 
 # Losses of a batch by name, scalars, float32; "loss" is what is minimised, all are logged.
 Losses = dict[str, Tensor]
+
+# Puts the rows of all processes together, in the order of their ranks: (n, ...) of each to (N, ...) for all.
+Gather = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -55,33 +62,35 @@ class Phase:
     loss: Callable[[Batch], Losses]
 
 
-class Recipe(Protocol):
-    """A model in training: its modules, its data, its losses."""
+class Recipe:
+    """A model in training: its modules, its data, its losses. A base with the least that a recipe can say.
 
-    @property
-    def modules(self) -> dict[str, nn.Module]:
-        """Modules that are trained, by the names under which they are saved."""
-        ...
+    modules: what is trained, by the names under which it is saved; the loop puts the wrapped modules of several
+        processes in their place, so a loss calls `self.modules[name]`.
+    phases: the turns of an update, in order.
+    train, val: what is trained and validated on.
+    blocks: the modules whose activations are computed again in the backward pass where `run` asks for it.
+    evaluate_every: images between evaluations; 0: none.
+    """
 
-    @property
-    def phases(self) -> Sequence[Phase]:
-        """The turns of an update, in order."""
-        ...
+    modules: dict[str, nn.Module]
+    phases: Sequence[Phase]
+    train: Rows
+    val: Rows
+    blocks: Sequence[nn.Module] = ()
+    evaluate_every: int = 0
 
-    @property
-    def train(self) -> Rows:
-        """What is trained on."""
-        ...
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the losses of validation images, one value an image, (N,); of some images only where a name says so.
 
-    @property
-    def val(self) -> Rows:
-        """What is validated on."""
-        ...
-
-    def validate(self, batch: Batch) -> Losses:
-        """Return the losses of a validation batch: nothing dropped, the same noise each time."""
-        ...
+        Nothing is dropped, and the noise is the same each time.
+        """
+        raise NotImplementedError
 
     def preview(self) -> NDArray[np.uint8] | None:
         """Return images made by the modules as they are, uint8 (N, C, H, W), or None for a model that makes none."""
-        ...
+        return None
+
+    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
+        """Return scores of the modules as they are; process `rank` of `count` does its share of the work."""
+        return {}

@@ -40,6 +40,19 @@ def _content(path: Path) -> Any:
     return {str(found.relative_to(path)): sha256_file(found) for found in sorted(path.rglob("*.py"))}
 
 
+def key(who: Mapping[str, Any]) -> str:
+    """Return the short hash of a training's identity. More or fewer processes continue the same training."""
+    return sha256_json({**who, "params": _without_processes(who["params"])})[:16]
+
+
+def _without_processes(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_processes(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if name != "processes"
+    }
+
+
 def identity(stage: str) -> dict[str, Any]:
     """Return what makes the work of a stage this work: its parameters without `run`, its inputs and its code."""
     values = {name: value for name, value in given(stage).items() if name != "run"}
@@ -60,11 +73,16 @@ def _take(lock: IO[str]) -> bool:
 def open_state(stage: str) -> Iterator[Path]:
     """Yield the folder of a stage's training state, locked against a second training of the same work.
 
+    Of several processes that share a training, the first holds the lock for all.
+
     Raises:
         DarkroomError: another process holds it.
     """
     who = identity(stage)
-    folder = root() / f"{stage}-{sha256_json(who)[:16]}"
+    folder = root() / f"{stage}-{key(who)}"
+    if int(os.environ.get("RANK", 0)):
+        yield folder
+        return
     require_writable(folder / LOCK)
     with (folder / LOCK).open("a+") as lock:
         if not _take(lock):

@@ -1,27 +1,31 @@
 """A recipe in training: its modules, their averages, their optimizers, and how far they are."""
 
-import math
+import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.random import derive
+from darkroom.random import derive, order
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
-from darkroom.training import checkpoint
-from darkroom.training.curves import Record
-from darkroom.training.ema import EMA
-from darkroom.training.loader import training_batches, validation_batches
+from darkroom.training import checkpoint, guards
+from darkroom.training.checkpoint import Tensors, under
+from darkroom.training.ema import EMA, State
+from darkroom.training.loader import training_batches
 from darkroom.training.optimizer import adamw, parameter_names
+from darkroom.training.precision import allow_tf32, autocast, checkpoint_activations, lay_out, loss_scaler
+from darkroom.training.processes import Processes, put, unshard, whole
 from darkroom.training.recipe import Batch, Phase, Recipe
 from darkroom.training.schedules import learning_rate
+from darkroom.training.window import Window
+
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,197 +37,285 @@ class Places:
     logs: Path
 
 
+@dataclass(frozen=True)
+class Best:
+    """The lowest validation loss so far, and when it was."""
+
+    images: int
+    loss: float
+
+
 class Trainer:
-    """A recipe in training: its modules, their averages, their optimizers, and how far they are."""
+    """A recipe in training: its modules, their averages, their optimizers, and how far they are.
+
+    `modules` are the modules themselves, which are averaged and saved; `recipe.modules` what the losses call, which
+    with several processes are wrappers around them.
+    """
 
     def __init__(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> None:
         self.recipe, self.settings, self.run, self.places = recipe, settings, run, places
-        self.accelerator = Accelerator(
-            mixed_precision="no" if settings.precision == "fp32" else settings.precision,
-            log_with=list(run.trackers) or None,
-            project_dir=places.logs.parent / "trackers" if run.trackers else None,
-        )
-        for name, module in recipe.modules.items():
-            recipe.modules[name] = self.accelerator.prepare_model(module)
-        self.names = {phase.module: parameter_names(recipe.modules[phase.module]) for phase in recipe.phases}
-        self.optimizers = {phase.module: adamw(recipe.modules[phase.module], settings) for phase in recipe.phases}
-        self.ema = EMA(recipe.modules, settings.ema_decay)
-        # Logged means are summed in float64, which MPS does not have.
-        self._sums = torch.float32 if self.accelerator.device.type == "mps" else torch.float64
+        self.processes = Processes(settings.processes, run.trackers, places.logs.parent / "trackers")
+        self.device = self.processes.device
+        allow_tf32(settings.tf32)
+        if run.activation_checkpointing:
+            checkpoint_activations(recipe.blocks)
+        self.modules: dict[str, nn.Module] = dict(recipe.modules)
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        trained = {phase.module for phase in recipe.phases}
+        for name, module in self.modules.items():
+            module.to(self.device)
+            lay_out(module, settings)
+            if name in trained:
+                self.optimizers[name] = adamw(module, settings)
+            recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
+        self.names = {name: parameter_names(self.modules[name]) for name in trained}
+        self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
+        self.ema = EMA(self.modules, settings.ema_decay)
+        self.window = Window(self.device)
         self.images = 0
+        self.skipped = 0  # updates left out in a row
+        # A GPU is asked for each update and answers one update later, so that nobody waits for it. Whoever must know
+        # at once, because a step may be left out, waits.
+        self._patient = self.device.type == "cuda" and settings.non_finite == "stop" and settings.precision != "fp16"
+        self._asked: list[guards.Answer] = []
         self.records: list[Record] = []
-        self._window: dict[str, float] = {}
+        self.best: Best | None = None
+        self.best_state: State | None = None  # the averages at the best validation, where they leave the training
         self._resume()
 
     # ------------------------------------------------------------------------------------------------------------
     # Updates
 
     def update(self, batch: Batch) -> None:
-        """Take one optimizer step in each phase of the recipe, and move the averages."""
-        rate = learning_rate(self.settings, self.images)
-        for phase in self.recipe.phases:
-            torch.manual_seed(derive(self.settings.seed, f"update/{phase.module}", self.images))
-            for each in self.optimizers.values():  # a loss may reach into another phase's module
-                each.zero_grad(set_to_none=True)
-            optimizer = self.optimizers[phase.module]
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            self._count(self._backward(phase, batch))
-            self._count({f"grad_norm/{phase.module}": self._clip(phase)})
-            optimizer.step()
-        self.ema.update(self.images // self.settings.batch)
-        self.images += len(batch)
-        self._window["updates"] = self._window.get("updates", 0) + 1
+        """Take one optimizer step in each phase of the recipe, and move the averages.
 
-    def _backward(self, phase: Phase, batch: Batch) -> dict[str, float | Tensor]:
+        Args:
+            batch: this process's share of the update's images.
+
+        Raises:
+            DarkroomError: a loss or gradient that is not finite, where `non_finite` says stop; out of memory.
+        """
+        try:
+            taken = [self._turn(phase, batch) for phase in self.recipe.phases]
+        except (RuntimeError, MemoryError) as error:
+            if not guards.is_out_of_memory(error):
+                raise
+            size = min(self.run.micro_batch or len(batch), len(batch))
+            raise guards.out_of_memory(size, self.state_bytes, self.device, self.run) from error
+        self._settle(self.images)
+        self.ema.update(self.images // self.settings.batch)
+        self.images += self.settings.batch
+        self.skipped = 0 if all(taken) else self.skipped + 1
+
+    def _turn(self, phase: Phase, batch: Batch) -> bool:
+        """Take the optimizer step of one phase; return whether it was taken."""
+        torch.manual_seed(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])))
+        for each in self.optimizers.values():  # a loss may reach into another phase's module
+            each.zero_grad(set_to_none=True)
+        optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
+        rate = learning_rate(self.settings, self.images)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        values = self._backward(phase, batch)
+        scaler.unscale_(optimizer)
+        values[f"grad_norm/{phase.module}"] = self._clip(phase)
+        if not self._finite(phase, values):
+            return False
+        scaler.step(optimizer)
+        scaler.update()
+        self.window.add(values)
+        return True
+
+    def _backward(self, phase: Phase, batch: Batch) -> dict[str, Tensor]:
         """Add up the gradients of a batch, in pieces of `run.micro_batch` images weighted by their share of it."""
-        losses: dict[str, Any] = {}
-        for piece in batch.split(self.run.micro_batch or len(batch)):
+        losses: dict[str, Tensor] = {}
+        pieces = batch.split(self.run.micro_batch or len(batch))
+        for number, piece in enumerate(pieces, start=1):
             share = len(piece) / len(batch)
-            with self.accelerator.autocast():
-                found = phase.loss(piece)
-            self.accelerator.backward(found["loss"] * share)
+            wrappers = list(self.recipe.modules.values())
+            with nullcontext() if number == len(pieces) else self.processes.apart(wrappers):
+                with autocast(self.settings, self.device):
+                    found = phase.loss(piece)
+                self.scalers[phase.module].scale(found["loss"] * share).backward()
             for name, value in found.items():
-                losses[name] = losses.get(name, 0.0) + share * value.detach().to(self._sums)
+                losses[name] = losses.get(name, 0.0) + share * value.detach().to(self.window.dtype)
         return losses
 
     def _clip(self, phase: Phase) -> Tensor:
         limit = float("inf") if self.settings.clip_norm is None else self.settings.clip_norm
-        return torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit)
+        return whole(torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit))
 
-    def _count(self, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            self._window[name] = self._window.get(name, 0.0) + value
+    def _finite(self, phase: Phase, values: dict[str, Tensor]) -> bool:
+        """Return whether the step may be taken.
 
-    # ------------------------------------------------------------------------------------------------------------
-    # What is told
-
-    def record(self) -> Record:
-        """Return the means since the last record, and the validation losses where they are due; start a new window.
+        The gradient's norm is the same in all processes, so they decide alike. A scaler of fp16 leaves out steps that
+        overflowed by itself, and lowers its scale.
 
         Raises:
-            DarkroomError: a loss is not finite.
+            DarkroomError: it may not, and `non_finite` says stop, or too many were left out in a row.
         """
-        updates = self._window.pop("updates")
-        means = {f"train/{name}": float(value) / updates for name, value in self._window.items()}
-        self._window = {}
-        self._require_finite(means)
-        record = {
-            "images": self.images,
-            **means,
-            "learning_rate": learning_rate(self.settings, self.images - self.settings.batch),
-        }
-        if self.due(self.settings.validate_every) or self.images == self.settings.images:
-            record |= self.validate()
-        record = dict(sorted(record.items()))  # the order in which a checkpoint returns them
-        self.records.append(record)
-        return record
+        norm, loss = f"grad_norm/{phase.module}", values["loss"]
+        # One process's loss may be infinite with gradients that are not: all must decide alike.
+        answer = guards.ask(
+            self.images, phase.module, loss if self.processes.count == 1 else values[norm], values[norm]
+        )
+        self._asked.append(answer)
+        if self._patient:
+            return True
+        scaler, fault = self.scalers[phase.module], answer.fault
+        if fault is None:
+            return True
+        if scaler.is_enabled() and loss.isfinite() and scaler.get_scale() >= 1:
+            self._asked.pop()
+            del values[norm]
+            return True
+        if self.settings.non_finite == "stop":
+            self._settle(self.images + 1)
+        if guards.too_many(self.skipped + 1):
+            raise guards.too_many_skipped(self.images, fault)
+        self._asked.pop()
+        keys = ", ".join(self._keys(self.images)[:8])
+        print(f"skipped the update of image {self.images:,}: {fault} is not finite ({keys}, …)")
+        self.window.add({f"skipped/{phase.module}": 1.0})
+        return False
 
-    def _require_finite(self, values: Mapping[str, float]) -> None:
-        if not all(math.isfinite(value) for value in values.values()):
-            raise DarkroomError(
-                f"the loss is not finite before image {self.images:,}: {dict(values)}. Lower the learning rate or "
-                f"clip_norm, or take precision fp32; the last good checkpoint is in {self.places.state}."
-            )
+    def _settle(self, images: int) -> None:
+        """Hear the answers for updates that began before `images`.
 
-    @torch.no_grad()
-    def validate(self) -> Record:
-        """Return the mean losses of the averaged weights over the validation images: the same noise each time."""
-        sums: dict[str, float] = {}
-        with self._evaluating():
-            for batch in validation_batches(self.recipe.val, self.settings.batch, self.accelerator.device):
-                for piece in batch.split(self.run.micro_batch or len(batch)):
-                    with self.accelerator.autocast():
-                        losses = self.recipe.validate(piece)
-                    for name, value in losses.items():
-                        sums[name] = sums.get(name, 0.0) + len(piece) * float(value)
-        return {f"val/{name}": total / max(1, len(self.recipe.val)) for name, total in sums.items()}
+        Raises:
+            NotFiniteError: one says that a loss or gradient was not finite.
+        """
+        while self._asked and self._asked[0].images < images:
+            answer = self._asked.pop(0)
+            if answer.fault is not None:
+                raise guards.not_finite(answer.images, self.settings.batch, answer.fault, self._keys(answer.images))
 
-    def preview(self) -> None:
-        """Write a grid of images made by the averaged weights to the logs; a failure is told and changes nothing."""
-        from darkroom.data.grid import image_grid, save_png
+    def _keys(self, images: int) -> list[str]:
+        """Return the keys of the images of the update that begins after `images` images."""
+        positions = list(range(images, images + self.settings.batch))
+        return self.recipe.train.keys(order(self.settings.seed, len(self.recipe.train), positions).tolist())
 
-        try:
-            with self._evaluating(), torch.no_grad():
-                images = self.recipe.preview()
-            if images is not None:
-                path = self.places.logs / "grids" / f"{self.images:09d}.png"
-                save_png(path, image_grid(images, columns=10, scale=2))
-        except (RuntimeError, OSError, DarkroomError) as error:
-            print(f"no grid at image {self.images:,}: {error}")  # a picture is no reason to lose a training
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Give the modules their averaged weights inside the block, on the way out of a training."""
-        with self.ema.applied():
-            yield
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        with self.ema.applied():
-            for module in self.recipe.modules.values():
-                module.eval()
-            try:
-                yield
-            finally:
-                for module in self.recipe.modules.values():
-                    module.train()
+    def batches(self) -> Iterator[Batch]:
+        """Yield this process's share of the batches that are left."""
+        return training_batches(
+            self.recipe.train,
+            self.settings.seed,
+            self.images,
+            self.settings.images,
+            self.settings.batch,
+            self.run.workers,
+            self.device,
+            self.processes.rank,
+            self.processes.count,
+        )
 
     def due(self, every: int) -> bool:
         """Return whether the last update went past a multiple of `every` images."""
         return self.images // every > (self.images - self.settings.batch) // every
 
     # ------------------------------------------------------------------------------------------------------------
+    # Averages
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Give the modules the averaged weights that leave the training (`select`) inside the block."""
+        with self.ema.applied(self.best_state):
+            yield
+
+    def keep_best(self, loss: float) -> None:
+        """Remember the averages if this validation loss is the lowest so far."""
+        if self.best is None or loss < self.best.loss:
+            self.best = Best(self.images, loss)
+            if self.settings.select == "best":
+                self.best_state = self.ema.copy()
+
+    def finish(self) -> None:
+        """Put sharded weights together at the end of a training, so that they can be saved as they are."""
+        if self.processes.sharded:
+            for state in filter(None, (self.ema.state, self.best_state)):
+                for tensors in state.values():
+                    tensors.update({key: whole(value).cpu() for key, value in tensors.items()})
+            for module in self.modules.values():
+                unshard(module)
+
+    # ------------------------------------------------------------------------------------------------------------
     # State
 
-    def save(self) -> Path:
-        """Write a checkpoint of all that the training is.
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of weights, gradients, AdamW's two moments and the averages, on one device if they are not sharded."""
+        parameters = sum(p.nbytes for module in self.modules.values() for p in module.parameters())
+        return parameters * (5 + (self.settings.select == "best"))
+
+    def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
+        """Return all that the training is: tensors by name, and JSON values. Every process must ask.
 
         Raises:
-            DarkroomError: a loss since the last record is not finite; the good checkpoints stay.
+            NotFiniteError: a loss or gradient of an update before was not finite: what it left is not kept.
         """
-        window = {name: float(value) for name, value in self._window.items()}
-        self._require_finite(window)
-        modules = {name: module.state_dict() for name, module in self.recipe.modules.items()}
+        self._settle(self.images)
         groups = {
-            "modules": {f"{name}/{key}": value for name, state in modules.items() for key, value in state.items()},
-            "ema": {f"{name}/{key}": value for name, state in self.ema.state.items() for key, value in state.items()},
-            "optimizers": {
-                f"{name}/{key}": value
-                for name, optimizer in self.optimizers.items()
-                for key, value in checkpoint.optimizer_tensors(optimizer, self.names[name]).items()
-            },
+            "modules": _flat({name: module.state_dict() for name, module in self.modules.items()}),
+            "ema": _flat(self.ema.state),
+            "optimizers": _flat(
+                {
+                    name: checkpoint.optimizer_tensors(optimizer, self.names[name])
+                    for name, optimizer in self.optimizers.items()
+                }
+            ),
         }
-        facts = {"records": self.records, "window": window}
-        return checkpoint.save(self.places.state, self.images, groups, facts, self.run.keep)
+        if self.best_state is not None:
+            groups["best"] = _flat(self.best_state)
+        facts = {
+            "records": self.records,
+            "windows": self.processes.collect(self.window.state()),
+            "scalers": {name: scaler.state_dict() for name, scaler in self.scalers.items()},
+            "skipped": self.skipped,
+            "best": None if self.best is None else [self.best.images, self.best.loss],
+        }
+        return groups, json.loads(json.dumps(facts))  # a copy: the records go on growing
 
     def _resume(self) -> None:
-        found = checkpoint.load_newest(self.places.state)
-        if found is None:
+        found = checkpoint.newest(self.places.state) if self.processes.first else None
+        folder = self.processes.from_first(found)
+        if folder is None:
             return
-        self.images, groups, facts = found
-        self.records, self._window = facts["records"], facts["window"]
-        for name, module in self.recipe.modules.items():
-            module.load_state_dict(_under(name, groups["modules"]))
-            for key, value in _under(name, groups["ema"]).items():
-                self.ema.state[name][key].copy_(value)
-        for name, optimizer in self.optimizers.items():
-            checkpoint.load_optimizer(optimizer, self.names[name], _under(name, groups["optimizers"]))
-        print(f"resumes at image {self.images:,} of {self.settings.images:,}")
+        self.images, groups, facts = checkpoint.read(folder)
+        self._load(groups, facts)
+        if self.processes.first:
+            print(f"resumes at image {self.images:,} of {self.settings.images:,}")
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the batches that are left."""
-        settings = self.settings
-        return training_batches(
-            self.recipe.train,
-            settings.seed,
-            self.images,
-            settings.images,
-            settings.batch,
-            self.run.workers,
-            self.accelerator.device,
-        )
+    def _load(self, groups: Mapping[str, Tensors], facts: Mapping[str, Any]) -> None:
+        with torch.no_grad():
+            for name, module in self.modules.items():
+                _fill(module.state_dict(), under(name, groups["modules"]))
+                _fill(self.ema.state[name], under(name, groups["ema"]))
+            for name, optimizer in self.optimizers.items():
+                checkpoint.load_optimizer(optimizer, self.names[name], under(name, groups["optimizers"]))
+            if "best" in groups:
+                self.best_state = self.ema.copy()
+                for name, tensors in self.best_state.items():
+                    _fill(tensors, under(name, groups["best"]))
+        for name, scaler in self.scalers.items():
+            if facts["scalers"][name]:
+                scaler.load_state_dict(facts["scalers"][name])
+        self.records, self.skipped = facts["records"], facts["skipped"]
+        self.best = None if facts["best"] is None else Best(*facts["best"])
+        self.window.load(facts["windows"], self.processes.rank, self.processes.count)
 
 
-def _under(name: str, tensors: checkpoint.Tensors) -> checkpoint.Tensors:
-    return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
+    return {f"{name}/{key}": whole(value) for name, state in states.items() for key, value in state.items()}
+
+
+def _fill(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy tensors into others of the same names.
+
+    Raises:
+        DarkroomError: the names differ.
+    """
+    if targets.keys() != values.keys():
+        names = sorted(targets.keys() ^ values.keys())
+        raise DarkroomError(f"the checkpoint is of another model; names that differ: {', '.join(names[:8])}.")
+    for key, target in targets.items():
+        put(target, values[key])

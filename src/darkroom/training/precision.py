@@ -1,0 +1,56 @@
+"""Precision, memory and speed of the networks in training: autocast, the loss scaler, TF32, layout, compilation."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from functools import partial
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from darkroom.errors import DarkroomError
+from darkroom.schemas.training import Training
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(settings: Training, device: torch.device) -> AbstractContextManager[None]:
+    """Return the context of a forward pass: matrix products and convolutions in `precision`, the rest in float32."""
+    dtype = _TYPES.get(settings.precision, torch.bfloat16)
+    return torch.autocast(device.type, dtype=dtype, enabled=settings.precision != "fp32")
+
+
+def loss_scaler(settings: Training, device: torch.device) -> torch.amp.GradScaler:
+    """Return the scaler that keeps small gradients of fp16 above zero; for other precisions it does nothing.
+
+    Source: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740, section 3.2.
+    """
+    return torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Let NVIDIA GPUs multiply float32 with 10 bits of the mantissa, in this training."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+
+
+def lay_out(module: nn.Module, settings: Training) -> None:
+    """Give a module the memory layout and the compilation that its training asks for, in place: names stay."""
+    if settings.channels_last:
+        module.to(memory_format=torch.channels_last)
+    if settings.compile:
+        module.compile(dynamic=False)
+
+
+def checkpoint_activations(blocks: Iterable[nn.Module]) -> None:
+    """Make blocks keep their inputs alone and compute the rest again in the backward pass: the same bits.
+
+    Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, arXiv 1604.06174.
+
+    Raises:
+        DarkroomError: the recipe names no blocks.
+    """
+    found = list(blocks)
+    if not found:
+        raise DarkroomError("this model has no blocks to checkpoint: set `run.activation_checkpointing` to false.")
+    for block in found:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)

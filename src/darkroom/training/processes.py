@@ -1,0 +1,122 @@
+"""The processes that share a training: which part is whose, what they agree on, and how modules are wrapped.
+
+Accelerate starts the process group, wraps modules (DDP, or FSDP by a configuration file) and feeds the trackers. Order,
+noise and times follow from positions, so nothing about them is negotiated: a process takes its slice of each batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from darkroom.errors import DarkroomError
+
+T = TypeVar("T")
+
+
+class Processes:
+    """One process among those that share a training.
+
+    Args:
+        expected: `processes` of params.yaml.
+        trackers: where accelerate logs to.
+        folder: where the trackers write.
+
+    Raises:
+        DarkroomError: another number of processes was started, or a way to share the work that is not supported.
+    """
+
+    def __init__(self, expected: int, trackers: Sequence[str], folder: Path) -> None:
+        self.accelerator = Accelerator(log_with=list(trackers) or None, project_dir=folder if trackers else None)
+        self.rank, self.count = self.accelerator.process_index, self.accelerator.num_processes
+        self.device: torch.device = self.accelerator.device
+        kind = self.accelerator.distributed_type
+        if self.count != expected:
+            raise DarkroomError(
+                f"params.yaml asks for {expected} processes, and {self.count} were started: let the stage start them "
+                f"itself, or start {expected}."
+            )
+        if kind in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
+            raise DarkroomError(
+                f"the accelerate configuration asks for {kind.value}, whose state has no names to save it by: FSDP "
+                "(fsdp_version: 2) shards the same things."
+            )
+        self.sharded = kind == DistributedType.FSDP
+        if self.sharded and not self.accelerator.is_fsdp2:
+            raise DarkroomError("the accelerate configuration asks for FSDP 1: set fsdp_version to 2.")
+        # Flags and counts travel beside the gradients, on the CPU.
+        self._group: Any = dist.new_group(backend="gloo") if self.count > 1 else None
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and speaks to the person."""
+        return self.rank == 0
+
+    def prepare(self, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> nn.Module:
+        """Return what a loss calls in place of the module: the module itself, or a wrapper that shares gradients."""
+        if self.sharded:
+            prepared = self.accelerator.prepare(module, *([optimizer] if optimizer else []))
+            return prepared[0] if optimizer else prepared
+        return self.accelerator.prepare_model(module)
+
+    @contextmanager
+    def apart(self, modules: Sequence[nn.Module]) -> Iterator[None]:
+        """Add up gradients inside the block without sharing them: for all micro-batches of an update but the last."""
+        with ExitStack() as stack:
+            for module in modules if self.count > 1 else ():
+                stack.enter_context(self.accelerator.no_sync(module))
+            yield
+
+    def agree(self, *flags: int) -> list[int]:
+        """Return the largest of each flag over all processes."""
+        if self._group is None:
+            return list(flags)
+        found = torch.tensor(flags, dtype=torch.int64)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._group)
+        return found.tolist()
+
+    def collect(self, value: T) -> list[T]:
+        """Return the values of all processes, in the order of their ranks."""
+        if self._group is None:
+            return [value]
+        found: list[Any] = [None] * self.count
+        dist.all_gather_object(found, value, group=self._group)
+        return found
+
+    def rows(self, values: Tensor) -> Tensor:
+        """Return the rows of all processes, (N, ...), on the CPU, in the order of their ranks."""
+        return torch.cat([piece for piece in self.collect(values.cpu()) if len(piece)])
+
+    def from_first(self, value: T) -> T:
+        """Return the first process's value."""
+        return self.collect(value)[0]
+
+
+def whole(value: Tensor) -> Tensor:
+    """Return a tensor with all of its shards, the same on every process; each must ask."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def put(target: Tensor, value: Tensor) -> None:
+    """Copy a whole tensor into a target that may be a shard."""
+    if isinstance(target, DTensor):
+        from torch.distributed.tensor import distribute_tensor
+
+        value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
+    target.copy_(value)
+
+
+def unshard(module: nn.Module) -> None:
+    """Give a module whole parameters in place of shards, on the CPU, at the end of a training: to be saved."""
+    for owner in module.modules():
+        for name, parameter in list(owner.named_parameters(recurse=False)):
+            if isinstance(parameter, DTensor):
+                whole_parameter = nn.Parameter(parameter.full_tensor().detach().cpu(), parameter.requires_grad)
+                owner.register_parameter(name, whole_parameter)

@@ -1,0 +1,118 @@
+"""When checkpoints are written, and by whom: a thread beside the training, as often as it costs next to nothing."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from darkroom.errors import DarkroomError
+from darkroom.schemas.run import Run
+from darkroom.training import checkpoint
+from darkroom.training.checkpoint import Tensors
+from darkroom.training.guards import is_disk_full, require_disk
+
+SHARE = 0.01  # of the training's time that saving may take, as measured; half of what is promised
+_SHORTEST = 5.0  # seconds between two checkpoints, at least, where `at_risk` allows
+_GUESS = 2e9  # bytes a second that a first checkpoint is taken to cost
+
+
+class Saver:
+    """Writes the checkpoints of a training in a thread of its own, so that the training waits for a copy alone.
+
+    The cadence adapts: a checkpoint costs the training's wait for the copy and the thread's CPU time, and the next one
+    comes when that is `SHARE` of the time since; but never so late that a kill could cost more than `run.at_risk`
+    seconds, the writing included.
+
+    Args:
+        state: the training's state folder.
+        run: the section `run`.
+        size: bytes of a checkpoint.
+        after: called in the thread with each checkpoint written; what it raises is told and stops nothing.
+    """
+
+    def __init__(self, state: Path, run: Run, size: int, after: Callable[[Path], None] | None = None) -> None:
+        self._state, self._run, self._after = state, run, after
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._cost = size / _GUESS  # seconds taken from the training by one checkpoint
+        self._written = size / _GUESS  # seconds that writing one took
+        self._at = time.monotonic()
+        self.saved = -1  # images of the newest checkpoint begun
+
+    @property
+    def interval(self) -> float:
+        """Seconds from one checkpoint to the next."""
+        cheap = max(self._cost / SHARE, _SHORTEST)
+        return min(cheap, max(self._run.at_risk - self._written, self._run.at_risk / 2))
+
+    def due(self) -> bool:
+        """Return whether it is time for a checkpoint; a busy writer puts it off while little is at risk."""
+        waited = time.monotonic() - self._at
+        if waited < self.interval:
+            return False
+        return not self._busy() or waited >= self._run.at_risk
+
+    def save(self, images: int, groups: Mapping[str, Tensors], facts: Mapping[str, Any], wait: bool) -> None:
+        """Write a checkpoint: beside the training, or at once where `wait` is true.
+
+        A full disk is told and tried again later while the training goes on; the checkpoints before stay.
+
+        Raises:
+            OSError: the disk is full, and `wait` is true.
+        """
+        began = time.monotonic()
+        self.finish()
+        self._at, self.saved = began, images
+        needed = checkpoint.size(groups)
+        beside = not wait and psutil.virtual_memory().available > 2 * needed
+        if beside:
+            groups = checkpoint.copied(groups)
+        stall = time.monotonic() - began
+        self._thread = threading.Thread(target=self._write, args=(images, groups, facts, needed, stall), daemon=True)
+        self._thread.start()
+        if not beside:
+            self.finish(raises=wait)
+            self._cost = time.monotonic() - began
+
+    def _busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _write(self, images: int, groups: dict[str, Tensors], facts: dict[str, Any], needed: int, stall: float) -> None:
+        began, worked = time.monotonic(), time.thread_time()
+        try:
+            require_disk(self._state, needed, "a checkpoint")
+            folder = checkpoint.save(self._state, images, groups, facts, self._run.keep)
+        except BaseException as error:
+            self._error = error
+            return
+        self._written = time.monotonic() - began
+        self._cost = stall + time.thread_time() - worked
+        if self._after is not None:
+            try:
+                self._after(folder)
+            except DarkroomError as error:
+                print(f"the checkpoint of image {images:,} is here, and could not be copied: {error}")
+
+    def finish(self, raises: bool = False) -> None:
+        """Wait until the thread has written what it is writing.
+
+        Raises:
+            Exception: what went wrong in the thread; a full disk only where `raises` is true.
+        """
+        if self._thread is None:
+            return
+        self._thread.join()
+        self._thread = None
+        error, self._error = self._error, None
+        if error is None:
+            return
+        if raises or not is_disk_full(error):
+            raise error
+        print(
+            f"no checkpoint of image {self.saved:,}: the disk is full ({error}). The training goes on and tries again; "
+            f"the checkpoints before stay in {self._state}. Free some space."
+        )
+        self.saved = -1

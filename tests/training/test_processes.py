@@ -1,0 +1,110 @@
+"""Two processes share each batch: the same images in the same order, the same losses, the same ends."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+PROGRAM = Path(__file__).with_name("together.py")
+
+
+def together(folder: Path, processes: int, images: int = 64, stop_at: int | None = None) -> list[int]:
+    """Train in some processes over gloo, and return their exit codes."""
+    folder.mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "ACCELERATE_USE_CPU": "true",
+    }
+    ranks = [
+        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
+        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        for rank in range(processes)
+    ]
+    arguments = [str(folder), str(processes), str(images), *([str(stop_at)] if stop_at is not None else [])]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), *arguments],
+            env=os.environ | shared | (rank if processes > 1 else {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in ranks
+    ]
+    said = [run.communicate(timeout=120)[0] for run in runs]
+    codes = [run.returncode for run in runs]
+    assert all(code in (0, 143) for code in codes), "\n".join(said)
+    return codes
+
+
+def result(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+def met(folder: Path, processes: int) -> list[dict]:
+    return [json.loads((folder / f"met-{rank}.json").read_text()) for rank in range(processes)]
+
+
+def numbers(found: dict) -> list[float]:
+    """The weights and averages of a result as numbers."""
+    raw = b"".join(bytes.fromhex(value) for value in found["weights"].values())
+    return list(struct.unpack(f"{len(raw) // 4}f", raw))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    assert together(folder, 1) == [0]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    assert together(folder, 2) == [0, 0]
+    return folder
+
+
+def test_each_image_stands_where_it_stands_in_one_process(one, two):
+    first, second = met(two, 2)
+    assert first.keys().isdisjoint(second) and first | second == met(one, 1)[0]
+    assert sorted(map(int, first))[:8] == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_losses_and_weights_are_those_of_one_process_to_rounding(one, two):
+    """1e-5 relative: float32 gradients summed in another order, over 8 updates of a network of 60 weights."""
+    alone, shared = result(one), result(two)
+    assert len(alone["records"]) == len(shared["records"]) == 4
+    for mine, theirs in zip(alone["records"], shared["records"], strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            assert theirs[name] == pytest.approx(mine[name], rel=1e-5), name
+    assert numbers(shared) == pytest.approx(numbers(alone), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_to_one_process_stops_all_at_the_same_update_and_they_continue_bit_for_bit(two, tmp_path, rank):
+    """Position 42 lies in the share of rank 0, 46 in that of rank 1; the window of logged losses is half full."""
+    assert together(tmp_path, 2, stop_at=42 + 4 * rank) == [143, 143]
+    assert [folder.name for folder in (tmp_path / "state").iterdir()] == ["images-000000000048"]
+    assert together(tmp_path, 2) == [0, 0]
+    assert result(tmp_path) == result(two)
+
+
+def test_one_process_continues_what_two_began(one, two, tmp_path):
+    assert together(tmp_path, 2, stop_at=42) == [143, 143]
+    assert together(tmp_path, 1) == [0]
+    assert numbers(result(tmp_path)) == pytest.approx(numbers(result(one)), rel=1e-4, abs=1e-6)
+    last, expected = result(tmp_path)["records"][-1], result(one)["records"][-1]
+    assert last == pytest.approx(expected, rel=1e-5)
