@@ -25,6 +25,7 @@ HARMLESS = {
     "darkroom.__main__": "starts the command line",
     "darkroom.cli": "reads the command line",
     "darkroom.check": "validates, and changes nothing",
+    "darkroom.recipes.evaluation": "scores the averages of train_dit while it trains, where asked; no weight follows",
     "darkroom.progress": "prints how far a stage is",
     "darkroom.runner": "sets up log, signals and the threads that params.yaml names, around the body",
     "darkroom.schemas.run": "the section `run`, a dependency of no stage",
