@@ -1,0 +1,140 @@
+"""The writer of checkpoints: beside the training, as often as it is cheap, never later than asked."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from darkroom.errors import DarkroomError
+from darkroom.training import checkpoint, saver
+from darkroom.training.loop import train
+from darkroom.training.saver import Saver
+from helpers import run, training
+from training.toy import Toy, places, weights
+
+MB = 10**6
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+
+    class Clock:
+        now = 1000.0
+
+    monkeypatch.setattr(saver.time, "monotonic", lambda: Clock.now)
+    return Clock
+
+
+def groups(value: float = 1.0):
+    return {"modules": {"net/weight": torch.full((1000,), value)}}
+
+
+@pytest.mark.parametrize(
+    ("size", "at_risk", "seconds"),
+    [
+        (20 * MB, 300, 5.0),  # cheap: as often as every 5 seconds
+        (2000 * MB, 300, 100.0),  # a second of work: every 100
+        (20_000 * MB, 300, 290.0),  # ten seconds: 1000 would be cheap, but 300 are at risk with the writing
+        (20_000 * MB, 12, 6.0),  # never less than half of what may be lost
+        (20 * MB, 1e-9, 5e-10),
+    ],
+)
+def test_the_first_cadence_follows_from_the_size(tmp_path, size, at_risk, seconds):
+    assert Saver(tmp_path, run(at_risk=at_risk), size).interval == pytest.approx(seconds, rel=0.05)
+
+
+def test_the_cadence_follows_what_saving_really_costs(tmp_path, clock, monkeypatch):
+    """A checkpoint that takes the training's thread 0.4 s and the writer's 0.2 s of CPU comes every 60 s."""
+    monkeypatch.setattr(saver.time, "thread_time", iter([0.0, 0.2]).__next__)
+
+    def slow(tensors):
+        clock.now += 0.4
+        return tensors
+
+    monkeypatch.setattr(checkpoint, "copied", slow)
+    made = Saver(tmp_path, run(at_risk=300), 20 * MB)
+    made.save(8, groups(), {}, wait=False)
+    made.finish()
+    assert made.interval == pytest.approx(60.0)
+    assert not made.due()
+    clock.now += 59.0
+    assert not made.due()
+    clock.now += 1.1
+    assert made.due()
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Writing a checkpoint waits until the test lets it go on."""
+    gate = threading.Event()
+    write = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", lambda *arguments: (gate.wait(10), write(*arguments))[1])
+    return gate
+
+
+def test_the_training_does_not_wait_for_the_disk_and_what_is_written_is_of_its_moment(tmp_path, held):
+    made, tensors = Saver(tmp_path, run(at_risk=300), 1000), groups(1.0)
+    made.save(8, tensors, {"records": []}, wait=False)
+    tensors["modules"]["net/weight"].fill_(2.0)
+    assert checkpoint.newest(tmp_path) is None
+    held.set()
+    made.finish()
+    images, found, facts = checkpoint.read(checkpoint.newest(tmp_path))
+    assert images == 8 and facts == {"records": []}
+    assert torch.equal(found["modules"]["net/weight"], torch.ones(1000))
+
+
+def test_a_busy_writer_puts_the_next_one_off_while_little_is_at_risk(tmp_path, held, clock):
+    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made.save(8, groups(), {}, wait=False)
+    clock.now += 200
+    assert not made.due(), "the writer is busy"
+    clock.now += 100
+    assert made.due(), "as much is at risk as may be"
+    held.set()
+    made.finish()
+
+
+def test_memory_too_short_for_a_copy_means_writing_at_once(tmp_path, monkeypatch):
+    class Memory:
+        available = 100
+
+    monkeypatch.setattr(saver.psutil, "virtual_memory", Memory)
+    copied = []
+    monkeypatch.setattr(checkpoint, "copied", copied.append)
+    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made.save(8, groups(), {}, wait=False)
+    assert checkpoint.newest(tmp_path) is not None and copied == []
+
+
+def test_what_goes_wrong_in_the_thread_is_raised_in_the_training(tmp_path, monkeypatch):
+    def broken(*_):
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(checkpoint, "save", broken)
+    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made.save(8, groups(), {}, wait=False)
+    with pytest.raises(ValueError, match="a defect"):
+        made.finish()
+
+
+def test_a_copy_elsewhere_that_fails_is_told_and_stops_nothing(tmp_path, capsys):
+    def unreachable(folder):
+        raise DarkroomError(f"{folder.name}: no network")
+
+    made = Saver(tmp_path, run(at_risk=300), 1000, after=unreachable)
+    made.save(8, groups(), {}, wait=True)
+    assert "could not be copied: images-000000000008: no network" in capsys.readouterr().out
+    assert checkpoint.newest(tmp_path) is not None
+
+
+def test_a_slow_disk_changes_no_bit(tmp_path, monkeypatch):
+    """Each file takes longer than an update: checkpoints are fewer, and of the same training."""
+    whole = train(Toy(), training(), run(), places(tmp_path / "whole"))
+    write = checkpoint.write_bytes
+    monkeypatch.setattr(checkpoint, "write_bytes", lambda *arguments: (time.sleep(0.02), write(*arguments)))
+    trainer = train(Toy(), training(), run(at_risk=0.01, keep=9), places(tmp_path))
+    assert weights(trainer) == weights(whole)
+    assert checkpoint.newest(tmp_path / "state").name == "images-000000000064"
