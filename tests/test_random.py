@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.random import derive, generator, generators, normal, order, uniform
+from darkroom.random import derive, draws, generator, generators, normal, order
 
 
 @settings(max_examples=60, deadline=None)
@@ -61,14 +61,22 @@ def test_moving_one_generator_is_building_each():
         assert moved.integers(2**31, dtype=np.uint32) == built.integers(2**31, dtype=np.uint32)
 
 
+def test_draws_of_a_position_come_from_its_generator_and_from_no_other():
+    normals, uniforms = draws(3, "a", [7, 2, 9], 5, 2)
+    for row, position in enumerate([7, 2, 9]):
+        source = generator(3, "a", position)
+        assert np.array_equal(normals[row], source.standard_normal(5, dtype=np.float32))
+        assert np.array_equal(uniforms[row], source.random(2))
+
+
 def test_streams_positions_and_seeds_are_different_draws():
-    draws = {
+    found = {
         generator(seed, stream, position).integers(2**63)
         for seed in (0, 1)
         for stream in ("a", "b")
         for position in (0, 1, 2**40)
     }
-    assert len(draws) == 12
+    assert len(found) == 12
     assert len({derive(0, "a", p) for p in range(100)}) == 100
 
 
@@ -76,7 +84,7 @@ def test_noise_is_standard_normal_and_uniform_is_uniform():
     """10,000 draws: mean and variance within 4 standard errors."""
     noise = normal(0, "n", range(100), (100,))
     assert abs(noise.mean()) < 0.04 and abs(noise.var() - 1) < 4 * np.sqrt(2 / 10_000)
-    shares = uniform(0, "u", range(2000))
+    shares = draws(0, "u", range(2000), 0, 1)[1]
     assert shares.min() >= 0 and shares.max() < 1 and abs(shares.mean() - 0.5) < 4 * 0.29 / np.sqrt(2000)
 
 

@@ -55,9 +55,20 @@ def normal(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, .
     return noise
 
 
-def uniform(seed: int, stream: str, positions: Sequence[int]) -> NDArray[np.float64]:
-    """Return one number in [0, 1) a position, shape (len(positions),), float64."""
-    return np.array([source.random() for source in generators(seed, stream, positions)])
+def draws(
+    seed: int, stream: str, positions: Sequence[int], normals: int, uniforms: int
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Return standard normal numbers and numbers in [0, 1), so many of each a position.
+
+    Shapes (len(positions), normals), float32, and (len(positions), uniforms), float64. All of a position's numbers come
+    from one generator: moving it costs more than drawing, so this is faster than a stream for each purpose.
+    """
+    normal_rows = np.empty((len(positions), normals), dtype=np.float32)
+    uniform_rows = np.empty((len(positions), uniforms))
+    for row, other, source in zip(normal_rows, uniform_rows, generators(seed, stream, positions), strict=True):
+        source.standard_normal(dtype=np.float32, out=row)
+        source.random(out=other)
+    return normal_rows, uniform_rows
 
 
 def _mix(value: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:

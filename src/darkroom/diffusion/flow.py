@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.random import generators, uniform
-
 
 def interpolate(data: Tensor, noise: Tensor, time: Tensor) -> Tensor:
     """Return x_t = (1 - t) * x_0 + t * noise; data and noise (N, C, H, W), time (N,)."""
@@ -26,17 +24,9 @@ def flow_matching_loss(prediction: Tensor, data: Tensor, noise: Tensor) -> Tenso
     return (prediction.float() - velocity(data, noise)).square().mean(dim=(1, 2, 3))
 
 
-def uniform_times(seed: int, stream: str, positions: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return t ~ U[0, 1), one a position, (N,), float32."""
-    return uniform(seed, stream, positions.tolist()).astype(np.float32)
-
-
-def logit_normal_times(
-    seed: int, stream: str, positions: NDArray[np.int64], mean: float, std: float
-) -> NDArray[np.float32]:
-    """Return t = 1 / (1 + exp(-n)), n ~ N(mean, std²), one a position, (N,), float32.
+def logit_normal_times(draws: NDArray[np.floating], mean: float, std: float) -> NDArray[np.float32]:
+    """Return t = 1 / (1 + exp(-(mean + std * n))) for standard normal n, (N,), float32.
 
     Source: Esser et al., "Scaling rectified flow transformers", 2024, arXiv 2403.03206, section 3.1.
     """
-    draws = np.array([source.standard_normal() for source in generators(seed, stream, positions.tolist())])
-    return (1 / (1 + np.exp(-(mean + std * draws)))).astype(np.float32)
+    return (1 / (1 + np.exp(-(mean + std * draws.astype(np.float64))))).astype(np.float32)

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from darkroom.data.catalog import Catalog
 from darkroom.data.latents import LatentShards
-from darkroom.diffusion.flow import flow_matching_loss, interpolate, logit_normal_times, uniform_times
+from darkroom.diffusion.flow import flow_matching_loss, interpolate, logit_normal_times
 from darkroom.diffusion.samplers import sample
 from darkroom.generators.dit import DiT
 from darkroom.generators.guidance import guided
 from darkroom.generators.normaliser import Normaliser
-from darkroom.random import normal, uniform
+from darkroom.random import draws, normal
 from darkroom.recipes.data import label_numbers
 from darkroom.recipes.evaluation import Evaluation
 from darkroom.schemas.train_dit import Diffusion
@@ -73,17 +73,14 @@ class DiTRecipe(Recipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""
-        dropped = uniform(self.seed, "dit/train/drop", batch.positions.tolist()) < self.settings.label_dropout
-        device = batch.data["labels"].device
-        labels = torch.where(torch.from_numpy(dropped).to(device), self.model.null_label, batch.data["labels"])
-        return {"loss": self._losses(batch, labels, "train")[0].mean()}
+        return {"loss": self._losses(batch, "train", self.settings.label_dropout)[0].mean()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's loss, also by bands of the time; randomness follows from its row, and no label drops.
 
         `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
         """
-        losses, time = self._losses(batch, batch.data["labels"], "val")
+        losses, time = self._losses(batch, "val", label_dropout=0.0)
         edges = [band / _BANDS for band in range(_BANDS + 1)]
         bands = {
             f"loss_time_{100 * low:.0f}_{100 * high:.0f}": losses[(time >= low) & ((time < high) | (high == 1))]
@@ -91,22 +88,28 @@ class DiTRecipe(Recipe):
         }
         return {"loss": losses, **bands}
 
-    def _losses(self, batch: Batch, labels: Tensor, stream: str) -> tuple[Tensor, Tensor]:
+    def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[Tensor, Tensor]:
         """Return loss and time of each image, (N,) both."""
-        mean, logvar = batch.data["mean"], batch.data["logvar"]
-        device, shape = mean.device, tuple(mean.shape[1:])
-        positions = batch.positions.tolist()
-        posterior = torch.from_numpy(normal(self.seed, f"dit/{stream}/posterior", positions, shape)).to(device)
-        noise = torch.from_numpy(normal(self.seed, f"dit/{stream}/noise", positions, shape)).to(device)
-        time = torch.from_numpy(self._times(batch.positions, f"dit/{stream}/time")).to(device)
+        mean, logvar, labels = (batch.data[name] for name in ("mean", "logvar", "labels"))
+        size = mean[0].numel()
+        # Of each position: the posterior's noise, the path's, the time; then the time again, for the other law, and
+        # whether the label drops.
+        normals, uniforms = draws(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
+        times = self._times(normals[:, -1], uniforms[:, 0])
+        posterior, noise = (
+            torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
+        )
+        time = torch.from_numpy(times).to(mean.device)
+        dropped = torch.from_numpy(uniforms[:, 1] < label_dropout).to(mean.device)
         data = self.normaliser(mean + (0.5 * logvar).exp() * posterior)
+        labels = torch.where(dropped, self.model.null_label, labels)
         prediction = self.modules["dit"](interpolate(data, noise, time), time, labels)
         return flow_matching_loss(prediction, data, noise), time
 
-    def _times(self, positions: NDArray[np.int64], stream: str) -> NDArray[np.float32]:
+    def _times(self, normals: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.float32]:
         if self.settings.time == "uniform":
-            return uniform_times(self.seed, stream, positions)
-        return logit_normal_times(self.seed, stream, positions, self.settings.time_mean, self.settings.time_std)
+            return uniforms.astype(np.float32)
+        return logit_normal_times(normals, self.settings.time_mean, self.settings.time_std)
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_dit.evaluate`."""
