@@ -1,0 +1,137 @@
+"""What checkpoints cost a training, for small and large models: the share of its time, as the loop's cadence has it.
+
+For each size a DiT trains on random latents through the Trainer. Updates are timed without a checkpoint, and while one
+is written beside them: what the updates lose, the wait for the copy included, is what a checkpoint costs. The cadence
+that the Saver derives from its own measurement then gives the share. For comparison the same state is written the
+usual way, by `torch.save` in the training's own thread without a flush or a hash, every time the cadence says.
+
+Run it in a clone on a quiet machine: `.venv/bin/python benchmarks/saving.py`. Prints a Markdown table.
+"""
+
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+THREADS = 2
+os.environ |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
+from darkroom.generators.normaliser import Normaliser  # noqa: E402
+from darkroom.recipes.dit import DiTRecipe  # noqa: E402
+from darkroom.schemas.train_dit import Diffusion  # noqa: E402
+from darkroom.training import checkpoint  # noqa: E402
+from darkroom.training.saver import Saver  # noqa: E402
+from darkroom.training.trainer import Places, Trainer  # noqa: E402
+from helpers import run, training  # noqa: E402
+
+# Width, depth, heads, images in an update.
+MODELS = {"1.3M": (128, 4, 4, 64), "33M": (384, 12, 6, 8), "130M": (768, 12, 12, 4)}
+CHANNELS, SIZE, CLASSES, ROWS = 4, 16, 10, 256
+SAVES, BASELINE = 3, 20.0  # checkpoints timed, and seconds of updates without one between them
+
+
+class Latents:
+    """Random latents."""
+
+    def __init__(self) -> None:
+        shape = (ROWS, CHANNELS, SIZE, SIZE)
+        self.mean = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitems__(self, rows: list[int]) -> dict[str, np.ndarray]:
+        """Return some rows."""
+        return {"mean": self.mean[rows], "logvar": self.mean[rows] - 5, "labels": np.array(rows) % CLASSES}
+
+    def keys(self, rows: list[int]) -> list[str]:
+        """Return names."""
+        return [str(row) for row in rows]
+
+
+def timed(trainer: Trainer, batches: object, until: float) -> list[float]:
+    """Take updates for some seconds, or while a writer is busy, and return what each took."""
+    taken = []
+    end = time.perf_counter() + until
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        trainer.update(next(batches))  # type: ignore[call-overload]
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def measure(name: str, folder: Path) -> str:
+    """Return a row of the table."""
+    width, depth, heads, batch = MODELS[name]
+    torch.manual_seed(0)
+    model = DiT(DiTConfig(CHANNELS, SIZE, CLASSES, width, depth, heads, 2))
+    diffusion = Diffusion(time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1)
+    normaliser = Normaliser([0.0] * CHANNELS, [1.0] * CHANNELS)
+    recipe = DiTRecipe(model, diffusion, 0, Latents(), Latents(), normaliser, None)  # type: ignore[arg-type]
+    settings = training(images=10**6 * batch, batch=batch, threads=THREADS, log_every=10**9, validate_every=10**9)
+    places = Places(*(folder / part for part in ("state", "curves", "logs")))
+    trainer = Trainer(recipe, settings, run(at_risk=300), places)
+    batches = trainer.batches()
+    timed(trainer, batches, 3.0)
+    size = checkpoint.size(trainer.state()[0])
+    saver = Saver(places.state, run(at_risk=300), size)
+    places.state.mkdir(parents=True)
+    lost, stalls, writing, plain = [], [], [], []
+    for _ in range(SAVES):
+        usual = statistics.median(timed(trainer, batches, BASELINE))
+        began = time.perf_counter()
+        groups, facts = trainer.state()
+        saver.save(trainer.images, groups, facts, wait=False)
+        stalls.append(time.perf_counter() - began)
+        updates = 0
+        while saver._busy():
+            trainer.update(next(batches))
+            updates += 1
+        writing.append(time.perf_counter() - began)
+        saver.finish()
+        # The update in which the writer ended counts whole: it lost less than that.
+        lost.append(max(stalls[-1], time.perf_counter() - began - updates * usual))
+        began = time.perf_counter()
+        torch.save(trainer.state(), folder / "plain.pt")
+        plain.append(time.perf_counter() - began)
+    cost, interval = statistics.median(lost), saver.interval
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return (
+        f"| {count / 1e6:,.1f} M | {size / 1e6:,.0f} MB | {1e3 * usual:,.0f} ms | {statistics.median(stalls):.2f} s | "
+        f"{statistics.median(writing):.2f} s | {cost:.2f} s | {interval:.0f} s | {100 * cost / (interval + cost):.2f} % | "
+        f"{100 * statistics.median(plain) / interval:.2f} % |"
+    )
+
+
+def main() -> None:
+    """Measure each size."""
+    torch.set_num_threads(THREADS)
+    heads = (
+        "parameters",
+        "checkpoint",
+        "update",
+        "copy",
+        "written in",
+        "training loses",
+        "every",
+        "share",
+        "`torch.save`",
+    )
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for name in sys.argv[1:] or MODELS:
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+            row = measure(name, Path(folder))
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
