@@ -1,6 +1,5 @@
 """What stands around a stage's body: threads, device, log, terminal."""
 
-import io
 import json
 import os
 import subprocess
@@ -11,32 +10,8 @@ from pathlib import Path
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.runner import Tee, choose_device, engine, set_threads
-
-
-class Gone(io.StringIO):
-    """A terminal that is closed after the first line."""
-
-    def write(self, text):
-        if self.getvalue():
-            raise BrokenPipeError
-        return super().write(text)
-
-
-def test_lines_are_prefixed_on_the_terminal_and_plain_in_the_log():
-    terminal, log = io.StringIO(), io.StringIO()
-    tee = Tee(terminal, log, "[x] ")
-    for piece in ("one\ntw", "o\n", "three\n"):
-        tee.write(piece)
-    assert terminal.getvalue() == "[x] one\n[x] two\n[x] three\n" and log.getvalue() == "one\ntwo\nthree\n"
-
-
-def test_a_closed_terminal_stops_nothing():
-    terminal, log = Gone(), io.StringIO()
-    tee = Tee(terminal, log, "")
-    for piece in ("one\n", "two\n", "three\n"):
-        tee.write(piece)
-    assert terminal.getvalue() == "one\n" and log.getvalue() == "one\ntwo\nthree\n"
+from darkroom.runner import choose_device, engine, set_threads
+from helpers import Screen
 
 
 def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
@@ -103,6 +78,24 @@ def test_a_body_that_fails_has_no_end(project):
         project(body)("report", None)
     assert history() == ["start"]
     assert Path("logs/report.log").read_text() == "error: no\n"
+
+
+def test_a_bar_is_gone_before_an_error_is_said(project, monkeypatch):
+    def body(params):
+        sys.stdout.draw(0.5, "half")
+        print("warning", file=sys.stderr)
+        assert screen.lines()[0] == "[report] warning" and screen.lines()[1].endswith("half")
+        raise DarkroomError("no")
+
+    screen = Screen()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", screen.stream)
+    monkeypatch.setattr(sys, "stderr", screen.again())
+    with pytest.raises(DarkroomError):
+        project(body)("report", None)
+    print("darkroom report: error: no", file=sys.stderr, flush=True)
+    assert screen.lines() == ["[report] warning", "darkroom report: error: no"]
+    assert Path("logs/report.log").read_text() == "warning\nerror: no\n"
 
 
 def test_a_full_disk_is_one_sentence_and_other_faults_keep_their_traceback(project):

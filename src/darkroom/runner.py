@@ -12,50 +12,16 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check import check, schema
 from darkroom.errors import DarkroomError
 from darkroom.params import given, threads, validate
+from darkroom.terminal import Bar, Tee
 from darkroom.training.state import sweep
 
 LOGS = Path("logs")
-
-
-class Tee:
-    """A text stream that prefixes each line, writes it to the terminal and to a log, and survives a closed terminal."""
-
-    def __init__(self, terminal: TextIO, log: TextIO, prefix: str) -> None:
-        self._terminal: TextIO | None = terminal
-        self._log = log
-        self._prefix = prefix
-        self._fresh = True
-
-    def write(self, text: str) -> int:
-        """Write `text` to both; a terminal that is gone is dropped."""
-        self._log.write(text)
-        self._log.flush()
-        if self._terminal is not None:
-            prefixed = "".join(self._line(piece) for piece in text.splitlines(keepends=True))
-            try:
-                self._terminal.write(prefixed)
-                self._terminal.flush()
-            except (OSError, ValueError):
-                self._terminal = None
-        return len(text)
-
-    def _line(self, piece: str) -> str:
-        prefix = self._prefix if self._fresh else ""
-        self._fresh = piece.endswith(("\n", "\r"))
-        return prefix + piece
-
-    def flush(self) -> None:
-        """Do nothing: every write is flushed."""
-
-    def isatty(self) -> bool:
-        """Return False: libraries then print plain lines."""
-        return False
 
 
 def set_threads(count: int) -> None:
@@ -138,8 +104,11 @@ def run_stage(stage: str, part: str | None) -> None:
     name = f"{stage}@{part}" if part else stage
     require_writable(LOGS / "runs.jsonl")
     with (LOGS / f"{name.replace('@', '-')}.log").open("w") as log, contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stdout(Tee(sys.stdout, log, f"[{name}] ")))
-        stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ")))
+        bar = Bar()
+        terminal = Tee(sys.stdout, log, f"[{name}] ", bar)
+        stack.callback(terminal.clear)  # what follows, an error or a prompt, begins on a line of its own
+        stack.enter_context(contextlib.redirect_stdout(terminal))
+        stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ", bar)))
         _watch_engine()
         sweep()
         _note("start", name)

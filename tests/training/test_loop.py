@@ -8,7 +8,6 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 
-from darkroom.errors import DarkroomError
 from darkroom.training.evaluation import validate
 from darkroom.training.loop import train
 from darkroom.training.trainer import Trainer
@@ -198,20 +197,3 @@ def test_curves_and_journal_hold_what_they_promise(tmp_path):
     assert lines[0] == "step\tloss" and [line.split("\t")[0] for line in lines[1:]] == ["16", "32", "48", "64"]
     journal = [json.loads(line) for line in (tmp_path / "logs" / "train.jsonl").read_text().splitlines()]
     assert journal[-1]["images"] == 64 and "images_per_second" in journal[-1] and "val/loss" in journal[-1]
-
-
-def test_tensorboard_gets_every_record(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    trainer = train(Toy(), training(), run(trackers=["tensorboard"]), places(tmp_path))
-    events = EventAccumulator(str(tmp_path / "trackers" / "logs"))
-    events.Reload()
-    logged = [(event.step, event.value) for event in events.Scalars("train/loss")]
-    told = [(record["images"], pytest.approx(record["train/loss"], rel=1e-6)) for record in trainer.records]
-    assert logged == told
-
-
-def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DarkroomError, match="wandb, which is not installed"):
-        train(Toy(), training(), run(trackers=["wandb"]), places(tmp_path))

@@ -30,6 +30,9 @@ HARMLESS = {
     "darkroom.runner": "sets up log, signals and the threads that params.yaml names, around the body",
     "darkroom.schemas.run": "the section `run`, a dependency of no stage",
     "darkroom.stages": "the names of the stages, for the command line",
+    "darkroom.terminal": "writes lines and bars to the terminal and the log",
+    "darkroom.training.journal": "tells how far a training is",
+    "darkroom.training.trackers": "copies records to TensorBoard and Weights & Biases",
 }
 
 

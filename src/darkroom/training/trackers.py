@@ -1,0 +1,101 @@
+"""TensorBoard and Weights & Biases, through accelerate. Nothing leaves the machine unasked, and no output changes."""
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate import Accelerator
+from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
+from numpy.typing import NDArray
+from PIL import Image
+
+from darkroom.errors import DarkroomError
+from darkroom.training.curves import Record
+
+
+def start_trackers(
+    accelerator: Accelerator, trackers: Sequence[str], folder: Path, stage: str, work: str, images: int
+) -> None:
+    """Open the trackers that `run.trackers` names.
+
+    Args:
+        accelerator: the training's; its main process alone gets trackers.
+        trackers: tensorboard, wandb.
+        folder: where they write, `work` below it for TensorBoard, `wandb` for Weights & Biases.
+        stage: the project, in the words of Weights & Biases.
+        work: the run: a name for this training and no other, also after a restart.
+        images: images seen so far; what an earlier start logged beyond them is shown once.
+
+    Weights & Biases stays offline unless WANDB_MODE says otherwise: `wandb sync` sends a run afterwards. Each start of
+    a training leaves a run folder there; they have one id, so that they meet in one run.
+
+    Raises:
+        DarkroomError: a tracker is not installed.
+    """
+    for name in trackers:
+        if importlib.util.find_spec(name) is None:
+            raise DarkroomError(
+                f"`run.trackers` names {name}, which is not installed: `pip install {name}`, or take it out."
+            )
+    if not trackers:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = os.environ.get("WANDB_MODE", "offline")
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it reports about itself to its makers, also offline
+    made: dict[str, Callable[[], GeneralTracker]] = {
+        # TensorBoard leaves out what an event file before this one holds from this step on.
+        "tensorboard": lambda: TensorBoardTracker(work, folder, purge_step=images + 1 if images else 0),
+        "wandb": lambda: WandBTracker(
+            stage, id=work, name=work, dir=str(folder), mode=mode, resume="allow", settings={"quiet": True}
+        ),
+    }
+    accelerator.log_with = [made[name]() for name in trackers]
+    accelerator.init_trackers(stage)
+
+
+def _each(accelerator: Accelerator, write: Callable[[GeneralTracker], None]) -> None:
+    """Write to every tracker; one that fails is told and left out: it is no reason to lose a training."""
+    for tracker in list(accelerator.trackers):
+        try:
+            write(tracker)
+        except Exception as error:
+            accelerator.trackers.remove(tracker)
+            print(f"{tracker.name} fails, and the training goes on without it: {error}")
+
+
+def log_record(accelerator: Accelerator, record: Record) -> None:
+    """Give a record to every tracker; the step is its images seen."""
+    _each(accelerator, lambda tracker: tracker.log(record, step=record["images"]))
+
+
+def log_images(accelerator: Accelerator, name: str, picture: Path | Image.Image | NDArray[np.uint8], step: int) -> None:
+    """Give a picture, say a grid of samples, to every tracker.
+
+    Args:
+        accelerator: the training's.
+        name: under which the trackers show it, say `samples/ema`.
+        picture: a file, an image, or uint8 (H, W, C) with C of 1, 3 or 4, which is shown as RGB.
+        step: images seen; not below what was logged last, which Weights & Biases would drop.
+    """
+    if not accelerator.trackers:
+        return
+    if isinstance(picture, np.ndarray):
+        picture = Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)
+    elif isinstance(picture, Path):
+        picture = Image.open(picture)
+    pixels = np.asarray(picture.convert("RGB"))  # (H, W, 3)
+
+    def write(tracker: GeneralTracker) -> None:
+        options: dict[str, Any] = {"dataformats": "NHWC"} if tracker.name == "tensorboard" else {}
+        tracker.log_images({name: pixels[None]}, step=step, **options)
+
+    _each(accelerator, write)
+
+
+def stop_trackers(accelerator: Accelerator) -> None:
+    """Let every tracker write what it still holds."""
+    _each(accelerator, lambda tracker: tracker.finish())
+    accelerator.trackers.clear()
