@@ -14,11 +14,13 @@ from darkroom.errors import DarkroomError
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
-from darkroom.training.curves import Journal, start_trackers, write_curves
+from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, preview, record
 from darkroom.training.interrupt import Interrupt, interruptible
+from darkroom.training.journal import Journal
 from darkroom.training.recipe import Recipe
 from darkroom.training.saver import Saver
+from darkroom.training.trackers import log_images, log_record, start_trackers, stop_trackers
 from darkroom.training.trainer import Places, Trainer
 
 
@@ -42,24 +44,29 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
     _require_images(recipe, settings)
     with interruptible() as interrupt:
         trainer = Trainer(recipe, settings, run, places)
+        accelerator, journal = trainer.processes.accelerator, None
+        folder, stage, work = places.logs.parent / "trackers", places.logs.name, places.state.name
+        start_trackers(accelerator, run.trackers, folder, stage, work, trainer.images)
         if trainer.processes.first:
-            journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images)
-        start_trackers(trainer.processes.accelerator, places.logs.name, run.trackers)
+            journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images, trainer.records)
         saver = _saver(trainer)
         try:
-            _updates(trainer, journal if trainer.processes.first else None, interrupt, saver)
+            _updates(trainer, journal, interrupt, saver)
         except guards.NotFiniteError as error:
             saver.finish()
             raise DarkroomError(f"{error} {guards.last_good(places.state, checkpoint.folders(places.state))}") from None
         except Exception:
             saver.finish()  # what was being saved when it went wrong is good
             raise
+        finally:
+            if journal is not None:
+                journal.close()
+            stop_trackers(accelerator)
         trainer.finish()
         if run.trackers:
-            trainer.processes.accelerator.end_training()
+            accelerator.end_training()
         if not trainer.processes.first:
             raise SystemExit(0)
-        journal.close()
         write_curves(places.curves, trainer.records)
     return trainer
 
@@ -95,14 +102,17 @@ def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, sa
     saved = trainer.images
     for batch in trainer.batches():
         trainer.update(batch)
+        if journal is not None:
+            journal.step(trainer.images)
         if is_due(trainer):
             told = record(trainer)
             if journal is not None:
                 journal.add(told)
-            trainer.processes.accelerator.log(told, step=trainer.images)
+            log_record(trainer.processes.accelerator, told)
         drawn = run.grid_every and (trainer.due(run.grid_every) or trainer.images == settings.images)
         if drawn and (first or trainer.processes.sharded):
-            preview(trainer)
+            for path in preview(trainer):
+                log_images(trainer.processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, trainer.images)
         # The first process watches the clock, and any may have had the signal.
         stop, save = trainer.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:
