@@ -1,10 +1,30 @@
 """Learning rates as functions of the images seen."""
 
+import math
+from typing import get_args
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from darkroom.schemas.training import Schedule
 from darkroom.training.schedules import learning_rate
 from helpers import training
+
+NEEDS = {
+    "inverse_sqrt": {"decay_images": 300},
+    "piecewise": {"milestones": [{"images": 400, "rate": 0.5}, {"images": 700, "rate": 0.1}]},
+    "linear": {"final_rate": 0.1},
+    "cosine": {"final_rate": 0.1},
+    "exponential": {"final_rate": 0.1},
+}
+
+
+def settings(schedule, **changes):
+    """A training of 1,000 images with rate 2 at most and a warm-up of 200."""
+    values = {"images": 1000, "batch": 10, "learning_rate": 2.0, "warmup": 200, **NEEDS.get(schedule, {})}
+    return training(schedule=schedule, **{**values, **changes})
 
 
 def test_one_cycle_is_that_of_torch():
@@ -19,11 +39,89 @@ def test_one_cycle_is_that_of_torch():
         theirs.step()
 
 
-def test_constant_and_cosine_warm_up_linearly():
-    for schedule, end in (("constant", 1.0), ("cosine", 0.0)):
-        settings = training(images=1000, batch=10, learning_rate=1.0, schedule=schedule, warmup=100)
-        assert learning_rate(settings, 0) == 0
-        assert learning_rate(settings, 50) == pytest.approx(0.5)
-        assert learning_rate(settings, 100) == pytest.approx(1.0)
-        assert learning_rate(settings, 1000) == pytest.approx(end)
-    assert learning_rate(settings, 550) == pytest.approx(0.5)
+def test_one_cycle_keeps_the_bits_of_the_committed_curves():
+    """The same operations in the same order, on all updates of the default DiT."""
+    found = training(schedule="one_cycle", images=76_800, batch=64, learning_rate=0.0015, warmup=7680)
+    low, top, end = 0.0015 * (1 / 25), 0.0015, 0.0015 * (1 / 250_000)
+    for images in range(0, 76_800, 64):
+        if images < 7680:
+            expected = low + (top - low) * (1 - math.cos(math.pi * (images / 7680))) / 2
+        else:
+            expected = top + (end - top) * (1 - math.cos(math.pi * ((images - 7680) / (76_800 - 7680)))) / 2
+        assert learning_rate(found, images) == expected
+
+
+@pytest.mark.parametrize(
+    ("schedule", "at", "expected"),
+    [
+        ("constant", 900, 2.0),
+        ("linear", 200, 2.0),
+        ("linear", 600, 1.1),
+        ("linear", 1000, 0.2),
+        ("cosine", 200, 2.0),
+        ("cosine", 400, 0.2 + 0.9 * (1 + math.sqrt(0.5))),
+        ("cosine", 600, 1.1),
+        ("cosine", 1000, 0.2),
+        ("inverse_sqrt", 200, 2.0),
+        ("inverse_sqrt", 300, 2.0),
+        ("inverse_sqrt", 900, 2.0 / math.sqrt(3)),
+        ("exponential", 200, 2.0),
+        ("exponential", 600, 2.0 * math.sqrt(0.1)),
+        ("exponential", 1000, 0.2),
+        ("piecewise", 390, 2.0),
+        ("piecewise", 400, 1.0),
+        ("piecewise", 690, 1.0),
+        ("piecewise", 700, 0.2),
+    ],
+)
+def test_a_schedule_is_its_formula(schedule, at, expected):
+    """Expected values by hand: half-way, at the ends, and at an eighth of a circle."""
+    assert learning_rate(settings(schedule), at) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse_sqrt", "exponential", "piecewise"])
+def test_the_warm_up_is_linear_from_zero(schedule):
+    rates = [learning_rate(settings(schedule), images) for images in range(0, 200, 10)]
+    assert rates == pytest.approx([2.0 * images / 200 for images in range(0, 200, 10)], rel=1e-14)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "exponential"])
+def test_without_a_warm_up_the_first_update_has_the_highest_rate(schedule):
+    assert learning_rate(settings(schedule, warmup=0), 0) == 2.0
+
+
+def test_a_decay_that_begins_in_the_warm_up_makes_no_jump():
+    """Both at once: 2 * (160 / 200) / sqrt(160 / 40) = 0.8."""
+    assert learning_rate(settings("inverse_sqrt", decay_images=40), 160) == pytest.approx(0.8, rel=1e-14)
+
+
+@given(
+    schedule=st.sampled_from(sorted({*get_args(Schedule)} - {"piecewise"})),
+    images=st.integers(2, 10**6),
+    warmup=st.integers(0, 10**6),
+    decay=st.integers(1, 10**6),
+    final=st.floats(0.01, 0.99),
+    at=st.floats(0, 1),
+)
+def test_rates_lie_between_zero_and_the_highest_and_never_jump(schedule, images, warmup, decay, final, at):
+    """From one image to the next no change exceeds the steepest slope of a schedule, 16 / the shortest of its lengths.
+
+    The steepest: an exponential to 0.01 of the top falls by ln 100 < 5 of it over its length, a half cosine by pi / 2.
+    """
+    warmup %= images
+    needed = {"final_rate": final} if schedule in ("linear", "cosine", "exponential") else {}
+    needed |= {"decay_images": decay} if schedule == "inverse_sqrt" else {}
+    found = training(images=images, batch=1, learning_rate=1.0, schedule=schedule, warmup=warmup, **needed)
+    place = int(at * (images - 1))
+    before, after = learning_rate(found, place), learning_rate(found, place + 1)
+    assert 0 <= before <= 1 + 1e-12 and 0 <= after <= 1 + 1e-12
+    lengths = [images - warmup, *([warmup] if warmup else []), *([decay] if schedule == "inverse_sqrt" else [])]
+    assert abs(after - before) <= 16 / min(lengths)
+    if schedule != "inverse_sqrt":
+        assert (after >= before) if place + 1 <= warmup else (after <= before)
+
+
+def test_a_group_has_a_schedule_of_its_own():
+    found = settings("constant", groups=[{"match": "*", "schedule": "cosine"}], final_rate=0.5)
+    assert learning_rate(found, 1000, "cosine") == pytest.approx(1.0)
+    assert learning_rate(found, 1000) == learning_rate(found, 1000, None) == 2.0

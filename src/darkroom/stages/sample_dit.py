@@ -17,6 +17,7 @@ from darkroom.device import set_up_device
 from darkroom.generators.dit import DiT
 from darkroom.generators.generate import generate
 from darkroom.generators.normaliser import Normaliser
+from darkroom.generators.posthoc import reconstruct
 from darkroom.schemas.sample_dit import Params
 from darkroom.tokenizers.load import load_tokenizer
 
@@ -51,7 +52,10 @@ def run(params: Params) -> None:
             f"{MODEL} was trained on latents of another tokenizer than models/tokenizer holds: "
             "train it again (`dvc repro train_dit`)."
         )
-    model = DiT.from_pretrained(MODEL if settings.weights == "ema" else MODEL / "raw").to(device)
+    model = DiT.from_pretrained(MODEL if settings.weights == "ema" else MODEL / "raw")
+    if settings.sigma_rel is not None:
+        model.load_state_dict(reconstruct(MODEL / "profiles", settings.sigma_rel))
+    model.to(device)
     normaliser = Normaliser(manifest["latent_mean"], manifest["latent_std"])
     batches = generate(model, tokenizer.to(device), normaliser, settings, device)
     kept: list[NDArray[np.uint8]] = []

@@ -30,7 +30,7 @@ class EMA:
         decay = min(self._decay, (1 + updates) / (10 + updates))
         for name, module in self._modules.items():
             averages, weights = [], []
-            averaged = dict(module.named_parameters())
+            averaged = dict(module.named_parameters(remove_duplicate=False))  # a shared one has several names
             for key, value in module.state_dict().items():
                 if key in averaged:
                     averages.append(self.state[name][key])

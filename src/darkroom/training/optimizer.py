@@ -1,9 +1,26 @@
-"""AdamW, with weight decay on matrices only."""
+"""AdamW, with parameter groups: weight decay on matrices only, and rates of their own by parameter name."""
+
+import difflib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from darkroom.errors import DarkroomError
 from darkroom.schemas.training import Training
+from darkroom.training.schedules import learning_rate
+
+# Their parameters are not decayed, whatever their shape: tables and scales, not maps.
+_UNDECAYED = (
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.GroupNorm,
+    nn.modules.batchnorm._NormBase,
+)
 
 
 def parameter_names(module: nn.Module) -> dict[Tensor, str]:
@@ -11,19 +28,78 @@ def parameter_names(module: nn.Module) -> dict[Tensor, str]:
     return {parameter: name for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def adamw(module: nn.Module, settings: Training) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameters.
+def _match(path: str, settings: Training) -> int | None:
+    """Return the number of the first of `settings.groups` whose glob takes the parameter MODULE/PARAMETER."""
+    return next((number for number, group in enumerate(settings.groups) if fnmatchcase(path, group.match)), None)
 
-    Weight decay acts on tensors with two dimensions or more that are not embeddings: not on norms and biases.
+
+def adamw(module: nn.Module, settings: Training, name: str = "") -> torch.optim.AdamW:
+    """Return AdamW (Loshchilov and Hutter, 2019) over a module's trained parameters.
+
+    Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
+    biases; a group of `settings.groups` with a `weight_decay` of its own has it on all that it takes. Each of the
+    optimizer's `param_groups` carries `rate`, a factor of the learning rate, and `schedule`, or None for that of the
+    settings: see `set_rates`. The groups follow from the settings and the names alone, so an optimizer that is built
+    again has the same ones.
+
+    Args:
+        module: its parameters are optimized.
+        settings: rates, decay and groups.
+        name: the module's, for the globs over MODULE/PARAMETER.
     """
-    tables = {id(found.weight) for found in module.modules() if isinstance(found, nn.Embedding)}
-    parameters = list(parameter_names(module))
-    decayed = [parameter for parameter in parameters if parameter.ndim > 1 and id(parameter) not in tables]
-    kept = {id(parameter) for parameter in decayed}
-    groups = [
-        {"params": decayed, "weight_decay": settings.weight_decay},
-        {"params": [parameter for parameter in parameters if id(parameter) not in kept], "weight_decay": 0.0},
-    ]
+    undecayed = {
+        id(parameter)
+        for found in module.modules()
+        if isinstance(found, _UNDECAYED)
+        for parameter in found.parameters(recurse=False)
+    }
+    made: dict[tuple[int, bool], dict[str, Any]] = {}
+    for parameter, key in parameter_names(module).items():
+        number = _match(f"{name}/{key}", settings)
+        group = None if number is None else settings.groups[number]
+        matrix = parameter.ndim > 1 and id(parameter) not in undecayed and "bias" not in key.rpartition(".")[2]
+        decay = settings.weight_decay if matrix else 0.0
+        if group is not None and group.weight_decay is not None:
+            decay = group.weight_decay
+        # Numbered from 0; the parameters that no group takes come first, matrices before the rest.
+        place = (-1 if number is None else number, not matrix)
+        made.setdefault(
+            place,
+            {
+                "params": [],
+                "weight_decay": decay,
+                "rate": 1.0 if group is None else group.rate,
+                "schedule": None if group is None else group.schedule,
+            },
+        )["params"].append(parameter)
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=settings.learning_rate, betas=settings.betas, fused=True
+        [made[place] for place in sorted(made)], lr=settings.learning_rate, betas=settings.betas, fused=True
     )
+
+
+def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int) -> None:
+    """Give each group of an optimizer of `adamw` its learning rate for the update after `images` images."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"]
+
+
+def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
+    """Check that each of `settings.groups` takes a trained parameter of the modules.
+
+    Raises:
+        DarkroomError: a glob matches no parameter, or only such as earlier groups take; names it and the nearest names.
+    """
+    paths = [f"{name}/{key}" for name, module in modules.items() for key in parameter_names(module).values()]
+    taken = {_match(path, settings) for path in paths}
+    for number, group in enumerate(settings.groups):
+        if number in taken:
+            continue
+        if any(fnmatchcase(path, group.match) for path in paths):
+            raise DarkroomError(
+                f"groups: all that `{group.match}` matches is taken by the groups above it: move it up, or take it out."
+            )
+        near = difflib.get_close_matches(group.match, paths, n=3, cutoff=0.0)
+        raise DarkroomError(
+            f"groups: `{group.match}` matches no trained parameter of {', '.join(modules)}; "
+            f"the nearest are {', '.join(near)}."
+        )
