@@ -1,0 +1,94 @@
+"""The stage `sample_dit`: which weights it takes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.images import ImageSpec
+from darkroom.errors import DarkroomError
+from darkroom.generators.dit import DiT, DiTConfig
+from darkroom.generators.posthoc import reconstruct
+from darkroom.schemas.sample_dit import Params
+from darkroom.schemas.train_tokenizer import KL
+from darkroom.stages import sample_dit
+from darkroom.tokenizers.kl import KLAutoencoder, build
+from darkroom.tokenizers.load import load_tokenizer
+from darkroom.training.profiles import Profiles, export
+from helpers import training
+
+VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+TINY = {"threads": 1, "images": 4, "batch": 4, "steps": 2, "shard_size": 4}
+
+
+def write_models(profiles: bool) -> None:
+    """Write an untrained tokenizer, and a DiT whose weights moved for 16 updates, with averages kept beside or not."""
+    torch.manual_seed(0)
+    settings = KL(
+        channels=[8, 8], layers_per_block=1, norm_groups=4, latent_channels=2, reconstruction="mse", kl_weight=0.1
+    )
+    KLAutoencoder(build(settings, 3, 16)).save_pretrained(Path("models/tokenizer"))
+    files = file_hashes(Path("models/tokenizer"))
+    write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 16, 16], files=files)
+    model, settings = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2)), training(images=64, batch=4, ema_profiles=[0.05, 0.1])
+    averages = Profiles({"dit": model}, settings.ema_profiles)
+    for update in range(16):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        averages.update(update)
+        if averages.due(update * 4, update * 4 + 4, 64, settings.ema_snapshots):
+            averages.snapshot(Path("state"), update * 4 + 4)
+    model.save_pretrained(Path("models/dit"))
+    if profiles:
+        export(Path("state"), "dit", Path("models/dit/profiles"), settings)
+    write_manifest(
+        Path("models/dit"),
+        "dit",
+        classes=list("0123456789"),
+        image=ImageSpec(16, "RGB", "png").facts(),
+        latent_mean=[0.0, 0.0],
+        latent_std=[1.0, 1.0],
+        tokenizer=load_tokenizer(Path("models/tokenizer"))[1],
+        files=file_hashes(Path("models/dit")),
+    )
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_models(profiles=True)
+    return tmp_path / "models/dit"
+
+
+def shards(**changes: object) -> bytes:
+    """Run the stage and return its images."""
+    values = {key: VALUES[key] for key in ("run", "sample_dit")}
+    values["sample_dit"] = {**values["sample_dit"], **TINY, **changes}
+    values["run"] = {**values["run"], "device": "cpu"}
+    sample_dit.run(Params.model_validate(values))
+    assert json.loads(Path("samples/dit/manifest.json").read_text())["sampler"]["sigma_rel"] == changes.get("sigma_rel")
+    return Path("samples/dit/00000.tar").read_bytes()
+
+
+def test_a_width_takes_the_rebuilt_weights(model: Path) -> None:
+    """The same images as from a model that holds these weights as its own."""
+    own, rebuilt = shards(), shards(sigma_rel=0.07)
+    assert own != rebuilt != shards(sigma_rel=0.1)
+    other = DiT.from_pretrained(model)
+    other.load_state_dict(reconstruct(model / "profiles", 0.07))
+    other.save_pretrained(model)
+    manifest = json.loads((model / "manifest.json").read_text())
+    (model / "manifest.json").write_text(json.dumps({**manifest, "files": file_hashes(model)}))
+    assert shards() == rebuilt
+
+
+def test_a_width_without_kept_averages_names_the_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_models(profiles=False)
+    assert not Path("models/dit/profiles").exists() and shards()
+    with pytest.raises(DarkroomError, match="ema_profiles"):
+        shards(sigma_rel=0.1)
