@@ -107,8 +107,8 @@ def measure(name: str, folder: Path) -> str:
     count = sum(parameter.numel() for parameter in model.parameters())
     return (
         f"| {count / 1e6:,.1f} M | {size / 1e6:,.0f} MB | {1e3 * usual:,.0f} ms | {statistics.median(stalls):.2f} s | "
-        f"{statistics.median(writing):.2f} s | {cost:.2f} s | {interval:.0f} s | {100 * cost / (interval + cost):.2f} % | "
-        f"{100 * statistics.median(plain) / interval:.2f} % |"
+        f"{statistics.median(writing):.2f} s | {cost:.2f} s | {interval:.0f} s | "
+        f"{100 * cost / (interval + cost):.2f} % | {100 * statistics.median(plain) / interval:.2f} % |"
     )
 
 

@@ -1,50 +1,37 @@
 """Two processes share each batch: the same images in the same order, the same losses, the same ends."""
 
 import json
-import os
+import multiprocessing
+import shutil
 import socket
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
-PROGRAM = Path(__file__).with_name("together.py")
+from training.together import member
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["training.together"])
 
 
-def together(folder: Path, processes: int, images: int = 64, stop_at: int | None = None) -> list[int]:
+def together(folder: Path, processes: int, stop_at: int | None = None, sharded: bool = False) -> list[int | None]:
     """Train in some processes over gloo, and return their exit codes."""
     folder.mkdir(exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {
-        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "ACCELERATE_USE_CPU": "true",
-    }
-    ranks = [
-        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
-        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    runs = [
+        SERVER.Process(target=member, args=(folder, rank, processes, port, stop_at, sharded))
         for rank in range(processes)
     ]
-    arguments = [str(folder), str(processes), str(images), *([str(stop_at)] if stop_at is not None else [])]
-    runs = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), *arguments],
-            env=os.environ | shared | (rank if processes > 1 else {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in ranks
-    ]
-    said = [run.communicate(timeout=120)[0] for run in runs]
-    codes = [run.returncode for run in runs]
-    assert all(code in (0, 143) for code in codes), "\n".join(said)
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(120)
+    codes = [run.exitcode for run in runs]
+    said = "\n".join(path.read_text() for path in folder.glob("said-*.txt"))
+    assert all(code in (0, 143) for code in codes), said
     return codes
 
 
@@ -108,3 +95,17 @@ def test_one_process_continues_what_two_began(one, two, tmp_path):
     assert numbers(result(tmp_path)) == pytest.approx(numbers(result(one)), rel=1e-4, abs=1e-6)
     last, expected = result(tmp_path)["records"][-1], result(one)["records"][-1]
     assert last == pytest.approx(expected, rel=1e-5)
+
+
+def test_shards_train_stop_and_continue_as_whole_weights_do(one, tmp_path):
+    """Weights, averages and moments in halves, over FSDP 2: saved whole and by name, so that one process continues."""
+    assert together(tmp_path / "sharded", 2, sharded=True) == [0, 0]
+    whole = result(tmp_path / "sharded")
+    assert numbers(whole) == pytest.approx(numbers(result(one)), rel=1e-4, abs=1e-6)
+    assert [record["images"] for record in whole["records"]] == [16, 32, 48, 64]
+    assert together(tmp_path / "stopped", 2, stop_at=42, sharded=True) == [143, 143]
+    shutil.copytree(tmp_path / "stopped", tmp_path / "alone")
+    assert together(tmp_path / "stopped", 2, sharded=True) == [0, 0]
+    assert result(tmp_path / "stopped") == whole
+    assert together(tmp_path / "alone", 1) == [0]
+    assert numbers(result(tmp_path / "alone")) == pytest.approx(numbers(result(one)), rel=1e-4, abs=1e-6)

@@ -1,15 +1,19 @@
-"""A training of Toy as one of several processes: `python together.py FOLDER PROCESSES IMAGES [STOP_AT]`.
+"""A training of Toy as one of several processes, each a fork of a server that has imported everything."""
 
-The environment holds RANK and WORLD_SIZE, as torchrun would set them. Prints what it trained on, and the records.
-"""
-
+import contextlib
 import json
 import os
 import signal
 import sys
 from pathlib import Path
 
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
 from darkroom.training.loop import train
+from darkroom.training.processes import Processes
 from helpers import run, training
 from training.toy import Toy, places, weights
 
@@ -31,13 +35,45 @@ class Without(Toy):
         return super().one(batch)
 
 
-folder, processes, images = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-stop_at = int(sys.argv[4]) if len(sys.argv) > 4 else None
-recipe = Without(stop_at)
-found = folder / f"met-{os.environ.get('RANK', 0)}.json"
-try:
-    trainer = train(recipe, training(processes=processes, images=images), run(at_risk=1e9), places(folder))
-finally:
-    found.write_text(json.dumps(recipe.met))
-values = {name: value.hex() for name, value in weights(trainer).items()}
-(folder / "result.json").write_text(json.dumps({"records": trainer.records, "weights": values}))
+def shard(processes: Processes, module: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
+    """Shard a module over the CPUs, as accelerate's FSDP 2 does over GPUs: it refuses CPUs, torch does not."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    fully_shard(module, mesh=init_device_mesh("cpu", (processes.count,)))
+    sharded = dict(module.named_parameters())
+    for group in optimizer.param_groups:
+        group["params"] = [sharded[names[parameter]] for parameter in group["params"]]
+    return module
+
+
+def shard_everything() -> None:
+    """Make every training of this process a sharded one."""
+    begin = Processes.__init__
+
+    def sharded(self: Processes, *arguments: object) -> None:
+        begin(self, *arguments)
+        self.sharded = True
+
+    Processes.__init__ = sharded
+    Processes.prepare = shard
+    Processes.apart = lambda self, modules: contextlib.nullcontext()
+
+
+def member(folder: Path, rank: int, count: int, port: int, stop_at: int | None, sharded: bool) -> None:
+    """Train as process `rank` of `count`; write what it met and, as the first, weights and records."""
+    with (folder / f"said-{rank}.txt").open("a", buffering=1) as said:
+        os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
+        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
+        if count > 1:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        torch.set_num_threads(1)
+        if sharded:
+            shard_everything()
+        recipe = Without(stop_at)
+        try:
+            trainer = train(recipe, training(processes=count), run(at_risk=1e9), places(folder))
+        finally:
+            (folder / f"met-{rank}.json").write_text(json.dumps(recipe.met))
+        values = {name: value.hex() for name, value in weights(trainer).items()}
+        (folder / "result.json").write_text(json.dumps({"records": trainer.records, "weights": values}))
+        sys.stdout.flush()
