@@ -18,11 +18,11 @@ from darkroom.training import checkpoint, guards
 from darkroom.training.checkpoint import Tensors, under
 from darkroom.training.ema import EMA, State
 from darkroom.training.loader import training_batches
-from darkroom.training.optimizer import adamw, parameter_names
+from darkroom.training.optimizer import adamw, check_groups, parameter_names, set_rates
 from darkroom.training.precision import allow_tf32, autocast, checkpoint_activations, lay_out, loss_scaler
 from darkroom.training.processes import Processes, put, unshard, whole
+from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
-from darkroom.training.schedules import learning_rate
 from darkroom.training.window import Window
 
 Record = dict[str, Any]
@@ -62,15 +62,19 @@ class Trainer:
         self.modules: dict[str, nn.Module] = dict(recipe.modules)
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         trained = {phase.module for phase in recipe.phases}
+        check_groups({name: self.modules[name] for name in sorted(trained)}, settings)
         for name, module in self.modules.items():
             module.to(self.device)
             lay_out(module, settings)
             if name in trained:
-                self.optimizers[name] = adamw(module, settings)
+                self.optimizers[name] = adamw(module, settings, name)
             recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
         self.names = {name: parameter_names(self.modules[name]) for name in trained}
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
         self.ema = EMA(self.modules, settings.ema_decay)
+        if self.processes.sharded and settings.ema_profiles:
+            raise DarkroomError("`ema_profiles` are written by one process, which FSDP gives a shard: set them to [].")
+        self.profiles = Profiles(self.modules, settings.ema_profiles)
         self.window = Window(self.device)
         self.images = 0
         self.skipped = 0  # updates left out in a row
@@ -104,8 +108,18 @@ class Trainer:
             raise guards.out_of_memory(size, self.state_bytes, self.device, self.run) from error
         self._settle(self.images)
         self.ema.update(self.images // self.settings.batch)
+        self.profiles.update(self.images // self.settings.batch)
+        before = self.images
         self.images += self.settings.batch
+        self._snapshot(before)
         self.skipped = 0 if all(taken) else self.skipped + 1
+
+    def _snapshot(self, before: int) -> None:
+        """Write the averages of `ema_profiles` where a snapshot is due: before the checkpoint that counts on it."""
+        due = self.profiles.due(before, self.images, self.settings.images, self.settings.ema_snapshots)
+        if due and self.processes.first:
+            self._settle(self.images)
+            self.profiles.snapshot(self.places.state, self.images)
 
     def _turn(self, phase: Phase, batch: Batch) -> bool:
         """Take the optimizer step of one phase; return whether it was taken."""
@@ -113,9 +127,7 @@ class Trainer:
         for each in self.optimizers.values():  # a loss may reach into another phase's module
             each.zero_grad(set_to_none=True)
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
-        rate = learning_rate(self.settings, self.images)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+        set_rates(optimizer, self.settings, self.images)
         values = self._backward(phase, batch)
         scaler.unscale_(optimizer)
         values[f"grad_norm/{phase.module}"] = self._clip(phase)
@@ -245,7 +257,8 @@ class Trainer:
     def state_bytes(self) -> int:
         """Bytes of weights, gradients, AdamW's two moments and the averages, on one device if they are not sharded."""
         parameters = sum(p.nbytes for module in self.modules.values() for p in module.parameters())
-        return parameters * (5 + (self.settings.select == "best"))
+        averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
+        return parameters * (4 + averages)
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
         """Return all that the training is: tensors by name, and JSON values. Every process must ask.
@@ -264,6 +277,7 @@ class Trainer:
                 }
             ),
         }
+        groups |= {f"profile-{width}": _flat(state) for width, state in self.profiles.state.items()}
         if self.best_state is not None:
             groups["best"] = _flat(self.best_state)
         facts = {
@@ -290,6 +304,8 @@ class Trainer:
             for name, module in self.modules.items():
                 _fill(module.state_dict(), under(name, groups["modules"]))
                 _fill(self.ema.state[name], under(name, groups["ema"]))
+                for width, state in self.profiles.state.items():
+                    _fill(state[name], under(name, groups[f"profile-{width}"]))
             for name, optimizer in self.optimizers.items():
                 checkpoint.load_optimizer(optimizer, self.names[name], under(name, groups["optimizers"]))
             if "best" in groups:
