@@ -1,5 +1,6 @@
 """The KL autoencoder of latent diffusion (Rombach et al., 2022, arXiv 2112.10752): diffusers' AutoencoderKL."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 
 from darkroom.schemas.train_tokenizer import KL
 from darkroom.tokenizers.pixels import to_images, to_network
+
+_NEW_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
+_OLD_ATTENTION = re.compile(rf"(\.attentions\.\d+)\.({'|'.join(_NEW_ATTENTION)})\.")
 
 
 def build(settings: KL, image_channels: int, image_size: int) -> AutoencoderKL:
@@ -69,6 +73,18 @@ class KLAutoencoder(nn.Module):
     def decode(self, latents: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) from latents (N, *latent_shape)."""
         return to_images(self.network.decode(latents).sample)
+
+    @staticmethod
+    def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors of a file of diffusers' under the names of `state_dict()`: fine-tuning begins with them.
+
+        Files of Stable Diffusion's time call the projections of the attention by older names.
+        """
+
+        def renamed(name: str) -> str:
+            return _OLD_ATTENTION.sub(lambda found: f"{found[1]}.{_NEW_ATTENTION[found[2]]}.", name)
+
+        return {f"network.{renamed(name)}": value for name, value in tensors.items()}
 
     def save_pretrained(self, folder: Path) -> None:
         """Write diffusers' `config.json` and `diffusion_pytorch_model.safetensors`."""

@@ -1,0 +1,121 @@
+"""Where weights lie in a folder that `save_pretrained` wrote, ours or diffusers', and what is in them.
+
+Only safetensors is read. A pickle runs the code of whoever wrote it.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from darkroom.artifacts.manifest import NAME, check_file
+from darkroom.errors import DarkroomError
+
+Tensors = dict[str, Tensor]
+NAMES = ("model.safetensors", "diffusion_pytorch_model.safetensors")
+_PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
+
+
+def require_safetensors(name: str) -> None:
+    """Refuse the name or URL of a pickle.
+
+    Raises:
+        DarkroomError: it is one; says how to convert it.
+    """
+    if urlsplit(name).path.lower().endswith(_PICKLES):
+        raise DarkroomError(
+            f"{name} is a pickle, which can run the code of whoever wrote it, and is not opened: convert it to "
+            "safetensors first, as docs/fine-tuning.md shows in one line."
+        )
+
+
+def weights_in(folder: Path) -> Path | None:
+    """Return the weights, or the index of their shards, that lie directly in a folder; None where there are none.
+
+    Raises:
+        DarkroomError: there are several, or pickles alone.
+    """
+    found = [path for name in NAMES for path in (folder / name, folder / f"{name}.index.json") if path.is_file()]
+    if len(found) > 1:
+        names = " and ".join(path.name for path in found)
+        raise DarkroomError(f"{folder} holds {names}: leave the weights that are meant, or name that file.")
+    if not found and folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith(("pytorch_model", "diffusion_pytorch_model")):
+                require_safetensors(str(path))
+    return found[0] if found else None
+
+
+def locate(folder: Path, modules: Iterable[str]) -> dict[str, Path]:
+    """Return the weights of each module that has any: `{module: file}`.
+
+    A module's weights lie in a subfolder or a file by its name. What lies in the folder itself belongs to the first
+    module, the one that `save_pretrained` writes: a discriminator is beside it or nowhere.
+
+    Raises:
+        DarkroomError: no module has any.
+    """
+    found: dict[str, Path] = {}
+    names = list(modules)
+    for name in names:
+        path = weights_in(folder / name)
+        if path is None and (folder / f"{name}.safetensors").is_file():
+            path = folder / f"{name}.safetensors"
+        if path is not None:
+            found[name] = path
+    top = weights_in(folder)
+    if top is not None:
+        found.setdefault(names[0], top)
+    if not found:
+        raise DarkroomError(
+            f"{folder} holds no weights: {', '.join(NAMES)} or the index of their shards is looked for, there and in a "
+            f"subfolder or a file by the name of a module ({', '.join(names)}). Look at `init.folder` in params.yaml."
+        )
+    return found
+
+
+def _shards(index: Path) -> list[str]:
+    """Return the names of the files that an index of the Hub names."""
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        foreign = [name for name in names if Path(name).name != name]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DarkroomError(f"{index} is not an index of shards ({error}): fetch it again.") from error
+    if foreign:
+        raise DarkroomError(f"{index} names {foreign[0]!r}, which is not a file beside it: fetch it again.")
+    return names
+
+
+def _check(path: Path) -> None:
+    """Check a file against the manifest beside it, where there is one that names it: safetensors has no checksum."""
+    manifest = path.parent / NAME
+    try:
+        recorded = json.loads(manifest.read_text()).get("files", {}).get(path.name) if manifest.is_file() else None
+    except (ValueError, AttributeError) as error:
+        raise DarkroomError(f"{manifest} is damaged ({error}): restore it with `dvc checkout {path.parent}`.") from error
+    if recorded is not None:
+        check_file(path, recorded)
+
+
+def read_weights(path: Path) -> Tensors:
+    """Return the tensors of a safetensors file, or of all shards of an index, on the CPU.
+
+    Raises:
+        DarkroomError: a pickle, missing, damaged, or not what its manifest says; names the file.
+    """
+    require_safetensors(path.name)
+    files = [path.parent / name for name in _shards(path)] if path.name.endswith(".index.json") else [path]
+    tensors: Tensors = {}
+    for file in files:
+        _check(file)
+        try:
+            tensors |= load_file(file)
+        except FileNotFoundError as error:
+            raise DarkroomError(f"{file} is missing, and {path} names it: fetch it again.") from error
+        except SafetensorError as error:
+            raise DarkroomError(f"{file} is not a whole safetensors file ({error}): fetch it again.") from error
+    return tensors
