@@ -71,7 +71,8 @@ def test_each_model_begins_with_what_its_save_pretrained_wrote(tmp_path, capsys,
     initialise({name: after}, init(tmp_path / "models"))
     assert same(before, after)
     tensors, values = len(before.state_dict()), sum(value.numel() for value in before.state_dict().values())
-    assert f"begins with the weights of {tmp_path / 'models'}: {tensors} tensors, {values:,} v" in capsys.readouterr().out
+    told = f"begins with the weights of {tmp_path / 'models'}: {tensors} tensors, {values:,} values\n"
+    assert told in capsys.readouterr().out
 
 
 def test_without_a_source_nothing_changes():
@@ -270,7 +271,10 @@ class TestURL:
     @pytest.mark.parametrize(
         ("address", "sentence"),
         [
-            ("memory://weights/none.safetensors", "memory://weights/none.safetensors cannot be read.*FileNotFoundError"),
+            (
+                "memory://none.safetensors",
+                "memory://none.safetensors cannot be read.*FileNotFoundError",
+            ),
             ("nosuch://weights/a.safetensors", "cannot be read: Protocol not known"),
             ("https://ann:secret@example.org/a.safetensors", "`init.url` holds a password"),
             ("https://example.org/a.ckpt?download=true", "is a pickle"),

@@ -1,7 +1,7 @@
 """Files behind a URL, by fsspec, kept once by their content.
 
-`.darkroom/downloads/SHA256.safetensors`: what stands in params.yaml is the hash, so a file that was fetched once is found
-again without a network, and another file behind the same URL is never read.
+`.darkroom/downloads/SHA256.safetensors`: what stands in params.yaml is the hash, so a file that was fetched once is
+found again without a network, and another file behind the same URL is never read.
 """
 
 import hashlib

@@ -96,7 +96,7 @@ def _check(path: Path) -> None:
     try:
         recorded = json.loads(manifest.read_text()).get("files", {}).get(path.name) if manifest.is_file() else None
     except (ValueError, AttributeError) as error:
-        raise DarkroomError(f"{manifest} is damaged ({error}): restore it with `dvc checkout {path.parent}`.") from error
+        raise DarkroomError(f"{manifest} is damaged ({error}): restore the folder from where it came.") from error
     if recorded is not None:
         check_file(path, recorded)
 
