@@ -1,9 +1,8 @@
 """Checkpoints on the Hub, against the signatures of the real client; no network is asked."""
 
 from pathlib import Path
-from unittest.mock import create_autospec
+from unittest.mock import MagicMock, create_autospec
 
-import httpx2
 import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
@@ -42,8 +41,7 @@ class Repository:
 
     def list(self, repo_id):
         if self.files is None:
-            request = httpx2.Request("GET", "https://example.org")
-            raise RepositoryNotFoundError("404", response=httpx2.Response(404, request=request))
+            raise RepositoryNotFoundError("404", response=MagicMock())
         return [".gitattributes", *self.files]
 
     def upload(self, *, repo_id, folder_path, path_in_repo, commit_message):
@@ -114,7 +112,7 @@ def test_a_network_that_is_gone_is_told(repository, tmp_path):
     place = open_place("hub:owner/name", KEY, 2)
     place.push(checkpoint(tmp_path / "a", 8))
     before = dict(repository.files)
-    repository.api.upload_folder.side_effect = httpx2.ConnectError("no route to host")
+    repository.api.upload_folder.side_effect = ConnectionError("no route to host")
     with pytest.raises(DarkroomError, match=r"cannot copy images-000000000016 to hub:owner/name.*no route to host"):
         place.push(checkpoint(tmp_path / "a", 16))
     assert repository.files == before
