@@ -141,8 +141,24 @@ def test_a_replacement_that_was_killed_leaves_no_mixture(memory, tmp_path, files
     Failing.left = files
     with pytest.raises(DarkroomError):
         place.push(checkpoint(tmp_path / "b", 16, again=True))
-    assert f"/bucket/{KEY}/images-000000000016/manifest.json" not in memory
+    assert not any(path.endswith("images-000000000016/manifest.json") for path in memory)
     assert open_place("failing://bucket", KEY, 2).fetch(tmp_path / "c").name == "images-000000000008"
+
+
+def test_a_removal_that_was_killed_leaves_nothing_that_is_taken(memory, tmp_path, monkeypatch):
+    """The manifest goes first."""
+    place = open_place("failing://bucket", KEY, 2)
+    for images in (8, 16):
+        place.push(checkpoint(tmp_path / "a", images))
+
+    def lost(self, path, recursive=False, maxdepth=None):
+        raise OSError("connection lost")
+
+    monkeypatch.setattr(Failing, "rm", lost)
+    with pytest.raises(DarkroomError, match="connection lost"):
+        place.push(checkpoint(tmp_path / "a", 24))
+    folder = f"failing://bucket/{KEY}/images-000000000008"
+    assert f"{folder}/modules.safetensors" in memory and f"{folder}/manifest.json" not in memory
 
 
 def _flip(path):
