@@ -35,6 +35,11 @@ class Failing(MemoryFileSystem):
 fsspec.register_implementation("failing", Failing)
 
 
+def clear():
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
 def checkpoint(folder, images, **more):
     """Write a checkpoint as training/checkpoint.py does."""
     path = folder / f"images-{images:012d}"
@@ -52,21 +57,21 @@ def contents(folder):
 
 @pytest.fixture(params=["memory", "folder", "file"])
 def where(request, tmp_path):
-    MemoryFileSystem.store.clear()
+    clear()
     (tmp_path / "place").mkdir()
     yield {"memory": "memory://bucket/runs", "folder": f"{tmp_path}/place", "file": f"file://{tmp_path}/place"}[
         request.param
     ]
-    MemoryFileSystem.store.clear()
+    clear()
 
 
 @pytest.fixture
 def memory():
-    MemoryFileSystem.store.clear()
+    clear()
     Failing.left = 10**9
     yield MemoryFileSystem.store
     Failing.left = 10**9
-    MemoryFileSystem.store.clear()
+    clear()
 
 
 def names(where):
