@@ -63,8 +63,6 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
                 journal.close()
             stop_trackers(accelerator)
         trainer.finish()
-        if run.trackers:
-            accelerator.end_training()
         if not trainer.processes.first:
             raise SystemExit(0)
         write_curves(places.curves, trainer.records)

@@ -6,7 +6,6 @@ noise and times follow from positions, so nothing about them is negotiated: a pr
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -26,15 +25,13 @@ class Processes:
 
     Args:
         expected: `processes` of params.yaml.
-        trackers: where accelerate logs to.
-        folder: where the trackers write.
 
     Raises:
         DarkroomError: another number of processes was started, or a way to share the work that is not supported.
     """
 
-    def __init__(self, expected: int, trackers: Sequence[str], folder: Path) -> None:
-        self.accelerator = Accelerator(log_with=list(trackers) or None, project_dir=folder if trackers else None)
+    def __init__(self, expected: int) -> None:
+        self.accelerator = Accelerator()
         self.rank, self.count = self.accelerator.process_index, self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
         kind = self.accelerator.distributed_type

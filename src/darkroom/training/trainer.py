@@ -54,7 +54,7 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> None:
         self.recipe, self.settings, self.run, self.places = recipe, settings, run, places
-        self.processes = Processes(settings.processes, run.trackers, places.logs.parent / "trackers")
+        self.processes = Processes(settings.processes)
         self.device = self.processes.device
         allow_tf32(settings.tf32)
         if run.activation_checkpointing:
@@ -117,7 +117,7 @@ class Trainer:
     def _snapshot(self, before: int) -> None:
         """Write the averages of `ema_profiles` where a snapshot is due: before the checkpoint that counts on it."""
         due = self.profiles.due(before, self.images, self.settings.images, self.settings.ema_snapshots)
-        if due and self.processes.first:
+        if due and self.profiles.state and self.processes.first:
             self._settle(self.images)
             self.profiles.snapshot(self.places.state, self.images)
 
