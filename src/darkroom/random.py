@@ -7,6 +7,7 @@ random numbers: as easy as 1, 2, 3", 2011), from NumPy.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,12 @@ def _permute(values: NDArray[np.uint64], half: np.uint64, keys: NDArray[np.uint6
     return (left << half) | right
 
 
+@lru_cache(maxsize=64)
+def _round_keys(seed: int, size: int, epoch: int) -> NDArray[np.uint64]:
+    """Return the keys of an epoch's permutation."""
+    return generator(seed, f"order/{size}", epoch).integers(0, 2**64, _ROUNDS, dtype=np.uint64)
+
+
 def order(seed: int, size: int, positions: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return which of `size` images stands at each position of an endless, shuffled sequence.
 
@@ -107,7 +114,7 @@ def order(seed: int, size: int, positions: Sequence[int] | NDArray[np.int64]) ->
     half = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
     for epoch in np.unique(flat // size):
         inside = flat // size == epoch
-        keys = generator(seed, f"order/{size}", int(epoch)).integers(0, 2**64, _ROUNDS, dtype=np.uint64)
+        keys = _round_keys(seed, size, int(epoch))
         found = _permute((flat[inside] % size).astype(np.uint64), half, keys)
         while (outside := found >= size).any():
             found[outside] = _permute(found[outside], half, keys)

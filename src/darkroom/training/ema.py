@@ -23,21 +23,28 @@ class EMA:
             name: {key: value.detach().clone() for key, value in module.state_dict().items()}
             for name, module in modules.items()
         }
+        # Paired once: to list a model's state at each update takes longer than to average it. A shared weight has
+        # several names. Buffers are looked up each time, since a module may put another tensor in their place.
+        self._averages: list[Tensor] = []
+        self._weights: list[Tensor] = []
+        self._copied: list[tuple[str, list[str]]] = []
+        for name, module in modules.items():
+            named = dict(module.named_parameters(remove_duplicate=False))
+            averaged = [key for key in self.state[name] if key in named]
+            self._averages += [self.state[name][key] for key in averaged]
+            self._weights += [named[key].detach() for key in averaged]
+            self._copied.append((name, [key for key in self.state[name] if key not in named]))
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
         """Take in the weights after update number `updates`, counted from 0."""
         decay = min(self._decay, (1 + updates) / (10 + updates))
-        for name, module in self._modules.items():
-            averages, weights = [], []
-            averaged = dict(module.named_parameters(remove_duplicate=False))  # a shared one has several names
-            for key, value in module.state_dict().items():
-                if key in averaged:
-                    averages.append(self.state[name][key])
-                    weights.append(value.detach())
-                else:
-                    self.state[name][key].copy_(value)
-            torch._foreach_lerp_(averages, weights, 1 - decay)
+        torch._foreach_lerp_(self._averages, self._weights, 1 - decay)
+        for name, keys in self._copied:
+            if keys:
+                values = self._modules[name].state_dict()
+                for key in keys:
+                    self.state[name][key].copy_(values[key])
 
     def copy(self) -> State:
         """Return the averages of this moment."""
