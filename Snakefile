@@ -7,8 +7,11 @@ min_version("9.10")
 
 sys.path[:0] = [f"{workflow.basedir}/workflow", f"{workflow.basedir}/src"]
 from stages import MARKER, Stages
+from stopping import pass_on_sigterm
 
 stages = Stages(ask=workflow.is_main_process)
+if workflow.is_main_process:
+    pass_on_sigterm()
 
 
 wildcard_constraints:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.runner import choose_device, engine, set_threads
+from darkroom.runner import choose_device, set_threads
 from helpers import Screen
 
 
@@ -126,44 +126,88 @@ def test_a_device_that_is_not_there_is_refused():
         set_up_device(1, "cuda:1")
 
 
-class Process:
-    """A process as psutil shows it."""
+@pytest.fixture
+def training(project, monkeypatch):
+    """A function that runs a training whose section asks for some processes; what it would start is recorded."""
+    from darkroom import runner
 
-    def __init__(self, *words):
-        self.words = list(words)
+    started = []
 
-    def cmdline(self):
-        return self.words
+    def give(count, device="cpu", asked=None, accelerate=None):
+        values = {"train_dit": {"training": {"processes": count}}, "run": {"device": device}}
+        run = types.SimpleNamespace(device=device, accelerate=accelerate)
+        monkeypatch.setattr(runner, "given", lambda stage, part: values)
+        monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
+        monkeypatch.setattr(runner, "launch", lambda *facts: started.append(facts))
+        body = types.SimpleNamespace(run=lambda params: started.append("here"))
+        monkeypatch.setitem(sys.modules, "darkroom.stages.train_dit", body)
+        runner.run_stage("train_dit", None, asked)
+        return started
+
+    for name in ("RANK", "WORLD_SIZE", "DARKROOM_SUPERVISOR", "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    return give
 
 
-def test_the_engine_is_watched_and_nothing_above_it():
-    sh, dvc = Process("/bin/sh", "-c", "PYTHONPATH=src"), Process("/x/python", "/x/bin/dvc", "repro")
-    worker = Process("/x/python", "-m", "dvc", "exp")
-    shell, home = Process("-bash"), Process("/home/dvc-user/bash")
-    assert engine([sh, dvc, shell]) == [sh, dvc] and engine([dvc, shell]) == [dvc]
-    assert engine([worker, shell]) == [worker] and engine([shell, home]) == []
+def test_a_training_runs_here_or_in_the_processes_that_params_yaml_names(training):
+    assert training(1) == ["here"]
+    assert training(2, asked=2)[1:] == [("train_dit", 2, None)]
+    assert training(1, accelerate="fsdp.yaml")[2:] == [("train_dit", 1, "fsdp.yaml")]
+    assert history() == ["start", "end"] * 3, "the supervisor keeps it"
 
 
-STAGE = "import time; from darkroom.runner import _watch_engine as w; w(); print('on', flush=True); time.sleep(60)"
-ENGINE = f"""
-import os, subprocess, sys
-os.environ["DVC_STAGE"] = "report"
-child = subprocess.Popen([sys.executable, "-c", {STAGE!r}])
-print(child.pid, flush=True)
-child.wait()
+def test_a_person_is_told_where_the_number_of_processes_stands(training):
+    with pytest.raises(DarkroomError, match=r"started with 4 processes, and params\.yaml says 2: change `processes`"):
+        training(2, asked=4)
+    with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:0, which 2 processes cannot share"):
+        training(2, device="cuda:0")
+    assert not Path("logs").exists()
+
+
+def test_a_rank_that_torchrun_started_starts_no_others(training, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert training(1, accelerate="fsdp.yaml") == ["here"] and history() == ["start", "end"]
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(DarkroomError, match="started with 3 processes"):
+        training(1)
+
+
+RANK = """
+import sys, types
+from darkroom import runner
+from darkroom.errors import DarkroomError
+values = {"train_dit": {"training": {"processes": 2}}, "run": {"device": "cpu"}}
+params = types.SimpleNamespace(run=types.SimpleNamespace(device="cpu", accelerate=None))
+runner._own_checkout, runner.check = lambda: None, lambda: None
+runner.given, runner.validate, runner.take_device = lambda *a: values, lambda *a: params, lambda device: None
+def body(params):
+    print("hello")
+    print("warning", file=sys.stderr)
+    if sys.argv[1] == "fails":
+        raise DarkroomError("no")
+sys.modules["darkroom.stages.train_dit"] = types.SimpleNamespace(run=body)
+runner.run_stage("train_dit", None)
 """
 
 
-def test_a_stage_ends_when_its_engine_is_killed(tmp_path):
-    """A program called `dvc` starts a stage and is killed: the stage gets SIGTERM within seconds."""
-    import psutil
-
-    (tmp_path / "dvc").write_text(ENGINE)
-    environment = os.environ | {"PYTHONPATH": str(Path("src").resolve())}
-    dvc = subprocess.Popen([sys.executable, tmp_path / "dvc"], env=environment, stdout=subprocess.PIPE, text=True)
-    lines = {dvc.stdout.readline().strip(), dvc.stdout.readline().strip()}
-    stage = psutil.Process(int(next(iter(lines - {"on"}))))
-    assert "on" in lines and stage.is_running()
-    dvc.kill()
-    dvc.wait()
-    stage.wait(timeout=10)
+@pytest.mark.parametrize(("number", "story"), [(0, "ends"), (1, "ends"), (0, "fails"), (1, "fails")])
+def test_a_rank_speaks_where_it_should_and_leaves_the_history_to_its_supervisor(tmp_path, number, story):
+    """Rank 0 on the terminal and in the stage's log, which it does not begin anew; others in a log of their own."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/train_dit.log").write_text("before\n")
+    ours = {"RANK": str(number), "WORLD_SIZE": "2", "DARKROOM_SUPERVISOR": str(os.getpid()), "DARKROOM_WORDS": "."}
+    environment = os.environ | ours | {"PYTHONPATH": str(Path("src").resolve())}
+    words = [sys.executable, "-c", RANK, story]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == (story == "fails")
+    whole, own = ((tmp_path / f"logs/{name}") for name in ("train_dit.log", "train_dit-rank1.log"))
+    if number == 0:
+        assert done.stdout == "[train_dit] hello\n" and done.stderr == "[train_dit] warning\n"
+        assert whole.read_text() == "before\nhello\nwarning\n" and not own.exists()
+    else:
+        assert done.stdout == done.stderr == "" and whole.read_text() == "before\n"
+        assert sorted(own.read_text().splitlines()) == sorted(["hello", "warning", *["error: no"] * (story == "fails")])
+    assert (tmp_path / str(number)).exists() == (story == "fails")
+    assert not (tmp_path / "logs/runs.jsonl").exists()

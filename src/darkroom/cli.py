@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("part", help="a name under `parts` in params.yaml")
         if stage in TRAININGS:
             command.add_argument("--processes", type=int, help="processes that share each batch; as params.yaml says")
+            command.add_argument("--dry-run", action="store_true", help="print what it would do, and stop")
     return top
 
 
@@ -46,10 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.comparing.table import table
 
             print(table(options.old, options.new, options.md))
+        elif getattr(options, "dry_run", False):
+            from darkroom.dry_run import dry_run
+
+            print(dry_run(options.command), end="")
         else:
             from darkroom.runner import run_stage
 
-            run_stage(options.command, getattr(options, "part", None))
+            run_stage(options.command, getattr(options, "part", None), getattr(options, "processes", None))
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
             raise

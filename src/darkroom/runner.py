@@ -5,21 +5,22 @@ import errno
 import importlib
 import json
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check import check, schema
 from darkroom.errors import DarkroomError
-from darkroom.params import given, threads, validate
+from darkroom.launch import Rank, answerable, launch, rank, require_shareable, take_device
+from darkroom.params import PARAMS, given, processes, threads, validate
+from darkroom.stages import TRAININGS
 from darkroom.terminal import Bar, Tee
 from darkroom.training.state import sweep
+from darkroom.watch import stoppable, watch
 
 LOGS = Path("logs")
 
@@ -52,35 +53,6 @@ def _own_checkout() -> None:
         )
 
 
-def engine(ancestors: Sequence[Any]) -> list[Any]:
-    """Return the processes between a stage and the DVC that started it, that one included, nearest first.
-
-    What is above DVC, a shell or a terminal, may end while the work goes on. Empty where no DVC is found.
-    """
-    for place, process in enumerate(ancestors):
-        words = [Path(word) for word in process.cmdline()[:3]]
-        if any(word.name == "dvc" or word.parent.name == "dvc" for word in words):
-            return list(ancestors[: place + 1])
-    return []
-
-
-def _watch_engine() -> None:
-    """Stop the stage when the engine that started it is gone: DVC leaves its command behind when it is killed."""
-    if "DVC_STAGE" not in os.environ:
-        return
-    import psutil
-
-    watched = engine(psutil.Process().parents())
-
-    def watch() -> None:
-        while all(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in watched):
-            time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    if watched:
-        threading.Thread(target=watch, daemon=True).start()
-
-
 def _note(event: str, name: str, **facts: Any) -> None:
     """Append a line to logs/runs.jsonl: the history of the stage bodies that really ran here, with their times."""
     line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), **facts})
@@ -88,48 +60,115 @@ def _note(event: str, name: str, **facts: Any) -> None:
         file.write(line + "\n")
 
 
-def run_stage(stage: str, part: str | None) -> None:
+def _processes(stage: str, values: Mapping[str, Any], place: Rank | None, asked: int | None) -> int:
+    """Return in how many processes a stage runs, which params.yaml says and nobody else."""
+    count = processes(values[stage]) if stage in TRAININGS else 1
+    started = place.size if place else asked
+    if started not in (None, count):
+        where = f"{PARAMS} says {count}: change `processes` there" if stage in TRAININGS else "it runs in one"
+        raise DarkroomError(f"{stage} was started with {started} processes, and {where}.")
+    require_shareable(values["run"]["device"], count)
+    return count
+
+
+def _open_log(name: str, place: Rank | None) -> TextIO:
+    """Return the log of a stage, begun anew, or where it is one of several processes, the log of its rank.
+
+    A rank above 0 says nothing on the terminal: what C libraries write to it goes to the log, too.
+    """
+    if place is None or place.number == 0:
+        path = LOGS / f"{name.replace('@', '-')}.log"
+        if place is None or place.supervisor is None:
+            path.write_text("")
+        return path.open("a")  # the supervisor and rank 0 both write
+    log = (LOGS / f"{name}-rank{place.number}.log").open("w", buffering=1)
+    for descriptor in (1, 2):
+        os.dup2(log.fileno(), descriptor)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return log
+
+
+def _body(stage: str, part: str | None, params: Any, count: int, place: Rank | None) -> Callable[[], None]:
+    """Return what runs the body: here, or in several processes."""
+    accelerate = params.run.accelerate if stage in TRAININGS else None
+    if place is None and (count > 1 or accelerate):
+        return lambda: launch(stage, count, accelerate)
+    if count > 1:
+        take_device(params.run.device)
+    body = importlib.import_module(f"darkroom.stages.{stage}").run
+    return (lambda: body(params, part)) if part else (lambda: body(params))
+
+
+def run_stage(stage: str, part: str | None, asked: int | None = None) -> None:
     """Run one stage's body in the root of a clone, as its entry in dvc.yaml says.
+
+    Args:
+        stage: its name.
+        part: of a stage that runs once for each part.
+        asked: processes that the command line names.
 
     Raises:
         DarkroomError: the code is not this checkout's, params.yaml or dvc.yaml is not valid, or the body says what is
             wrong with its inputs.
+        SystemExit: 143 or 130 after SIGTERM or Ctrl-C; 1 in a rank, after it has left its error for its supervisor.
     """
+    place = rank()
+    supervised = place is not None and place.supervisor is not None
+    with stoppable(supervised), answerable() if supervised else contextlib.nullcontext():
+        watch(place.supervisor if place else None)
+        _run(stage, part, asked, place)
+
+
+def _run(stage: str, part: str | None, asked: int | None, place: Rank | None) -> None:
     _own_checkout()
     check()
     values = given(stage, part)
     params = validate(schema(stage), values)
+    count = _processes(stage, values, place, asked)
     set_threads(threads(values[stage]))
     choose_device(values["run"]["device"])
     name = f"{stage}@{part}" if part else stage
     require_writable(LOGS / "runs.jsonl")
-    with (LOGS / f"{name.replace('@', '-')}.log").open("w") as log, contextlib.ExitStack() as stack:
-        bar = Bar()
-        terminal = Tee(sys.stdout, log, f"[{name}] ", bar)
-        stack.callback(terminal.clear)  # what follows, an error or a prompt, begins on a line of its own
-        stack.enter_context(contextlib.redirect_stdout(terminal))
-        stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ", bar)))
-        _watch_engine()
-        sweep()
-        _note("start", name)
+    leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history
+    with _open_log(name, place) as log, contextlib.ExitStack() as stack:
+        if place is None or place.number == 0:
+            bar = Bar()
+            terminal = Tee(sys.stdout, log, f"[{name}] ", bar)
+            stack.callback(terminal.clear)  # what follows, an error or a prompt, begins on a line of its own
+            stack.enter_context(contextlib.redirect_stdout(terminal))
+            stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ", bar)))
+        if leads:
+            sweep()
+            _note("start", name)
         began = time.monotonic()
-        body = importlib.import_module(f"darkroom.stages.{stage}").run
-        try:
-            body(params, part) if part else body(params)
-        except DarkroomError as error:
-            log.write(f"error: {error}\n")
-            raise
-        except OSError as error:
-            traceback.print_exc(file=log)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise DarkroomError(
-                f"the disk is full ({error.filename or Path.cwd()}): free some space and run the same command again; "
-                "nothing half-written was left behind."
-            ) from error
-        except Exception:
-            traceback.print_exc(file=log)
-            raise
+        with _faults(log, says=leads or (place is not None and place.number > 0)):
+            _body(stage, part, params, count, place)()
         seconds = time.monotonic() - began
-        _note("end", name, seconds=round(seconds, 3))
-        print(f"done in {seconds:.1f} s")
+        if leads:
+            _note("end", name, seconds=round(seconds, 3))
+            print(f"done in {seconds:.1f} s")
+
+
+@contextlib.contextmanager
+def _faults(log: TextIO, says: bool) -> Iterator[None]:
+    """Write what goes wrong inside the block to the log; a full disk is a sentence.
+
+    says: whether a DarkroomError is written; the supervisor writes that of rank 0.
+    """
+    try:
+        yield
+    except DarkroomError as error:
+        if says:
+            log.write(f"error: {error}\n")
+        raise
+    except OSError as error:
+        traceback.print_exc(file=log)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DarkroomError(
+            f"the disk is full ({error.filename or Path.cwd()}): free some space and run the same command again; "
+            "nothing half-written was left behind."
+        ) from error
+    except Exception:
+        traceback.print_exc(file=log)
+        raise

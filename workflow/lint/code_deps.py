@@ -25,14 +25,18 @@ HARMLESS = {
     "darkroom.__main__": "starts the command line",
     "darkroom.cli": "reads the command line",
     "darkroom.check": "validates, and changes nothing",
-    "darkroom.recipes.evaluation": "scores the averages of train_dit while it trains, where asked; no weight follows",
+    "darkroom.dry_run": "prints what a training would do, and does nothing",
+    "darkroom.family": "starts and ends the processes of a training",
+    "darkroom.launch": "says which processes share a training, and which one this is",
     "darkroom.progress": "prints how far a stage is",
+    "darkroom.recipes.evaluation": "scores the averages of train_dit while it trains, where asked; no weight follows",
     "darkroom.runner": "sets up log, signals and the threads that params.yaml names, around the body",
     "darkroom.schemas.run": "the section `run`, a dependency of no stage",
     "darkroom.stages": "the names of the stages, for the command line",
     "darkroom.terminal": "writes lines and bars to the terminal and the log",
     "darkroom.training.journal": "tells how far a training is",
     "darkroom.training.trackers": "copies records to TensorBoard and Weights & Biases",
+    "darkroom.watch": "says when a stage must stop, and stops it",
 }
 
 

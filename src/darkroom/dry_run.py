@@ -1,0 +1,84 @@
+"""`darkroom STAGE --dry-run`: what a training would do, without doing it. Loads no torch and writes nothing."""
+
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from darkroom.artifacts.hashing import sha256_json
+from darkroom.check import check, schema
+from darkroom.params import DVC, OUTPUTS, PARAMS, given, paths, read_yaml, scope, stage_entry, validate
+from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Training
+from darkroom.training.schedules import learning_rate
+from darkroom.training.state import FINISHED, identity, root
+
+_POINTS = 1000  # updates at which the learning rate is computed, to find its peak
+
+
+def dry_run(stage: str) -> str:
+    """Return the resolved parameters of a training as YAML, and as comments in it what follows from them.
+
+    Raises:
+        DarkroomError: params.yaml or dvc.yaml is not valid.
+    """
+    check()
+    params: Any = validate(schema(stage), given(stage))
+    section = getattr(params, stage)
+    settings = section.common if hasattr(section, "common") else section.training
+    entry, names = stage_entry(read_yaml(DVC), stage), scope(read_yaml(PARAMS))
+    deps, outs = paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
+    lines = [*_work(settings, params.run), f"device: {_device(params.run.device)}", *_state(stage, deps, settings)]
+    inputs = [dep for dep in deps if not dep.startswith("src/") and dep != NO_FILE]
+    lines += [f"reads: {', '.join(inputs)}", f"writes: {', '.join(outs)}"]
+    told = "".join(f"# {line}\n" for line in lines)
+    return yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False, allow_unicode=True) + "\n" + told
+
+
+def _work(settings: Training, run: Run) -> Iterator[str]:
+    """Yield how many updates there are, how each is shared, and how fast it learns."""
+    updates, share = settings.images // settings.batch, settings.batch // settings.processes
+    yield f"updates: {updates:,} of {settings.batch:,} images"
+    pieces = -(-share // (run.micro_batch or share))
+    passes = "one pass" if pieces == 1 else f"{pieces} passes of at most {run.micro_batch:,}"
+    yield f"processes: {settings.processes}, each with {share:,} images of an update, in {passes}"
+    last = settings.images - settings.batch
+    turns = {settings.warmup, *(milestone.images for milestone in settings.milestones)}
+    turns |= {update * updates // _POINTS * settings.batch for update in range(_POINTS)}
+    rates = {images: learning_rate(settings, images) for images in sorted({0, *turns, last}) if images <= last}
+    peak = max(rates, key=lambda images: rates[images])
+    yield (
+        f"learning rate: {rates[0]:.4g} at image 0, {rates[peak]:.4g} at its peak at image {peak:,}, "
+        f"{rates[last]:.4g} at the last update"
+    )
+
+
+def _device(device: str) -> str:
+    """Return the device that would be taken, as far as one can tell without torch."""
+    if device != "auto":
+        return device
+    if shutil.which("nvidia-smi"):
+        return "cuda, if torch sees it (auto)"
+    return "mps (auto)" if platform.system() == "Darwin" and platform.machine() == "arm64" else "cpu (auto)"
+
+
+def _state(stage: str, deps: list[str], settings: Training) -> Iterator[str]:
+    """Yield where the state lies, and where the training would begin."""
+    missing = [dep for dep in deps if not Path(dep).exists()]
+    if missing:
+        yield f"state: follows from the inputs, and these are not there yet: {', '.join(missing)}"
+        return
+    folder = root() / f"{stage}-{sha256_json(identity(stage))[:16]}"
+    yield f"state: {folder}"
+    checkpoints = sorted(path for path in folder.glob("images-*") if path.is_dir())
+    if not checkpoints:
+        yield "begins: at image 0, there is no checkpoint"
+    elif (folder / FINISHED).exists():
+        yield f"begins: at its end, {checkpoints[-1].name} is the last checkpoint of a finished training"
+    else:
+        images = int(checkpoints[-1].name.removeprefix("images-"))
+        yield f"begins: at image {images:,} of {settings.images:,}, from {checkpoints[-1].name}"

@@ -1,0 +1,53 @@
+"""SIGTERM to Snakemake reaches the trainings that it has started, and nothing else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
+from stopping import is_training
+
+ROOT = Path(__file__).parents[2]
+# Snakemake's own handler is set after ours has begun to listen, and stays.
+ABOVE = """
+import signal, subprocess, sys
+from stopping import pass_on_sigterm
+pass_on_sigterm()
+signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
+shell = "python -c 'import time; time.sleep(60)' -m darkroom {} & echo $!; wait"
+for stage in ("train_dit", "sample_dit"):
+    subprocess.Popen(["sh", "-c", shell.format(stage)])
+signal.pause()
+while True:
+    signal.pause()
+"""
+
+
+def test_a_training_is_told_by_its_command():
+    assert is_training(["python", "-m", "darkroom", "train_dit", "--processes", "1"])
+    assert is_training(["python", "-u", "-m", "darkroom", "train_tokenizer"])
+    assert not is_training(["python", "-m", "darkroom", "sample_dit"])
+    assert not is_training(["sh", "-c", "python -m darkroom train_dit"])
+    assert not is_training(["dvc", "repro", "--single-item", "train_dit"])
+    assert not is_training([])
+
+
+def test_trainings_are_told_and_other_stages_are_left_to_end():
+    path = os.pathsep.join([str(ROOT / "workflow"), str(ROOT / "src")])
+    environment = os.environ | {"PYTHONPATH": path, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    above = subprocess.Popen([sys.executable, "-c", ABOVE], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        stages = [psutil.Process(int(above.stdout.readline())) for _ in range(2)]
+        by_name = {process.cmdline()[-1]: process for process in stages}
+        above.terminate()
+        assert above.stdout.readline() == "heard\n"
+        by_name["train_dit"].wait(timeout=10)
+        assert by_name["sample_dit"].is_running() and above.poll() is None
+    finally:
+        for process in psutil.Process(above.pid).children(recursive=True):
+            process.kill()
+        above.kill()
+        above.communicate()

@@ -1,0 +1,53 @@
+"""Passes a SIGTERM to Snakemake on to the trainings that it has started.
+
+Snakemake answers SIGTERM by waiting for the jobs that run, which is right for a stage of minutes. A training of days
+would go on until the sender's patience ends in SIGKILL; told of the signal, it writes a checkpoint and stops.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import psutil
+
+from darkroom.stages import TRAININGS
+
+
+def is_training(words: Sequence[str]) -> bool:
+    """Return whether a command line is that of a training, and not of a shell or an engine above it."""
+    command = list(words[1:])
+    return any(
+        command[at : at + 2] == ["-m", "darkroom"] and command[at + 2] in TRAININGS for at in range(len(command) - 2)
+    )
+
+
+def trainings(above: psutil.Process) -> Iterator[psutil.Process]:
+    """Yield the trainings below a process; what these have started themselves is theirs."""
+    with suppress(psutil.Error):
+        for child in above.children():
+            with suppress(psutil.Error):
+                if is_training(child.cmdline()):
+                    yield child
+                else:
+                    yield from trainings(child)
+
+
+def pass_on_sigterm() -> None:
+    """Begin to pass SIGTERM on; Snakemake's own handler, set later, stays as it is.
+
+    Python writes the number of every signal that it handles to the wake-up descriptor, whoever handles it.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        while numbers := os.read(reader, 64):
+            if signal.SIGTERM in numbers:
+                for process in trainings(psutil.Process()):
+                    with suppress(psutil.Error):
+                        process.terminate()
+
+    threading.Thread(target=listen, daemon=True).start()
