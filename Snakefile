@@ -10,8 +10,7 @@ from stages import MARKER, Stages
 from stopping import pass_on_sigterm
 
 stages = Stages(ask=workflow.is_main_process)
-if workflow.is_main_process:
-    pass_on_sigterm()
+pass_on_sigterm(workflow.is_main_process)
 
 
 wildcard_constraints:

@@ -34,11 +34,13 @@ def trainings(above: psutil.Process) -> Iterator[psutil.Process]:
                     yield from trainings(child)
 
 
-def pass_on_sigterm() -> None:
-    """Begin to pass SIGTERM on; Snakemake's own handler, set later, stays as it is.
+def pass_on_sigterm(main: bool) -> None:
+    """Begin to pass SIGTERM on in Snakemake's main process; its own handler, set later, stays as it is.
 
     Python writes the number of every signal that it handles to the wake-up descriptor, whoever handles it.
     """
+    if not main:
+        return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
