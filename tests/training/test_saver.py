@@ -138,3 +138,24 @@ def test_a_slow_disk_changes_no_bit(tmp_path, monkeypatch):
     trainer = train(Toy(), training(), run(at_risk=0.01, keep=9), places(tmp_path))
     assert weights(trainer) == weights(whole)
     assert checkpoint.newest(tmp_path / "state").name == "images-000000000064"
+
+
+def test_what_a_checkpoint_says_is_of_its_moment(tmp_path):
+    trainer = train(Toy(), training(), run(), places(tmp_path))
+    facts = trainer.state()[1]
+    trainer.records[0]["train/loss"] = 0.0
+    trainer.records.append({})
+    assert len(facts["records"]) == 4 and facts["records"][0]["train/loss"] != 0.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"images": 64', '"images": 65'), ('"files"', '"filfs"'), ('"seal"', '"sebl"'), ('"kind"', '"kine"')],
+)
+def test_a_flipped_letter_in_a_manifest_sets_the_checkpoint_aside(tmp_path, old, new, capsys):
+    train(Toy(), training(), run(at_risk=1e-9), places(tmp_path))
+    manifest = tmp_path / "state" / "images-000000000064" / "manifest.json"
+    assert old in manifest.read_text()
+    manifest.write_text(manifest.read_text().replace(old, new))
+    assert checkpoint.newest(tmp_path / "state").name == "images-000000000056"
+    assert "images-000000000064 is damaged and set aside" in capsys.readouterr().out

@@ -76,8 +76,12 @@ def verify(folder: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: something is missing or damaged; names the file.
     """
-    manifest = open_artifact(folder, KIND)
-    if manifest.get("seal") != _seal(manifest["images"], manifest["files"], manifest["facts"]):
+    try:
+        manifest = open_artifact(folder, KIND)
+        whole = manifest["seal"] == _seal(manifest["images"], manifest["files"], manifest["facts"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # a flipped bit may hit a name, too
+        raise ArtifactError(f"{folder / NAME} is corrupted: it is no checkpoint's manifest ({error}).") from error
+    if not whole:
         raise ArtifactError(f"{folder / NAME} is corrupted: its seal does not fit what it says.")
     return manifest
 

@@ -85,7 +85,8 @@ def _saver(trainer: Trainer) -> Saver:
     groups, _ = trainer.state()
     moments = 2 * sum(value.nbytes for names in trainer.names.values() for value in names)
     size = checkpoint.size({name: group for name, group in groups.items() if name != "optimizers"}) + moments
-    there = sum(file.stat().st_size for file in trainer.places.state.rglob("*") if file.is_file())
+    kept = checkpoint.folders(trainer.places.state)
+    there = sum(file.stat().st_size for folder in kept for file in folder.iterdir())
     keep = trainer.run.keep
     if trainer.processes.first:
         trainer.places.state.mkdir(parents=True, exist_ok=True)
