@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from darkroom.artifacts.hashing import sha256_json
 from darkroom.cli import main
 from darkroom.dry_run import dry_run
-from darkroom.training.state import identity
+from darkroom.training.state import identity, key
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,7 +72,7 @@ def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):
     assert "not there yet: data/catalog, data/shards" in told("train_extractor")["state"]
     for name in ("data/catalog", "data/shards"):
         (clone / name).mkdir()
-    state = Path(f".darkroom/state/train_extractor-{sha256_json(identity('train_extractor'))[:16]}")
+    state = Path(f".darkroom/state/train_extractor-{key(identity('train_extractor'))}")
     before = files(clone)
     facts = told("train_extractor")
     assert facts["state"] == str(state) and facts["begins"] == "at image 0, there is no checkpoint"

@@ -105,7 +105,7 @@ def test_a_full_disk_is_one_sentence_and_other_faults_keep_their_traceback(proje
     def other(params):
         raise OSError(5, "Input/output error")
 
-    with pytest.raises(DarkroomError, match=r"the disk is full \(models/x\): free some space"):
+    with pytest.raises(DarkroomError, match=r"the disk is full \(models/x: No space left on device\): free some"):
         project(full)("report", None)
     with pytest.raises(OSError, match="Input/output"):
         project(other)("report", None)

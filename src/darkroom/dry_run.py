@@ -8,14 +8,13 @@ from typing import Any
 
 import yaml
 
-from darkroom.artifacts.hashing import sha256_json
 from darkroom.check import check, schema
 from darkroom.params import DVC, OUTPUTS, PARAMS, given, paths, read_yaml, scope, stage_entry, validate
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training.schedules import learning_rate
-from darkroom.training.state import FINISHED, identity, root
+from darkroom.training.state import FINISHED, identity, key, root
 
 _POINTS = 1000  # updates at which the learning rate is computed, to find its peak
 
@@ -72,7 +71,7 @@ def _state(stage: str, deps: list[str], settings: Training) -> Iterator[str]:
     if missing:
         yield f"state: follows from the inputs, and these are not there yet: {', '.join(missing)}"
         return
-    folder = root() / f"{stage}-{sha256_json(identity(stage))[:16]}"
+    folder = root() / f"{stage}-{key(identity(stage))}"
     yield f"state: {folder}"
     checkpoints = sorted(path for path in folder.glob("images-*") if path.is_dir())
     if not checkpoints:

@@ -166,8 +166,8 @@ def _faults(log: TextIO, says: bool) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DarkroomError(
-            f"the disk is full ({error.filename or Path.cwd()}): free some space and run the same command again; "
-            "nothing half-written was left behind."
+            f"the disk is full ({error.filename or Path.cwd()}: {error.strerror}): free some space and run the same "
+            "command again; nothing half-written was left behind."
         ) from error
     except Exception:
         traceback.print_exc(file=log)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -41,7 +42,11 @@ def test_trainings_are_told_and_other_stages_are_left_to_end():
     above = subprocess.Popen([sys.executable, "-c", ABOVE], env=environment, stdout=subprocess.PIPE, text=True)
     try:
         stages = [psutil.Process(int(above.stdout.readline())) for _ in range(2)]
-        by_name = {process.cmdline()[-1]: process for process in stages}
+        deadline = time.monotonic() + 10
+        by_name: dict[str, psutil.Process] = {}
+        while by_name.keys() != {"train_dit", "sample_dit"}:  # a child shows its parent's command until it has begun
+            by_name = {process.cmdline()[-1]: process for process in stages}
+            assert time.monotonic() < deadline, list(by_name)
         above.terminate()
         assert above.stdout.readline() == "heard\n"
         by_name["train_dit"].wait(timeout=10)

@@ -1,5 +1,6 @@
 """Batches in the order that (seed, images seen) gives, read by this process or by workers."""
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,11 @@ def _to(data: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     return {name: value.to(device, non_blocking=True) for name, value in data.items()}
 
 
+def _leave_signals(worker: int) -> None:
+    """Let Ctrl-C on a terminal, which reaches every process, end a worker with the training and not before it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _load(rows: Rows, lists: Sequence[list[int]], workers: int, device: torch.device) -> DataLoader:
     return DataLoader(
         _Fetch(rows),
@@ -41,6 +47,7 @@ def _load(rows: Rows, lists: Sequence[list[int]], workers: int, device: torch.de
         num_workers=workers,
         pin_memory=device.type == "cuda",
         persistent_workers=False,
+        worker_init_fn=_leave_signals,
     )
 
 

@@ -64,6 +64,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
                 journal.close()
             stop_trackers(accelerator)
         trainer.finish()
+        trainer.processes.collect(None)
         if not trainer.processes.first:
             raise SystemExit(0)
         write_curves(places.curves, trainer.records)
@@ -126,6 +127,7 @@ def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, sa
             if first:
                 folder = checkpoint.folders(trainer.places.state)[-1]
                 print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
+            trainer.processes.collect(None)  # torchrun ends the others soon after the first has gone
             raise SystemExit(128 + stop)
     if saved != trainer.images:
         groups, facts = trainer.state()
