@@ -107,8 +107,10 @@ def damage(start: Start, whole: Arguments, asked: argparse.Namespace, tally: Tal
     story = _story(start, whole, asked, tally, "damaged")
     for point in POINTS:
         story.crash(point)
-    for name in ("modules.safetensors", "optimizers.safetensors", "manifest.json"):
-        story.flip(name)
+    story.flip("modules.safetensors")
+    story.flip("optimizers.safetensors")
+    story.flip("manifest.json", r"\d")  # it stays JSON, of another loss, time or number of images
+    story.flip("manifest.json", '(?<=")files')  # a name that is asked for
     story.finish()
 
 

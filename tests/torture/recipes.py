@@ -27,7 +27,7 @@ from darkroom.random import normal
 from darkroom.recipes.dit import DiTRecipe, LabelledLatents
 from darkroom.schemas.train_dit import Diffusion
 from darkroom.training.loop import seeded
-from darkroom.training.recipe import Batch, Losses, Phase
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 
 SHAPE = (2, 4, 4)  # of a latent
 _IMAGES = 400  # digits that become latents
@@ -114,7 +114,7 @@ class Digits:
         return [f"digit-{row:04d}" for row in rows]
 
 
-class GANRecipe:
+class GANRecipe(Recipe):
     """Hinge loss (Lim and Ye, 2017): two turns, two optimizers, noise by position, dropout from torch's generator."""
 
     def __init__(self) -> None:
@@ -141,13 +141,10 @@ class GANRecipe:
         real, false = self.modules["discriminator"](batch.data["images"]), self.modules["discriminator"](made)
         return {"loss_d": (value := (1 - real).relu().mean() + (1 + false).relu().mean()).detach(), "loss": value}
 
-    def validate(self, batch: Batch) -> Losses:
-        """The distance between image and reconstruction."""
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """The distance between each image and its reconstruction."""
         made, _ = self.modules["generator"](self._noisy(batch, "val"))
-        return {"loss": (made - batch.data["images"]).abs().mean()}
-
-    def preview(self) -> None:
-        return None
+        return {"loss": (made - batch.data["images"]).abs().mean(dim=(1, 2, 3))}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A training that is killed again and again, and the same training left alone."""
 
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -195,14 +196,19 @@ class Story:
         if not good:
             self.tally.fault(f"{self.name}: no crash at {point} (status {status}): {self.last_words()}")
 
-    def flip(self, name: str) -> None:
-        """Change one bit of a file of the newest checkpoint: the next life must take the one before."""
+    def flip(self, name: str, among: str | None = None) -> None:
+        """Change one bit of a file of the newest checkpoint: the next life must take the one before.
+
+        Args:
+            name: of the file.
+            among: a pattern; the bit lies in one of the bytes that match. None: anywhere.
+        """
         self.kill_at(6)
         *_, before, newest = [each for each in checkpoints(self.state) if (each / "manifest.json").exists()]
         path = newest / name
         data = bytearray(path.read_bytes())
-        digits = [at for at, byte in enumerate(data) if 48 <= byte <= 57]
-        at = self.random.choice(digits if name == "manifest.json" else range(len(data)))  # a digit: it stays JSON
+        places = [at for found in re.finditer((among or ".").encode(), data, re.DOTALL) for at in range(*found.span())]
+        at = self.random.choice(places)
         data[at] ^= 1
         path.write_bytes(data)
         life = self.live()
