@@ -16,7 +16,7 @@ import psutil
 from torture.arguments import SEEN, Arguments
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120  # seconds that anything may take before the test gives up
+PATIENCE = 600  # seconds that anything may take before the test gives up
 
 
 def environment() -> dict[str, str]:

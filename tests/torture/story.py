@@ -93,6 +93,11 @@ class Story:
         self.diary = Diary(self.folder)
         self.pace = 0.03  # seconds between two updates, as last seen
         self.lives = 0
+        self.faults: list[str] = []
+
+    def _fault(self, sentence: str) -> None:
+        self.faults.append(sentence)
+        self.tally.fault(f"{self.name}: {sentence}")
 
     def live(self, start: Start | None = None, **changes: object) -> Life:
         """Start the next life, with some cadence."""
@@ -163,7 +168,7 @@ class Story:
 
     def _ended(self, life: Life) -> None:
         if life.status != 0:
-            self.tally.fault(f"{self.name}: a life ended with status {life.status}: {self.last_words()}")
+            self._fault(f"a life ended with status {life.status}: {self.last_words()}")
 
     def log(self) -> str:
         """Return all that was said."""
@@ -194,7 +199,7 @@ class Story:
         with self.tally.lock:
             self.tally.crashes[point] = "died there" if good else f"MISSED: status {status}"
         if not good:
-            self.tally.fault(f"{self.name}: no crash at {point} (status {status}): {self.last_words()}")
+            self._fault(f"no crash at {point} (status {status}): {self.last_words()}")
 
     def flip(self, name: str, among: str | None = None) -> None:
         """Change one bit of a file of the newest checkpoint: the next life must take the one before.
@@ -222,43 +227,42 @@ class Story:
         with self.tally.lock:
             self.tally.flips.append(f"{where}: {'set aside' if good else 'TAKEN AS GOOD'}")
         if not good:
-            self.tally.fault(f"{self.name}: {where} flipped: the next life began at image {first}, not {expected}")
+            self._fault(f"{where} flipped: the next life began at image {first}, not {expected}")
 
     # ------------------------------------------------------------------------------------------------------------
     # The end
 
-    def finish(self, start: Start | None = None) -> None:
-        """Let a last life come to its end, and compare everything with the training that was left alone."""
+    def finish(self, start: Start | None = None) -> bool:
+        """Let a last life come to its end, and return whether everything is as in the training that was left alone."""
         life = self.live(start)
         life.wait()
         self._ended(life)
-        self.compare()
+        return self.compare()
 
     def result(self) -> dict[str, bytes]:
         return result(self.folder, self.state)
 
-    def compare(self) -> None:
+    def compare(self) -> bool:
         """Count the bytes that differ, and the losses of all lives that are not those of the undisturbed one."""
+        before = len(self.faults)
         mine, other = self.result(), result(self.whole, self.whole / "state")
         for path in sorted(mine.keys() | other.keys()):
             count = differing(mine.get(path, b""), other.get(path, b""))
             with self.tally.lock:
                 self.tally.differing[kind(path)] += count
             if count:
-                self.tally.fault(f"{self.name}: {count} bytes of {path} differ")
+                self._fault(f"{count} bytes of {path} differ")
         stumps = [path.name for path in self.state.glob(".*")]
         if stumps:
-            self.tally.fault(f"{self.name}: the state folder still holds {stumps}")
+            self._fault(f"the state folder still holds {stumps}")
         truth = {(phase, position): loss for phase, position, loss in Diary(self.whole).passes()}
         passes = self.diary.passes()
         wrong = [each for each in passes if truth.get(each[:2]) != each[2]]
         if wrong:
-            self.tally.fault(
-                f"{self.name}: {len(wrong)} of {len(passes)} losses differ, first (phase, image) {wrong[0]}"
-            )
+            self._fault(f"{len(wrong)} of {len(passes)} losses differ, first (phase, image) {wrong[0]}")
         again = (len(passes) - len({each[:2] for each in passes})) / len(truth)
         if {each[:2] for each in passes} != truth.keys():
-            self.tally.fault(f"{self.name}: not every image was seen")
+            self._fault("not every image was seen")
         repeated = round(again * self.arguments.updates * BATCH)
         self.tally.add(
             trainings=1,
@@ -268,6 +272,7 @@ class Story:
             losses=len(passes),
             wrong_losses=len(wrong),
         )
+        return len(self.faults) == before
 
 
 def result(folder: Path, state: Path) -> dict[str, bytes]:

@@ -10,8 +10,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
+from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch, Losses, Phase
@@ -44,8 +43,7 @@ def _modules(trainer: Trainer) -> bytes:
 
 def work(arguments: Arguments) -> None:
     """Train to the end and write what the training gave: weights, averages and records."""
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    set_up_device(threads=1, device="cpu")
     folder = Path(arguments.folder)
     state = Path(arguments.state or folder / "state")
     if arguments.crash:
