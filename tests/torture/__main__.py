@@ -109,7 +109,7 @@ def damage(start: Start, whole: Arguments, asked: argparse.Namespace, tally: Tal
         story.crash(point)
     story.flip("modules.safetensors")
     story.flip("optimizers.safetensors")
-    story.flip("manifest.json", r"\d")  # it stays JSON, of another loss, time or number of images
+    story.flip("manifest.json", r"(?<=\.)\d{3}")  # it stays JSON, of another loss
     story.flip("manifest.json", '(?<=")files')  # a name that is asked for
     story.finish()
 

@@ -209,7 +209,11 @@ class Story:
             among: a pattern; the bit lies in one of the bytes that match. None: anywhere.
         """
         self.kill_at(6)
-        *_, before, newest = [each for each in checkpoints(self.state) if (each / "manifest.json").exists()]
+        whole = [each for each in checkpoints(self.state) if (each / "manifest.json").exists()]
+        if len(whole) < 2:
+            self._fault(f"two checkpoints were written, and {len(whole)} are left")
+            return
+        *_, before, newest = whole
         path = newest / name
         data = bytearray(path.read_bytes())
         places = [at for found in re.finditer((among or ".").encode(), data, re.DOTALL) for at in range(*found.span())]
