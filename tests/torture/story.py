@@ -229,7 +229,7 @@ class Story:
         good = first == expected
         where = f"{name}, byte {at} of {len(data)}"
         with self.tally.lock:
-            self.tally.flips.append(f"{where}: {'set aside' if good else 'TAKEN AS GOOD'}")
+            self.tally.flips.append(f"{where}: {'set aside' if good else 'FATAL' if first is None else 'TAKEN AS GOOD'}")
         if not good:
             self._fault(f"{where} flipped: the next life began at image {first}, not {expected}")
 
@@ -241,7 +241,7 @@ class Story:
         life = self.live(start)
         life.wait()
         self._ended(life)
-        return self.compare()
+        return life.status == 0 and self.compare()
 
     def result(self) -> dict[str, bytes]:
         return result(self.folder, self.state)
