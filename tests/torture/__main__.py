@@ -22,7 +22,8 @@ from torture.arguments import Arguments
 from torture.disk import fill_the_disk, small_disk
 from torture.faults import POINTS
 from torture.lives import Forked, Fresh, fork_server
-from torture.story import KINDS, ORPHANS, Start, Story, Tally, left_alone
+from torture.story import Start, Story, left_alone
+from torture.tally import KINDS, ORPHANS, Tally
 
 _INSIDE = "DARKROOM_TORTURE_INSIDE"
 

@@ -2,38 +2,16 @@
 
 import random
 import re
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from dataclasses import replace
 from pathlib import Path
-
-import psutil
 
 from torture.arguments import BATCH, Arguments
 from torture.lives import Diary, Life
+from torture.tally import Tally, differing, kind
 
 Start = Callable[[Arguments], Life]
-ORPHANS = 30  # seconds after which the workers of a killed trainer must be gone; torch looks every 5
-
-# What the bytes of a result are, by the beginning of their path below the training's folder.
-KINDS = {
-    "results/weights": "weights",
-    "checkpoint/modules": "weights",
-    "results/ema": "EMA",
-    "checkpoint/ema": "EMA",
-    "checkpoint/optimizers": "optimizer",
-    "results/records": "records",
-    "curves/": "records",
-    "checkpoint/manifest": "records",
-}
-
-
-def kind(path: str) -> str:
-    """Return what a file of a result holds."""
-    return next((name for start, name in KINDS.items() if path.startswith(start)), "other state")
 
 
 def checkpoints(state: Path) -> list[Path]:
@@ -44,33 +22,6 @@ def checkpoints(state: Path) -> list[Path]:
 def contents(folder: Path) -> dict[str, bytes]:
     """Return the bytes of every file below a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def differing(one: bytes, other: bytes) -> int:
-    """Return how many bytes differ; what one has more differs too."""
-    return 0 if one == other else sum(a != b for a, b in zip_longest(one, other))
-
-
-@dataclass
-class Tally:
-    """What happened, over all stories; several threads add to it."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    differing: Counter[str] = field(default_factory=Counter)
-    crashes: dict[str, str] = field(default_factory=dict)
-    flips: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)  # what is not as it must be, in sentences
-    disk: str = "not tried"
-    orphans: set[psutil.Process] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, **counts: int) -> None:
-        with self.lock:
-            self.counts.update(counts)
-
-    def fault(self, sentence: str) -> None:
-        with self.lock:
-            self.faults.append(sentence)
 
 
 class Story:
@@ -189,8 +140,8 @@ class Story:
         inside = {path.name for stump in stumps for path in stump.iterdir()}
         named = checkpoints(self.state)
         seen = {
-            "half": bool(stumps) and "manifest.json" not in inside,
-            "no_manifest": bool(stumps) and "manifest.json" not in inside,
+            "half": bool(stumps) and not any("manifest" in name for name in inside),
+            "no_manifest": "manifest.json" not in inside and sum(name.endswith(".safetensors") for name in inside) >= 3,
             "not_renamed": "manifest.json" in inside,
             "not_pruned": not stumps and len(named) >= 3,
             "half_pruned": not stumps and len(named) >= 3 and len(list(named[0].iterdir())) < len(contents(named[-1])),
@@ -228,8 +179,9 @@ class Story:
         expected = int(before.name.removeprefix("images-"))
         good = first == expected
         where = f"{name}, byte {at} of {len(data)}"
+        said = "set aside" if good else "FATAL" if first is None else "TAKEN AS GOOD"
         with self.tally.lock:
-            self.tally.flips.append(f"{where}: {'set aside' if good else 'FATAL' if first is None else 'TAKEN AS GOOD'}")
+            self.tally.flips.append(f"{where}: {said}")
         if not good:
             self._fault(f"{where} flipped: the next life began at image {first}, not {expected}")
 
