@@ -19,7 +19,7 @@ test-all: setup
 	.venv/bin/python -m pytest
 
 # 100 SIGKILLs (60 on a GAN, 40 on a DiT), crashes inside the save, flipped bits and a full disk, then every byte compared
-# with trainings that were left alone: about 5 minutes. `make test` does a tenth of it. Writes to a temporary folder.
+# with trainings that were left alone: 5 to 10 minutes. `make test` does a tenth. Writes to a temporary folder alone.
 torture: setup
 	PYTHONPATH=src:tests .venv/bin/python -m torture
 
