@@ -12,7 +12,8 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, write_bytes
-from darkroom.artifacts.manifest import open_artifact, write_manifest
+from darkroom.artifacts.hashing import sha256_json
+from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.training.processes import put, whole
 
@@ -57,10 +58,28 @@ def save(state: Path, images: int, groups: Mapping[str, Tensors], facts: Mapping
             write_bytes(temporary / f"{name}.safetensors", data)
             files[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
             del data
-        write_manifest(temporary, KIND, images=images, files=files, facts=dict(facts))
+        seal = _seal(images, files, facts)
+        write_manifest(temporary, KIND, images=images, files=files, facts=dict(facts), seal=seal)
     for old in folders(state)[: -max(2, keep)]:
         shutil.rmtree(old)
     return folder
+
+
+def _seal(images: int, files: Mapping[str, str], facts: Mapping[str, Any]) -> str:
+    """Return the hash of what a manifest says: a flipped digit of a logged loss is still JSON."""
+    return sha256_json({"images": images, "files": dict(files), "facts": dict(facts)})
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint, after checking its own hash and that of each file.
+
+    Raises:
+        ArtifactError: something is missing or damaged; names the file.
+    """
+    manifest = open_artifact(folder, KIND)
+    if manifest.get("seal") != _seal(manifest["images"], manifest["files"], manifest["facts"]):
+        raise ArtifactError(f"{folder / NAME} is corrupted: its seal does not fit what it says.")
+    return manifest
 
 
 def read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
@@ -69,7 +88,7 @@ def read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
     Raises:
         ArtifactError: a file is missing or damaged.
     """
-    manifest = open_artifact(folder, KIND)
+    manifest = verify(folder)
     groups = {Path(name).stem: load_file(folder / name) for name in manifest["files"]}
     return manifest["images"], groups, manifest["facts"]
 
@@ -84,7 +103,7 @@ def newest(state: Path) -> Path | None:
         shutil.rmtree(stump)
     for folder in reversed(folders(state)):
         try:
-            open_artifact(folder, KIND)
+            verify(folder)
         except DarkroomError as error:
             aside = folder.with_name(f"damaged-{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)

@@ -19,6 +19,7 @@ from darkroom.training.evaluation import is_due, preview, record
 from darkroom.training.interrupt import Interrupt, interruptible
 from darkroom.training.journal import Journal
 from darkroom.training.recipe import Recipe
+from darkroom.training.remote.open import open_place
 from darkroom.training.saver import Saver
 from darkroom.training.trackers import log_images, log_record, start_trackers, stop_trackers
 from darkroom.training.trainer import Places, Trainer
@@ -92,7 +93,9 @@ def _saver(trainer: Trainer) -> Saver:
         guards.require_disk(
             trainer.places.state, (keep + 1) * size + size // 2 - there, f"a training that keeps {keep} checkpoints"
         )
-    return Saver(trainer.places.state, trainer.run, size)
+    to = trainer.run.checkpoints_to if trainer.processes.first else None
+    target = open_place(to, trainer.places.state.name, keep)
+    return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)
 
 
 def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:

@@ -37,7 +37,8 @@ def _content(path: Path) -> Any:
     manifests = sorted(path.rglob(NAME))
     if manifests:
         return {str(found.relative_to(path)): manifest_hash(found.parent) for found in manifests}
-    return {str(found.relative_to(path)): sha256_file(found) for found in sorted(path.rglob("*.py"))}
+    files = sorted(found for found in path.rglob("*") if found.is_file() and "__pycache__" not in found.parts)
+    return {str(found.relative_to(path)): sha256_file(found) for found in files}
 
 
 def key(who: Mapping[str, Any]) -> str:

@@ -17,12 +17,14 @@ from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
 from darkroom.training.checkpoint import Tensors, under
 from darkroom.training.ema import EMA, State
+from darkroom.training.initial import initialise
 from darkroom.training.loader import training_batches
 from darkroom.training.optimizer import adamw, check_groups, parameter_names, set_rates
 from darkroom.training.precision import allow_tf32, autocast, checkpoint_activations, lay_out, loss_scaler
 from darkroom.training.processes import Processes, put, unshard, whole
 from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
+from darkroom.training.remote.open import open_place
 from darkroom.training.window import Window
 
 Record = dict[str, Any]
@@ -60,6 +62,10 @@ class Trainer:
         if run.activation_checkpointing:
             checkpoint_activations(recipe.blocks)
         self.modules: dict[str, nn.Module] = dict(recipe.modules)
+        self._folder = self._checkpoint()
+        if self._folder is None:
+            with self.processes.accelerator.main_process_first():  # one downloads, the others find it
+                initialise(self.modules, settings.init)
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         trained = {phase.module for phase in recipe.phases}
         check_groups({name: self.modules[name] for name in sorted(trained)}, settings)
@@ -289,12 +295,25 @@ class Trainer:
         }
         return groups, json.loads(json.dumps(facts))  # a copy: the records go on growing
 
+    def _checkpoint(self) -> Path | None:
+        """Return the checkpoint to continue from: the newest here, or else of `run.checkpoints_from`."""
+        found = None
+        if self.processes.first:
+            state = self.places.state
+            found = checkpoint.newest(state)
+            source = open_place(self.run.checkpoints_from, state.name, self.run.keep) if found is None else None
+            found = source.fetch(state) if source else found
+            if source and found and self.settings.ema_profiles:
+                raise DarkroomError(
+                    "`ema_profiles` leave snapshots beside the checkpoints, which are not copied elsewhere: copy "
+                    f"{state / 'snapshots'} by hand, or train without `checkpoints_from`."
+                )
+        return self.processes.from_first(found)
+
     def _resume(self) -> None:
-        found = checkpoint.newest(self.places.state) if self.processes.first else None
-        folder = self.processes.from_first(found)
-        if folder is None:
+        if self._folder is None:
             return
-        self.images, groups, facts = checkpoint.read(folder)
+        self.images, groups, facts = checkpoint.read(self._folder)
         self._load(groups, facts)
         if self.processes.first:
             print(f"resumes at image {self.images:,} of {self.settings.images:,}")

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest
+from darkroom.training.checkpoint import KIND, verify
 from darkroom.training.network import telling
 
-KIND = "checkpoint"  # as training/checkpoint.py writes it
 CHECKPOINT = re.compile(r"images-\d+")
 
 
@@ -71,6 +71,8 @@ def _verify(folder: Path, name: str) -> None:
         path = folder / file
         if not path.is_file() or sha256_file(path) != manifest["files"][file]:
             raise ArtifactError(f"{file} is missing or not what its {NAME} says")
+    if "seal" in manifest:
+        verify(folder)
 
 
 class Place:
