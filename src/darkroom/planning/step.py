@@ -1,0 +1,227 @@
+"""An update of a training, bare: forward, backward, clipping, fused AdamW, averages, as the loop takes it.
+
+No loader, no log, no checkpoint: `darkroom plan` adds those by their own measure.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from statistics import quantiles
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from darkroom.planning.live import LiveTensors
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Training
+from darkroom.training.recipe import Batch, Recipe, Rows
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+BUDGET = 3.0  # seconds that a measurement repeats for
+
+
+class Counted(NamedTuple):
+    """One pass, counted: floating-point operations forward and backward, and the most bytes alive besides weights."""
+
+    forward: int
+    backward: int
+    live: int
+
+
+def batch_of(rows: Rows, images: int, device: torch.device) -> Batch:
+    """Return the first `images` rows as a batch on a device."""
+    data = rows.__getitems__(range(images))
+    return Batch(np.arange(images), {name: torch.as_tensor(value).to(device) for name, value in data.items()})
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def seconds_of(function: Callable[[], Any], device: torch.device, budget: float = BUDGET) -> float:
+    """Return the seconds of a call, repeated for `budget` seconds after a first call that is not counted.
+
+    The lower quartile: other programs make some calls slower, and none faster.
+    """
+    function()
+    synchronise(device)
+    times: list[float] = []
+    began = time.perf_counter()
+    while not times or time.perf_counter() - began < budget:
+        at = time.perf_counter()
+        function()
+        synchronise(device)
+        times.append(time.perf_counter() - at)
+    return quantiles(times, n=4, method="inclusive")[0] if len(times) > 1 else times[0]
+
+
+@contextmanager
+def emptied(device: torch.device) -> Iterator[None]:
+    """Free what the block leaves, before the next stage is measured."""
+    try:
+        yield
+    finally:
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+class Step:
+    """A recipe with its optimizers and averages, on a device, ready for updates.
+
+    memory: bytes of one process by what holds them: weights, gradients, optimizer, averages, and the exchange of
+        gradients between several processes.
+    """
+
+    def __init__(self, recipe: Recipe, settings: Training, run: Run, device: torch.device) -> None:
+        self.recipe, self.settings, self.device = recipe, settings, device
+        self.images = settings.batch // settings.processes  # of this process, in an update
+        self.micro = min(run.micro_batch or self.images, self.images)
+        self.modules: list[nn.Module] = list(recipe.modules.values())
+        for module in self.modules:
+            module.to(device).train()
+            if settings.channels_last:
+                module.to(memory_format=torch.channels_last)
+        if run.activation_checkpointing:
+            for block in getattr(recipe, "blocks", ()):
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        self.trained = {
+            phase.module: [p for p in recipe.modules[phase.module].parameters() if p.requires_grad]
+            for phase in recipe.phases
+        }
+        # The learning rate is 0: the same operations, and weights that no noise can drive to infinity.
+        self.optimizers = {
+            name: torch.optim.AdamW(parameters, lr=0.0, betas=settings.betas, fused=device.type != "meta")
+            for name, parameters in self.trained.items()
+        }
+        kinds = 1 + len(settings.ema_profiles)  # with `ema_decay` 0 the loop keeps a copy all the same
+        self.averages = [
+            [p.detach().clone() for module in self.modules for p in module.parameters()] for _ in range(kinds)
+        ]
+        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
+        self.memory = self._memory(kinds)
+
+    def _memory(self, averages: int) -> dict[str, int]:
+        weights = sum(tensor.nbytes for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
+        gradients = sum(p.nbytes for parameters in self.trained.values() for p in parameters)
+        steps = 4 * sum(len(parameters) for parameters in self.trained.values())  # a float32 counter a tensor
+        shared = {"exchange": gradients} if self.settings.processes > 1 else {}
+        return {
+            "weights": weights,
+            "gradients": gradients,
+            "optimizer": 2 * gradients + steps,  # AdamW: two moments
+            "averages": averages * weights,
+            **shared,
+        }
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(p.numel() for parameters in self.trained.values() for p in parameters)
+
+    def compile(self) -> None:
+        """Compile the modules where the section asks for it; after `count`, which looks into them."""
+        if self.settings.compile:
+            for module in self.modules:
+                module.compile(dynamic=False)
+
+    def _autocast(self) -> torch.autocast:
+        # `meta` has no autocast: there the CPU's stands in, and changes nothing.
+        kind = "cpu" if self.device.type == "meta" else self.device.type
+        dtype = _TYPES.get(self.settings.precision, torch.bfloat16)
+        return torch.autocast(kind, dtype=dtype, enabled=self.settings.precision != "fp32")
+
+    def count(self) -> Counted:
+        """Count one micro-batch, all phases, with the gradients already there, as from the second micro-batch on."""
+        piece = batch_of(self.recipe.train, self.micro, self.device)
+        forward = backward = peak = 0
+        for phase in self.recipe.phases:
+            for parameter in self.trained[phase.module]:
+                parameter.grad = torch.zeros_like(parameter)
+            known = [tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers())]
+            known += [p.grad for p in self.trained[phase.module] if p.grad is not None]
+            with LiveTensors([*known, *piece.data.values()]) as live:
+                with FlopCounterMode(display=False) as ahead, self._autocast():
+                    loss = phase.loss(piece)["loss"]
+                with FlopCounterMode(display=False) as behind:
+                    loss.backward()
+            forward, backward = forward + ahead.get_total_flops(), backward + behind.get_total_flops()
+            peak = max(peak, live.peak)
+            del loss
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        batch = sum(value.nbytes for value in piece.data.values()) * self.images // self.micro
+        return Counted(forward, backward, peak + batch)
+
+    def update(self, batch: Batch) -> None:
+        """Take one update, as the loop does."""
+        limit = float("inf") if self.settings.clip_norm is None else self.settings.clip_norm
+        for phase in self.recipe.phases:
+            for each in self.optimizers.values():
+                each.zero_grad(set_to_none=True)
+            for piece in batch.split(self.micro):
+                with self._autocast():
+                    found = phase.loss(piece)
+                self.scaler.scale(found["loss"] * (len(piece) / len(batch))).backward()
+            optimizer = self.optimizers[phase.module]
+            self.scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(self.trained[phase.module], limit)
+            self.scaler.step(optimizer)
+        self.scaler.update()
+        weights = [p.detach() for module in self.modules for p in module.parameters()]
+        for averages in self.averages:
+            torch._foreach_lerp_(averages, weights, 0.01)
+
+    def seconds(self, budget: float = BUDGET) -> float:
+        """Return the seconds of an update."""
+        batch = batch_of(self.recipe.train, self.images, self.device)
+        self.update(batch)  # allocates the optimizer's state, and compiles
+        return seconds_of(lambda: self.update(batch), self.device, budget)
+
+    @torch.no_grad()
+    def validation_seconds(self, budget: float = BUDGET / 3) -> float:
+        """Return the seconds of validating one image."""
+        batch = batch_of(self.recipe.val, self.micro, self.device)
+        with self._evaluating(), self._autocast():
+            return seconds_of(lambda: self.recipe.validate(batch), self.device, budget) / len(batch)
+
+    @torch.no_grad()
+    def preview_seconds(self, patience: float) -> float | None:
+        """Return the seconds of one grid of pictures, from a single one; None where it takes longer than `patience`."""
+        began = time.perf_counter()
+
+        def stop(*_: Any) -> None:
+            if time.perf_counter() - began > patience:
+                raise TimeoutError
+
+        hook = register_module_forward_pre_hook(stop)
+        try:
+            with self._evaluating():
+                self.recipe.preview()
+                synchronise(self.device)
+        except TimeoutError:
+            return None
+        finally:
+            hook.remove()
+        return time.perf_counter() - began
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        for module in self.modules:
+            module.eval()
+        try:
+            yield
+        finally:
+            for module in self.modules:
+                module.train()
