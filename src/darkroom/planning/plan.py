@@ -92,7 +92,7 @@ def _busy() -> float:
 def _assumptions(start: float, keep: int, busy: float) -> list[str]:
     """Return what every plan assumes, in sentences without a full stop."""
     return [
-        f"stages run one after another, and the process of each starts in {start:.1f} s; what the engine itself takes is "
+        f"stages run one after another, and the process of each starts in {start:.1f} s; what the engine takes is "
         "not counted",
         "memory is of the tensors of one process, without libraries",
         f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times: "
