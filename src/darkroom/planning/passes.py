@@ -11,12 +11,15 @@ from darkroom.device import set_up_device
 from darkroom.diffusion.samplers import SOLVERS
 from darkroom.generators.guidance import guided
 from darkroom.metrics.image import image_scores
+from darkroom.planning import trainings
 from darkroom.planning.facts import SPLITS, Facts
 from darkroom.planning.live import LiveTensors
 from darkroom.planning.rows import NoiseImages
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.step import seconds_of
 from darkroom.planning.trainings import dit_recipe, extractor_recipe, section, tokenizer_recipe
+from darkroom.schemas.sample_dit import SampleDiT
+from darkroom.schemas.train_dit import Evaluate
 
 BUDGET = 0.7  # seconds that a forward pass is repeated for
 _INCEPTION_SIDE, _INCEPTION_FEATURES = 299, 2048
@@ -53,7 +56,9 @@ class Passes:
             scale: how often one call here stands for.
         """
         batch = batch.to(self.device)
-        with torch.inference_mode(), LiveTensors([batch]) as live, FlopCounterMode(display=False) as flops:
+        with torch.inference_mode(), FlopCounterMode(display=False) as flops:
+            function(batch)
+        with torch.inference_mode(), LiveTensors([batch]) as live:
             function(batch)
         with torch.inference_mode():
             seconds = seconds_of(lambda: function(batch), self.device, BUDGET)
@@ -146,10 +151,31 @@ def plan_reference(facts: Facts) -> StagePlan:
 
 
 def plan_sample(facts: Facts) -> StagePlan:
-    """Plan sample_dit: the solver's evaluations with guidance, the decoder, the files."""
+    """Plan sample_dit: its images, and their files."""
     params = section("sample_dit")
     settings = params.sample_dit
     passes = Passes("sample_dit", settings.threads, params.run.device)
+    _generate(passes, settings, facts)
+    passes.plan.seconds += settings.images * facts.prepare_seconds
+    passes.plan.disk = {"outputs": int(2 * settings.images * (facts.image_bytes + 1024))}
+    return passes.plan
+
+
+def plan_dit(facts: Facts) -> StagePlan:
+    """Plan train_dit: the training, and the scores while it trains."""
+    plan = trainings.plan_dit(facts)
+    params = section("train_dit")
+    settings = params.train_dit.evaluate
+    if settings.every and plan.source == "measured":
+        passes = Passes("train_dit", params.train_dit.training.threads, params.run.device)
+        _generate(passes, settings, facts)
+        _see(passes, ["in_domain"], facts, settings.batch, settings.images)
+        plan.seconds += params.train_dit.training.images // settings.every * passes.plan.seconds
+    return plan
+
+
+def _generate(passes: Passes, settings: SampleDiT | Evaluate, facts: Facts) -> None:
+    """Add the passes that make images: evaluations of the solver with guidance, then the decoder."""
     recipe = dit_recipe(facts, passes.device)
     model, tokenizer = recipe.model, recipe.tokenizer
     passes.network(model, tokenizer)
@@ -161,9 +187,6 @@ def plan_sample(facts: Facts) -> StagePlan:
     evaluations = len(SOLVERS[settings.solver](settings.steps).timesteps)
     passes.add(lambda x: velocity(x, time), noise, calls, settings.images, scale=evaluations)
     passes.add(tokenizer.decode, noise, calls, settings.images)
-    passes.plan.seconds += settings.images * facts.prepare_seconds
-    passes.plan.disk = {"outputs": int(2 * settings.images * (facts.image_bytes + 1024))}
-    return passes.plan
 
 
 def plan_score(facts: Facts) -> StagePlan:

@@ -57,7 +57,7 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
     whole = {
         "train_tokenizer": trainings.plan_tokenizer,
         "train_extractor": trainings.plan_extractor,
-        "train_dit": trainings.plan_dit,
+        "train_dit": passes.plan_dit,
         "score_tokenizer": passes.plan_score_tokenizer,
         "reference_stats": passes.plan_reference,
         "sample_dit": passes.plan_sample,

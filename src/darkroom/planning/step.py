@@ -6,33 +6,22 @@ No loader, no log, no checkpoint: `darkroom plan` adds those by their own measur
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
 from statistics import quantiles
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from darkroom.planning.live import LiveTensors
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
+from darkroom.training.optimizer import adamw
+from darkroom.training.precision import autocast, checkpoint_activations, lay_out, loss_scaler
 from darkroom.training.recipe import Batch, Recipe, Rows
-
-_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-BUDGET = 3.0  # seconds that a measurement repeats for
-
-
-class Counted(NamedTuple):
-    """One pass, counted: floating-point operations forward and backward, and the most bytes alive besides weights."""
-
-    forward: int
-    backward: int
-    live: int
 
 
 def batch_of(rows: Rows, images: int, device: torch.device) -> Batch:
@@ -49,7 +38,7 @@ def synchronise(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def seconds_of(function: Callable[[], Any], device: torch.device, budget: float = BUDGET) -> float:
+def seconds_of(function: Callable[[], Any], device: torch.device, budget: float) -> float:
     """Return the seconds of a call, repeated for `budget` seconds after a first call that is not counted.
 
     The lower quartile: other programs make some calls slower, and none faster.
@@ -89,27 +78,26 @@ class Step:
         self.images = settings.batch // settings.processes  # of this process, in an update
         self.micro = min(run.micro_batch or self.images, self.images)
         self.modules: list[nn.Module] = list(recipe.modules.values())
+        if run.activation_checkpointing:
+            checkpoint_activations(recipe.blocks)
         for module in self.modules:
             module.to(device).train()
-            if settings.channels_last:
-                module.to(memory_format=torch.channels_last)
-        if run.activation_checkpointing:
-            for block in getattr(recipe, "blocks", ()):
-                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            lay_out(module, settings.model_copy(update={"compile": False}))
         self.trained = {
             phase.module: [p for p in recipe.modules[phase.module].parameters() if p.requires_grad]
             for phase in recipe.phases
         }
-        # The learning rate is 0: the same operations, and weights that no noise can drive to infinity.
-        self.optimizers = {
-            name: torch.optim.AdamW(parameters, lr=0.0, betas=settings.betas, fused=device.type != "meta")
-            for name, parameters in self.trained.items()
-        }
-        kinds = 1 + len(settings.ema_profiles)  # with `ema_decay` 0 the loop keeps a copy all the same
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        for name in self.trained if device.type != "meta" else ():
+            self.optimizers[name] = adamw(recipe.modules[name], settings)
+            for group in self.optimizers[name].param_groups:
+                group["lr"] = 0.0  # the same operations, and weights that no noise can drive to infinity
+        # With `ema_decay` 0 the loop keeps a copy all the same; `best` keeps the averages of the best validation.
+        kinds = 1 + len(settings.ema_profiles) + (settings.select == "best")
         self.averages = [
             [p.detach().clone() for module in self.modules for p in module.parameters()] for _ in range(kinds)
         ]
-        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
+        self.scaler = loss_scaler(settings, device)
         self.memory = self._memory(kinds)
 
     def _memory(self, averages: int) -> dict[str, int]:
@@ -131,38 +119,51 @@ class Step:
         return sum(p.numel() for parameters in self.trained.values() for p in parameters)
 
     def compile(self) -> None:
-        """Compile the modules where the section asks for it; after `count`, which looks into them."""
-        if self.settings.compile:
-            for module in self.modules:
-                module.compile(dynamic=False)
+        """Compile the modules where the section asks for it; after `activations`, which looks into them."""
+        for module in self.modules:
+            lay_out(module, self.settings)
 
-    def _autocast(self) -> torch.autocast:
+    def _autocast(self) -> AbstractContextManager[None]:
         # `meta` has no autocast: there the CPU's stands in, and changes nothing.
-        kind = "cpu" if self.device.type == "meta" else self.device.type
-        dtype = _TYPES.get(self.settings.precision, torch.bfloat16)
-        return torch.autocast(kind, dtype=dtype, enabled=self.settings.precision != "fp32")
+        return autocast(self.settings, torch.device("cpu") if self.device.type == "meta" else self.device)
 
-    def count(self) -> Counted:
-        """Count one micro-batch, all phases, with the gradients already there, as from the second micro-batch on."""
+    def operations(self) -> tuple[int, int]:
+        """Return the floating-point operations of one micro-batch, all phases, forward and backward."""
         piece = batch_of(self.recipe.train, self.micro, self.device)
-        forward = backward = peak = 0
+        forward = backward = 0
+        for phase in self.recipe.phases:
+            with FlopCounterMode(display=False) as ahead, self._autocast():
+                loss = phase.loss(piece)["loss"]
+            with FlopCounterMode(display=False) as behind:
+                loss.backward()
+            forward, backward = forward + ahead.get_total_flops(), backward + behind.get_total_flops()
+        self._forget()
+        return forward, backward
+
+    def activations(self) -> int:
+        """Return the most bytes alive besides `memory`, with the gradients there, as from the second micro-batch on.
+
+        Apart from `operations`: the counter of operations keeps alive what checkpointing would free.
+        """
+        piece = batch_of(self.recipe.train, self.micro, self.device)
+        peak = 0
         for phase in self.recipe.phases:
             for parameter in self.trained[phase.module]:
                 parameter.grad = torch.zeros_like(parameter)
             known = [tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers())]
             known += [p.grad for p in self.trained[phase.module] if p.grad is not None]
             with LiveTensors([*known, *piece.data.values()]) as live:
-                with FlopCounterMode(display=False) as ahead, self._autocast():
+                with self._autocast():
                     loss = phase.loss(piece)["loss"]
-                with FlopCounterMode(display=False) as behind:
-                    loss.backward()
-            forward, backward = forward + ahead.get_total_flops(), backward + behind.get_total_flops()
+                loss.backward()
+                del loss
             peak = max(peak, live.peak)
-            del loss
-        for optimizer in self.optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
-        batch = sum(value.nbytes for value in piece.data.values()) * self.images // self.micro
-        return Counted(forward, backward, peak + batch)
+        self._forget()
+        return peak + sum(value.nbytes for value in piece.data.values()) * self.images // self.micro
+
+    def _forget(self) -> None:
+        for module in self.modules:
+            module.zero_grad(set_to_none=True)
 
     def update(self, batch: Batch) -> None:
         """Take one update, as the loop does."""
@@ -183,14 +184,14 @@ class Step:
         for averages in self.averages:
             torch._foreach_lerp_(averages, weights, 0.01)
 
-    def seconds(self, budget: float = BUDGET) -> float:
+    def seconds(self, budget: float) -> float:
         """Return the seconds of an update."""
         batch = batch_of(self.recipe.train, self.images, self.device)
         self.update(batch)  # allocates the optimizer's state, and compiles
         return seconds_of(lambda: self.update(batch), self.device, budget)
 
     @torch.no_grad()
-    def validation_seconds(self, budget: float = BUDGET / 3) -> float:
+    def validation_seconds(self, budget: float) -> float:
         """Return the seconds of validating one image."""
         batch = batch_of(self.recipe.val, self.micro, self.device)
         with self._evaluating(), self._autocast():

@@ -18,8 +18,10 @@ from darkroom.planning.step import Step, emptied
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.stages import train_dit, train_extractor, train_tokenizer
+from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
 
+BUDGET = 3.0  # seconds that updates are repeated for
 _GRID = 10.0  # seconds that a grid may take, to be counted
 
 
@@ -68,12 +70,9 @@ def plan_extractor(facts: Facts) -> StagePlan:
 def plan_dit(facts: Facts) -> StagePlan:
     """Plan train_dit: its output is the averaged and the raw weights."""
     params = section("train_dit")
-    plan = plan_training(
+    return plan_training(
         "train_dit", lambda device: dit_recipe(facts, device), params.train_dit.training, params.run, facts, 2
     )
-    if params.train_dit.evaluate.every:
-        plan.notes.append("train_dit: the evaluations of `train_dit.evaluate` are not in its time")
-    return plan
 
 
 def _available(device: torch.device) -> int:
@@ -100,20 +99,20 @@ def plan_training(
         copies: how often the weights stand in its output.
     """
     device = set_up_device(settings.threads, run.device)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
+    allow_tf32(settings.tf32)
     meta = torch.device("meta")
     with meta:
         paper = Step(build(meta), settings, run, meta)
-    counted = paper.count()
-    memory = paper.memory | {"activations": counted.live}
+    forward, backward = paper.operations()
+    memory = paper.memory | {"activations": paper.activations()}
     weights = memory["weights"]
     profiles = len(settings.ema_profiles) * settings.ema_snapshots
     state = weights + memory["averages"] + memory["optimizer"]
     plan = StagePlan(
         stage,
         parameters=paper.parameters,
-        forward=counted.forward / paper.micro,
-        backward=counted.backward / paper.micro,
+        forward=forward / paper.micro,
+        backward=backward / paper.micro,
         memory=memory,
         disk={"outputs": 2 * weights * (copies + profiles), "state": (run.keep + 1) * state},
     )
@@ -140,9 +139,9 @@ def _measure(plan: StagePlan, step: Step, facts: Facts, run: Run) -> None:
     if device.type == "cuda":
         before = torch.cuda.memory_allocated() - plan.memory["weights"] - plan.memory["averages"]
     else:
-        plan.memory["activations"] = step.count().live
+        plan.memory["activations"] = step.activations()
     step.compile()
-    update = step.seconds()
+    update = step.seconds(BUDGET)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         step.seconds(budget=0)
@@ -153,9 +152,9 @@ def _measure(plan: StagePlan, step: Step, facts: Facts, run: Run) -> None:
     plan.seconds = settings.images // settings.batch * (update + reading)
     if len(step.recipe.val):
         validations = -(-settings.images // settings.validate_every)
-        each = step.validation_seconds()
+        each = step.validation_seconds(BUDGET / 3)
         plan.seconds += validations * len(step.recipe.val) / settings.processes * each
-    grids = settings.images // run.grid_every if run.grid_every else 0
+    grids = -(-settings.images // run.grid_every) if run.grid_every else 0
     if grids and (grid := step.preview_seconds(_GRID)) is not None:
         plan.seconds += grids * grid
     elif grids:
