@@ -108,9 +108,9 @@ def test_what_does_not_fit_is_counted_and_not_run(quick, monkeypatch):
 def test_time_grows_with_the_images_and_with_what_is_done_beside(quick, monkeypatch):
     """Seconds of an update, of a validated image and of a grid are given: the sum by hand."""
     clone = quick("train_dit")
-    monkeypatch.setattr(trainings.Step, "seconds", lambda self, budget: 2.0)
-    monkeypatch.setattr(trainings.Step, "validation_seconds", lambda self, budget: 0.5)
-    monkeypatch.setattr(trainings.Step, "preview_seconds", lambda self, patience: 7.0)
+    monkeypatch.setattr(trainings.Step, "seconds", lambda self, budget, clock: 2.0)
+    monkeypatch.setattr(trainings.Step, "validation_seconds", lambda self, budget, clock: 0.5)
+    monkeypatch.setattr(trainings.Step, "preview_seconds", lambda self, patience, clock: 7.0)
 
     def seconds():
         return json.loads(plan.plan(in_json=True))["stages"][0]["seconds"]

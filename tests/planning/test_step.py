@@ -1,11 +1,14 @@
 """A bare update, by hand: parameters, operations, bytes."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
 
 from darkroom.planning.rows import NoiseImages, NoiseLatents
-from darkroom.planning.step import Step, batch_of, seconds_of
+from darkroom.planning.step import Step, batch_of
+from darkroom.planning.timing import seconds_of
 from darkroom.training.recipe import Phase, Recipe
 from helpers import run, training
 
@@ -106,8 +109,8 @@ def test_a_grid_that_takes_too_long_is_given_up():
     recipe = Linear()
     step = Step(recipe, training(), run(), CPU)
     recipe.preview = lambda: recipe.modules["linear"](torch.zeros(1, IN))
-    assert step.preview_seconds(patience=60) > 0
-    assert step.preview_seconds(patience=-1) is None
+    assert step.preview_seconds(60, time.perf_counter) > 0
+    assert step.preview_seconds(-1, time.perf_counter) is None
     assert recipe.modules["linear"].training
     recipe.modules["linear"](torch.zeros(1, IN))  # the hook is gone
 
@@ -117,9 +120,13 @@ def test_seconds_are_of_one_call_and_the_first_is_not_counted():
 
     def work():
         calls.append(1)
-        torch.randn(10).sum() if len(calls) > 1 else __import__("time").sleep(0.2)
+        time.sleep(0.01 if len(calls) > 1 else 0.3)
 
-    assert 0 < seconds_of(work, CPU, budget=0.02) < 0.1 and len(calls) > 2
+    assert 0.01 <= seconds_of(work, CPU, 0.05, time.perf_counter) < 0.2 and len(calls) > 2
+
+
+def test_waiting_is_no_work():
+    assert seconds_of(lambda: time.sleep(0.05), CPU, 0, time.thread_time) < 0.04
 
 
 def test_noise_has_the_shapes_and_types_of_the_real_rows():

@@ -6,7 +6,7 @@ bytes and the seconds of an image.
 
 import json
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -37,6 +37,7 @@ class Facts:
     image_bytes: of an image as it is stored.
     prepare_seconds, read_seconds: of one image from the source into a shard, and from a shard to an array.
     assumed: a sentence for each value that is not known before the data are read.
+    clock: what times are read from.
     """
 
     image_shape: tuple[int, int, int]
@@ -46,6 +47,7 @@ class Facts:
     prepare_seconds: float
     read_seconds: float
     assumed: tuple[str, ...]
+    clock: Callable[[], float] = time.perf_counter
 
     def count(self, split: str) -> int:
         """Return the images of a split in all parts."""
@@ -63,33 +65,36 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return value
 
 
-def _look(source: Any, numbers: range, spec: ImageSpec, resample: str) -> tuple[set[str], list[int], float, float]:
+def _look(
+    source: Any, numbers: range, spec: ImageSpec, resample: str, clock: Callable[[], float]
+) -> tuple[set[str], list[int], float, float]:
     """Return the labels of a part's first images, their sizes stored, and the seconds to prepare and to read one."""
     labels: set[str] = set()
     sizes: list[int] = []
     prepared = read = 0.0
-    began = at = time.perf_counter()
+    began, at = time.perf_counter(), clock()
     for number, sample in enumerate(source.samples(numbers.start, min(numbers.stop, numbers.start + _LABELS))):
         if sample.label is not None:
             labels.add(sample.label)
         if number < _IMAGES:
             data = encode(prepare(sample.image, spec, resample), spec.format)
-            middle = time.perf_counter()
+            middle = clock()
             sha256(data).digest()
             decode(data, spec.channels)
-            prepared, read = prepared + middle - at, read + time.perf_counter() - middle
+            prepared, read = prepared + middle - at, read + clock() - middle
             sizes.append(len(data))
-        at = time.perf_counter()
-        if sizes and at - began > _PATIENCE:
+        if sizes and time.perf_counter() - began > _PATIENCE:
             break
+        at = clock()
     return labels, sizes, prepared / len(sizes), read / len(sizes)
 
 
-def gather(stale: Set[str]) -> Facts:
+def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> Facts:
     """Return what is known of the data, and what is assumed.
 
     Args:
         stale: the stages that are out of date: what they made is not believed.
+        clock: what times are read from.
 
     Raises:
         DarkroomError: params.yaml is not valid, or a part lies outside its source.
@@ -104,7 +109,7 @@ def gather(stale: Set[str]) -> Facts:
         spec = ImageSpec(settings.image_size, settings.channels, settings.format)
         source = open_source(chosen.source, getattr(params, chosen.source, None))
         numbers = slice_of(source, part, chosen.start, chosen.stop)
-        found, sizes, prepared, read = _look(source, numbers, spec, settings.resample)
+        found, sizes, prepared, read = _look(source, numbers, spec, settings.resample, clock)
         labels |= found
         looks.append((sizes, prepared, read))
         if f"ingest@{part}" not in stale and (SHARDS / part / NAME).is_file():
@@ -130,4 +135,5 @@ def gather(stale: Set[str]) -> Facts:
         prepare_seconds=fmean(prepared for _, prepared, _ in looks),
         read_seconds=fmean(read for _, _, read in looks),
         assumed=tuple(assumed),
+        clock=clock,
     )

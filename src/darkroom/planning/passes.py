@@ -16,7 +16,7 @@ from darkroom.planning.facts import SPLITS, Facts
 from darkroom.planning.live import LiveTensors
 from darkroom.planning.rows import NoiseImages
 from darkroom.planning.stage_plan import StagePlan
-from darkroom.planning.step import seconds_of
+from darkroom.planning.timing import Clock, seconds_of
 from darkroom.planning.trainings import dit_recipe, extractor_recipe, section, tokenizer_recipe
 from darkroom.schemas.sample_dit import SampleDiT
 from darkroom.schemas.train_dit import Evaluate
@@ -33,7 +33,8 @@ def batches(images: int, batch: int) -> int:
 class Passes:
     """Forward passes of a stage, added up into its plan."""
 
-    def __init__(self, stage: str, threads: int, device: str) -> None:
+    def __init__(self, stage: str, threads: int, device: str, clock: Clock) -> None:
+        self.clock = clock
         self.plan = StagePlan(stage, parameters=0, forward=0.0)
         self.device = set_up_device(threads, device)
 
@@ -61,7 +62,7 @@ class Passes:
         with torch.inference_mode(), LiveTensors([batch]) as live:
             function(batch)
         with torch.inference_mode():
-            seconds = seconds_of(lambda: function(batch), self.device, BUDGET)
+            seconds = seconds_of(lambda: function(batch), self.device, BUDGET, self.clock)
         self.plan.seconds += calls * seconds * scale
         self.plan.forward = (self.plan.forward or 0.0) + flops.get_total_flops() * calls * scale / max(1, images)
         needed = live.peak + batch.nbytes
@@ -76,7 +77,7 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
     """Plan encode_latents of a part: each shard is padded to whole batches."""
     params, ingest = section("encode_latents", part), section("ingest", part).ingest
     settings = params.encode_latents
-    passes = Passes(f"encode_latents@{part}", settings.threads, params.run.device)
+    passes = Passes(f"encode_latents@{part}", settings.threads, params.run.device, facts.clock)
     model = tokenizer_recipe(facts).model
     passes.network(model)
     counts = facts.images[part]
@@ -97,14 +98,14 @@ def plan_score_tokenizer(facts: Facts) -> StagePlan:
     """Plan score_tokenizer: every image is reconstructed twice, and seen twice by the extractor."""
     params = section("score_tokenizer")
     settings = params.score_tokenizer
-    passes = Passes("score_tokenizer", settings.threads, params.run.device)
+    passes = Passes("score_tokenizer", settings.threads, params.run.device, facts.clock)
     model, judge = tokenizer_recipe(facts).model, extractor_recipe(facts).model
     passes.network(model, judge)
     images, total = _images(facts, settings.batch), facts.count(settings.split)
     calls = batches(total, settings.batch)
     passes.add(lambda x: model.decode(model.encode(x)[0]), images, 2 * calls, total)
     passes.add(judge.features, images, 2 * calls, total)
-    at_once = seconds_of(lambda: image_scores([(images, images)]), torch.device("cpu"), BUDGET)
+    at_once = seconds_of(lambda: image_scores([(images, images)]), torch.device("cpu"), BUDGET, facts.clock)
     passes.plan.seconds += calls * at_once + 3 * total * facts.read_seconds
     passes.plan.disk = {"outputs": int(4 * settings.grid_images * facts.image_bytes)}
     return passes.plan
@@ -140,7 +141,7 @@ def plan_reference(facts: Facts) -> StagePlan:
     """Plan reference_stats: each extractor sees the reference and the held-out images."""
     params = section("reference_stats")
     settings = params.reference_stats
-    passes = Passes("reference_stats", settings.threads, params.run.device)
+    passes = Passes("reference_stats", settings.threads, params.run.device, facts.clock)
     total = facts.count(settings.split) + facts.count(settings.held_out)
     _see(passes, list(settings.extractors), facts, settings.batch, total)
     kept = min(settings.kid_images, facts.count(settings.split))
@@ -154,7 +155,7 @@ def plan_sample(facts: Facts) -> StagePlan:
     """Plan sample_dit: its images, and their files."""
     params = section("sample_dit")
     settings = params.sample_dit
-    passes = Passes("sample_dit", settings.threads, params.run.device)
+    passes = Passes("sample_dit", settings.threads, params.run.device, facts.clock)
     _generate(passes, settings, facts)
     passes.plan.seconds += settings.images * facts.prepare_seconds
     passes.plan.disk = {"outputs": int(2 * settings.images * (facts.image_bytes + 1024))}
@@ -167,7 +168,7 @@ def plan_dit(facts: Facts) -> StagePlan:
     params = section("train_dit")
     settings = params.train_dit.evaluate
     if settings.every and plan.source == "measured":
-        passes = Passes("train_dit", params.train_dit.training.threads, params.run.device)
+        passes = Passes("train_dit", params.train_dit.training.threads, params.run.device, facts.clock)
         _generate(passes, settings, facts)
         _see(passes, ["in_domain"], facts, settings.batch, settings.images)
         plan.seconds += params.train_dit.training.images // settings.every * passes.plan.seconds
@@ -193,7 +194,7 @@ def plan_score(facts: Facts) -> StagePlan:
     """Plan score_dit: each extractor of the reference sees the samples."""
     params = section("score_dit")
     settings = params.score_dit
-    passes = Passes("score_dit", settings.threads, params.run.device)
+    passes = Passes("score_dit", settings.threads, params.run.device, facts.clock)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
     _see(passes, names, facts, settings.batch, section("sample_dit").sample_dit.images)
     return passes.plan

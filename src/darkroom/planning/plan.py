@@ -5,6 +5,7 @@ is written, and no artifact has to be there.
 """
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,14 +73,16 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
     return StagePlan(name, seconds=last.get(name, _GUESS), source=source)
 
 
-def _start() -> float:
+def _start(busy: bool) -> float:
     """Return the seconds from the start of this process to all libraries in it: what each stage's start takes."""
     import psutil
 
     import darkroom.planning.passes
 
     assert darkroom.planning.passes
-    return min(_LONGEST_START, time.time() - psutil.Process().create_time())
+    process = psutil.Process()
+    taken = sum(process.cpu_times()[:2]) if busy else time.time() - process.create_time()
+    return min(_LONGEST_START, taken)
 
 
 def _busy() -> float:
@@ -99,7 +102,11 @@ def _assumptions(start: float, keep: int, busy: float) -> list[str]:
         "`run.keep`, and the one being written",
         "FLOPs count a multiplication and an addition as two; forward + backward where there is a backward pass",
         "several processes share a batch without loss, and checkpoints are written in the background",
-        *([f"other programs take {busy:.0%} of the cores now: in quiet all is faster"] if busy > _BUSY else []),
+        *(
+            [f"other programs take {busy:.0%} of the cores now: times on the CPU are of the work itself, as in quiet"]
+            if busy > _BUSY
+            else []
+        ),
     ]
 
 
@@ -113,7 +120,10 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     params = read_yaml(PARAMS)
     set_threads(max(threads(params[stage]) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    start = _start()
+    share = _busy()
+    if busy := share > _BUSY:  # before torch is loaded: threads that wait must not count as work
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    start = _start(busy)
     from darkroom.planning.facts import gather
     from darkroom.planning.stale import ask_dvc
 
@@ -121,11 +131,10 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     chosen = choose(names, known, stale, everything)
     if not chosen and not in_json:
         return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
-    busy = _busy()
-    facts = gather(stale)
+    facts = gather(stale, time.thread_time if busy else time.perf_counter)
     last = last_times(LOGS / "runs.jsonl")
     plans = [_plan_stage(name, facts, last) for name in chosen]
     for each in plans:
         each.stale = each.stage in stale
-    assumed = [*facts.assumed, *_assumptions(start, params["run"]["keep"], busy)]
+    assumed = [*facts.assumed, *_assumptions(start, params["run"]["keep"], share)]
     return (as_json if in_json else as_text)(plans, start, last, assumed)

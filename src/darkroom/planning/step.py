@@ -3,11 +3,9 @@
 No loader, no log, no checkpoint: `darkroom plan` adds those by their own measure.
 """
 
-import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from statistics import quantiles
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.flop_counter import FlopCounterMode
 
 from darkroom.planning.live import LiveTensors
+from darkroom.planning.timing import Clock, seconds_of, synchronise
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training.optimizer import adamw
@@ -28,42 +27,6 @@ def batch_of(rows: Rows, images: int, device: torch.device) -> Batch:
     """Return the first `images` rows as a batch on a device."""
     data = rows.__getitems__(range(images))
     return Batch(np.arange(images), {name: torch.as_tensor(value).to(device) for name, value in data.items()})
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
-def seconds_of(function: Callable[[], Any], device: torch.device, budget: float) -> float:
-    """Return the seconds of a call, repeated for `budget` seconds after a first call that is not counted.
-
-    The lower quartile: other programs make some calls slower, and none faster.
-    """
-    function()
-    synchronise(device)
-    times: list[float] = []
-    began = time.perf_counter()
-    while not times or time.perf_counter() - began < budget:
-        at = time.perf_counter()
-        function()
-        synchronise(device)
-        times.append(time.perf_counter() - at)
-    return quantiles(times, n=4, method="inclusive")[0] if len(times) > 1 else times[0]
-
-
-@contextmanager
-def emptied(device: torch.device) -> Iterator[None]:
-    """Free what the block leaves, before the next stage is measured."""
-    try:
-        yield
-    finally:
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 class Step:
@@ -184,26 +147,28 @@ class Step:
         for averages in self.averages:
             torch._foreach_lerp_(averages, weights, 0.01)
 
-    def seconds(self, budget: float) -> float:
+    def seconds(self, budget: float, clock: Clock) -> float:
         """Return the seconds of an update."""
         batch = batch_of(self.recipe.train, self.images, self.device)
         self.update(batch)  # allocates the optimizer's state, and compiles
-        return seconds_of(lambda: self.update(batch), self.device, budget)
+        return seconds_of(lambda: self.update(batch), self.device, budget, clock)
 
     @torch.no_grad()
-    def validation_seconds(self, budget: float) -> float:
+    def validation_seconds(self, budget: float, clock: Clock) -> float:
         """Return the seconds of validating one image."""
         batch = batch_of(self.recipe.val, self.micro, self.device)
         with self._evaluating(), self._autocast():
-            return seconds_of(lambda: self.recipe.validate(batch), self.device, budget) / len(batch)
+            each = seconds_of(lambda: self.recipe.validate(batch), self.device, budget, clock)
+        return each / len(batch)
 
     @torch.no_grad()
-    def preview_seconds(self, patience: float) -> float | None:
+    def preview_seconds(self, patience: float, clock: Clock) -> float | None:
         """Return the seconds of one grid of pictures, from a single one; None where it takes longer than `patience`."""
-        began = time.perf_counter()
+        read = clock if self.device.type == "cpu" else time.perf_counter
+        began = read()
 
         def stop(*_: Any) -> None:
-            if time.perf_counter() - began > patience:
+            if read() - began > patience:
                 raise TimeoutError
 
         hook = register_module_forward_pre_hook(stop)
@@ -215,7 +180,7 @@ class Step:
             return None
         finally:
             hook.remove()
-        return time.perf_counter() - began
+        return read() - began
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

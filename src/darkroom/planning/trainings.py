@@ -14,7 +14,8 @@ from darkroom.planning.facts import Facts
 from darkroom.planning.numbers import bytes_of
 from darkroom.planning.rows import NoiseImages, NoiseLatents
 from darkroom.planning.stage_plan import StagePlan
-from darkroom.planning.step import Step, emptied
+from darkroom.planning.step import Step
+from darkroom.planning.timing import emptied
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.stages import train_dit, train_extractor, train_tokenizer
@@ -141,10 +142,10 @@ def _measure(plan: StagePlan, step: Step, facts: Facts, run: Run) -> None:
     else:
         plan.memory["activations"] = step.activations()
     step.compile()
-    update = step.seconds(BUDGET)
+    update = step.seconds(BUDGET, facts.clock)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        step.seconds(budget=0)
+        step.seconds(0, facts.clock)
         rest = sum(size for name, size in plan.memory.items() if name not in ("activations", "exchange"))
         plan.memory["activations"] = max(0, torch.cuda.max_memory_allocated() - before - rest)
     # Workers read while the network works; without them the training process reads.
@@ -152,10 +153,10 @@ def _measure(plan: StagePlan, step: Step, facts: Facts, run: Run) -> None:
     plan.seconds = settings.images // settings.batch * (update + reading)
     if len(step.recipe.val):
         validations = -(-settings.images // settings.validate_every)
-        each = step.validation_seconds(BUDGET / 3)
+        each = step.validation_seconds(BUDGET / 3, facts.clock)
         plan.seconds += validations * len(step.recipe.val) / settings.processes * each
     grids = -(-settings.images // run.grid_every) if run.grid_every else 0
-    if grids and (grid := step.preview_seconds(_GRID)) is not None:
+    if grids and (grid := step.preview_seconds(_GRID, facts.clock)) is not None:
         plan.seconds += grids * grid
     elif grids:
         plan.notes.append(
