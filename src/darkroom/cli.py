@@ -1,4 +1,7 @@
-"""The command line: a subcommand a stage, `check`, `compare`, `dag`. Nothing heavy is imported before it is needed."""
+"""The command line: a subcommand a stage, `check`, `compare`, `dag`, `doctor`, `plan`.
+
+Nothing heavy is imported before it is needed.
+"""
 
 import argparse
 import sys
@@ -21,6 +24,11 @@ def parser() -> argparse.ArgumentParser:
     versus.add_argument("old", nargs="?", default="HEAD", help="a commit, branch, tag or experiment; HEAD")
     versus.add_argument("new", nargs="?", default="workspace", help="the same; the working tree")
     versus.add_argument("--md", action="store_true", help="print Markdown")
+    ahead = commands.add_parser("plan", help="memory, disk and time of what is out of date, measured here in seconds")
+    ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
+    ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
+    ahead.add_argument("--json", action="store_true", help="print JSON")
+    commands.add_parser("doctor", help="check the installation and this clone, and say what to do")
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if stage in PER_PART:
@@ -51,6 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.dry_run import dry_run
 
             print(dry_run(options.command), end="")
+        elif options.command == "plan":
+            from darkroom.planning.plan import plan
+
+            print(plan(options.stages, options.all, options.json))
+        elif options.command == "doctor":
+            from darkroom.doctor.examine import doctor
+
+            text, sound = doctor()
+            print(text)
+            return int(not sound)
         else:
             from darkroom.runner import run_stage
 

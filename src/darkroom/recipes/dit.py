@@ -22,7 +22,7 @@ from darkroom.recipes.evaluation import Evaluation
 from darkroom.schemas.train_dit import Diffusion
 from darkroom.tokenizers.batches import decode_all
 from darkroom.tokenizers.protocol import Tokenizer
-from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe
+from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
 
 _PREVIEW_STEPS, _PREVIEW_GUIDANCE = 25, 1.5
 _BANDS = 4  # of the time, in validation
@@ -56,8 +56,8 @@ class DiTRecipe(Recipe):
         model: DiT,
         settings: Diffusion,
         seed: int,
-        train: LabelledLatents,
-        val: LabelledLatents,
+        train: Rows,
+        val: Rows,
         normaliser: Normaliser,
         tokenizer: Tokenizer,
         evaluation: Evaluation | None = None,

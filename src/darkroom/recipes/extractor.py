@@ -4,15 +4,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.metrics.extractors.in_domain import Classifier
-from darkroom.recipes.data import LabelledImages
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
 
 
 class ExtractorRecipe(Recipe):
     """L = cross-entropy of the classes."""
 
-    def __init__(self, model: Classifier, train: LabelledImages, val: LabelledImages) -> None:
-        self.train, self.val = train, val
+    def __init__(self, model: Classifier, train: Rows, val: Rows) -> None:
+        self.model, self.train, self.val = model, train, val
         self.modules: dict[str, nn.Module] = {"extractor": model}
         self.phases = (Phase("extractor", self.loss),)
 

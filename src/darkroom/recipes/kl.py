@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.random import normal
-from darkroom.recipes.data import Images
 from darkroom.schemas.train_tokenizer import KL
 from darkroom.tokenizers.kl import KLAutoencoder, kl_per_element
 from darkroom.tokenizers.pixels import to_network
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
 
 _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 _PREVIEW = 10
@@ -25,7 +24,7 @@ class KLRecipe(Recipe):
     latent size.
     """
 
-    def __init__(self, model: KLAutoencoder, settings: KL, seed: int, train: Images, val: Images) -> None:
+    def __init__(self, model: KLAutoencoder, settings: KL, seed: int, train: Rows, val: Rows) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"tokenizer": model}

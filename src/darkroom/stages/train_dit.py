@@ -14,11 +14,25 @@ from darkroom.random import derive
 from darkroom.recipes.dit import DiTRecipe, LabelledLatents
 from darkroom.schemas.train_dit import Params
 from darkroom.tokenizers.load import load_tokenizer
+from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
 OUT, CURVES, LOGS = Path("models/dit"), Path("curves/dit"), Path("logs/train_dit")
+
+
+def build(
+    params: Params, classes: int, normaliser: Normaliser, tokenizer: Tokenizer, train_rows: Rows, val_rows: Rows
+) -> DiTRecipe:
+    """Return the recipe with its untrained network, for latents of a tokenizer and so many classes."""
+    settings = params.train_dit
+    channels, size, _ = tokenizer.latent_shape
+    with seeded(derive(settings.training.seed, "dit/weights")):
+        model = DiT(DiTConfig(channels, size, classes, **settings.model.model_dump()))
+    seed = settings.training.seed
+    return DiTRecipe(model, settings.diffusion, seed, train_rows, val_rows, normaliser, tokenizer)
 
 
 def run(params: Params) -> None:
@@ -38,20 +52,10 @@ def run(params: Params) -> None:
             "data/latents was encoded by another tokenizer than models/tokenizer holds: encode it again "
             "(`dvc repro encode_latents`)."
         )
-    channels, size, _ = latents.shape
-    config = DiTConfig(channels, size, len(catalog.classes), **settings.model.model_dump())
     with open_state("train_dit") as state:
-        with seeded(derive(settings.training.seed, "dit/weights")):
-            model = DiT(config)
-        recipe = DiTRecipe(
-            model,
-            settings.diffusion,
-            settings.training.seed,
-            LabelledLatents(latents, catalog),
-            LabelledLatents(shards["val"], catalog),
-            Normaliser(*latents.statistics),
-            tokenizer.to(device),
-        )
+        rows = (LabelledLatents(shards[split], catalog) for split in ("train", "val"))
+        recipe = build(params, len(catalog.classes), Normaliser(*latents.statistics), tokenizer.to(device), *rows)
+        model = recipe.model
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} latents")
         trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
         mean, std = latents.statistics

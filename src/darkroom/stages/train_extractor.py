@@ -13,10 +13,27 @@ from darkroom.recipes.data import LabelledImages
 from darkroom.recipes.extractor import ExtractorRecipe
 from darkroom.schemas.train_extractor import Params
 from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
 OUT, CURVES, LOGS = Path("models/extractor"), Path("curves/extractor"), Path("logs/train_extractor")
+
+
+def build(
+    params: Params, image_shape: tuple[int, int, int], classes: int, train_rows: Rows, val_rows: Rows
+) -> ExtractorRecipe:
+    """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
+    settings = params.train_extractor
+    with seeded(derive(settings.training.seed, "extractor/weights")):
+        model = Classifier(
+            in_channels=image_shape[0],
+            channels=settings.model.channels,
+            features=settings.model.features,
+            classes=classes,
+            dropout=settings.model.dropout,
+        )
+    return ExtractorRecipe(model, train_rows, val_rows)
 
 
 def run(params: Params) -> None:
@@ -29,15 +46,8 @@ def run(params: Params) -> None:
     parts = list(params.parts)
     train_set, val_set = (LabelledImages(ImageShards.open_parts(parts, split), catalog) for split in ("train", "val"))
     with open_state("train_extractor") as state:
-        with seeded(derive(settings.training.seed, "extractor/weights")):
-            model = Classifier(
-                in_channels=catalog.image_shape[0],
-                channels=settings.model.channels,
-                features=settings.model.features,
-                classes=len(catalog.classes),
-                dropout=settings.model.dropout,
-            )
-        recipe = ExtractorRecipe(model, train_set, val_set)
+        recipe = build(params, catalog.image_shape, len(catalog.classes), train_set, val_set)
+        model = recipe.model
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(train_set):,} images")
         trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged(), atomic_folder(OUT) as folder:

@@ -11,19 +11,28 @@ from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.kl import KLRecipe
 from darkroom.schemas.train_tokenizer import Params
-from darkroom.tokenizers.kl import KLAutoencoder, build
+from darkroom.tokenizers import kl
 from darkroom.tokenizers.protocol import KIND
 from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
+def build(params: Params, image_shape: tuple[int, int, int], train_rows: Rows, val_rows: Rows) -> KLRecipe:
+    """Return the recipe with its untrained network, for images of shape (C, H, W)."""
+    settings = params.train_tokenizer
+    assert settings.kl is not None  # the schema holds the chosen section
+    with seeded(derive(settings.common.seed, "tokenizer/weights")):
+        model = kl.KLAutoencoder(kl.build(settings.kl, image_shape[0], image_shape[1]))
+    return KLRecipe(model, settings.kl, settings.common.seed, train_rows, val_rows)
+
+
 def run(params: Params) -> None:
     """Train the tokenizer that `kind` names and write it with its averaged weights."""
     settings = params.train_tokenizer
-    assert settings.kl is not None  # the schema holds the chosen section
     for path in (OUT, CURVES):
         require_writable(path)
     set_up_device(settings.common.threads, params.run.device)
@@ -31,9 +40,8 @@ def run(params: Params) -> None:
     parts = list(params.parts)
     splits = {split: ImageShards.open_parts(parts, split) for split in ("train", "val")}
     with open_state("train_tokenizer") as state:
-        with seeded(derive(settings.common.seed, "tokenizer/weights")):
-            model = KLAutoencoder(build(settings.kl, catalog.image_shape[0], catalog.image_shape[1]))
-        recipe = KLRecipe(model, settings.kl, settings.common.seed, Images(splits["train"]), Images(splits["val"]))
+        recipe = build(params, catalog.image_shape, Images(splits["train"]), Images(splits["val"]))
+        model = recipe.model
         print(
             f"{settings.kind}: {sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images"
         )

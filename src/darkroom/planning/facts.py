@@ -1,0 +1,139 @@
+"""What a plan must know of the data: from artifacts that are up to date, else from the source and params.yaml.
+
+The first images of a source are prepared, stored and read in memory, as `ingest` and the readers do it: that gives the
+bytes and the seconds of an image.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from darkroom.artifacts.manifest import NAME
+from darkroom.check import schema
+from darkroom.data.catalog import CATALOG
+from darkroom.data.images import ImageSpec, decode, encode, prepare
+from darkroom.data.layout import SHARDS
+from darkroom.data.sources import open_source, slice_of
+from darkroom.errors import DarkroomError
+from darkroom.params import given, validate
+
+SPLITS = ("train", "val", "test")
+_LABELS, _IMAGES = 1000, 64  # samples whose labels, and whose images, are looked at
+_PATIENCE = 3.0  # seconds for that, a part
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The data as a plan sees them.
+
+    image_shape: (C, H, W) of an image.
+    images: for each part, images in each split.
+    classes: number of classes.
+    image_bytes: of an image as it is stored.
+    prepare_seconds, read_seconds: of one image from the source into a shard, and from a shard to an array.
+    assumed: a sentence for each value that is not known before the data are read.
+    clock: what times are read from.
+    """
+
+    image_shape: tuple[int, int, int]
+    images: dict[str, dict[str, int]]
+    classes: int
+    image_bytes: float
+    prepare_seconds: float
+    read_seconds: float
+    assumed: tuple[str, ...]
+    clock: Callable[[], float] = time.perf_counter
+
+    def count(self, split: str) -> int:
+        """Return the images of a split in all parts."""
+        return sum(part[split] for part in self.images.values())
+
+
+def expected_splits(images: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """Return how many of `images` each split gets on average: which ones follows from a hash of each key."""
+    train, val = round(images * shares["train"]), round(images * shares["val"])
+    return {"train": train, "val": min(val, images - train), "test": max(0, images - train - val)}
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((folder / NAME).read_text())
+    return value
+
+
+def _look(
+    source: Any, numbers: range, spec: ImageSpec, resample: str, clock: Callable[[], float]
+) -> tuple[set[str], list[int], float, float]:
+    """Return the labels of a part's first images, their sizes stored, and the seconds to prepare and to read one."""
+    labels: set[str] = set()
+    sizes: list[int] = []
+    prepared = read = 0.0
+    began, at = time.perf_counter(), clock()
+    for number, sample in enumerate(source.samples(numbers.start, min(numbers.stop, numbers.start + _LABELS))):
+        if sample.label is not None:
+            labels.add(sample.label)
+        if number < _IMAGES:
+            data = encode(prepare(sample.image, spec, resample), spec.format)
+            middle = clock()
+            sha256(data).digest()
+            decode(data, spec.channels)
+            prepared, read = prepared + middle - at, read + clock() - middle
+            sizes.append(len(data))
+        if sizes and time.perf_counter() - began > _PATIENCE:
+            break
+        at = clock()
+    return labels, sizes, prepared / len(sizes), read / len(sizes)
+
+
+def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> Facts:
+    """Return what is known of the data, and what is assumed.
+
+    Args:
+        stale: the stages that are out of date: what they made is not believed.
+        clock: what times are read from.
+
+    Raises:
+        DarkroomError: params.yaml is not valid, or a part lies outside its source.
+    """
+    images: dict[str, dict[str, int]] = {}
+    assumed: list[str] = []
+    labels: set[str] = set()
+    looks: list[tuple[list[int], float, float]] = []
+    for part in given("train_tokenizer")["parts"]:
+        params = validate(schema("ingest"), given("ingest", part))
+        settings, chosen = params.ingest, params.parts[part]  # type: ignore[attr-defined]
+        spec = ImageSpec(settings.image_size, settings.channels, settings.format)
+        source = open_source(chosen.source, getattr(params, chosen.source, None))
+        numbers = slice_of(source, part, chosen.start, chosen.stop)
+        found, sizes, prepared, read = _look(source, numbers, spec, settings.resample, clock)
+        labels |= found
+        looks.append((sizes, prepared, read))
+        if f"ingest@{part}" not in stale and (SHARDS / part / NAME).is_file():
+            splits = _manifest(SHARDS / part)["splits"]
+            images[part] = {split: splits[split]["images"] for split in SPLITS}
+        else:
+            images[part] = expected_splits(len(numbers), settings.splits.model_dump())
+    if not images:
+        raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
+    if any(f"ingest@{part}" in stale for part in images):
+        total = sum(sum(part.values()) for part in images.values())
+        assumed.append(f"{total:,} images, split by their shares in `ingest.splits`: the source's size, nothing read")
+    if "catalog" not in stale and (CATALOG / NAME).is_file():
+        classes = len(_manifest(CATALOG)["classes"])
+    else:
+        classes = max(1, len(labels))
+        assumed.append(f"{classes} classes: the labels of the first {_LABELS:,} images of each part, at most")
+    return Facts(
+        image_shape=spec.shape,
+        images=images,
+        classes=classes,
+        image_bytes=fmean(size for sizes, _, _ in looks for size in sizes),
+        prepare_seconds=fmean(prepared for _, prepared, _ in looks),
+        read_seconds=fmean(read for _, _, read in looks),
+        assumed=tuple(assumed),
+        clock=clock,
+    )

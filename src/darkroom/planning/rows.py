@@ -1,0 +1,49 @@
+"""Rows of noise with the shapes and types of the real ones: what a plan measures a training on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from darkroom.random import generator
+
+
+class _Rows:
+    """So many rows, of which any reads as the same noise."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return a name for each row."""
+        return [f"noise-{row}" for row in rows]
+
+
+class NoiseImages(_Rows):
+    """`images` uint8 (N, C, H, W), uniform; `labels` int64 (N,)."""
+
+    def __init__(self, size: int, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__(size)
+        self._shape, self._classes = shape, classes
+
+    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
+        """Return noise for some rows."""
+        images = generator(0, "plan/images").integers(0, 256, (len(rows), *self._shape), dtype=np.uint8)
+        return {"images": images, "labels": np.arange(len(rows)) % self._classes}
+
+
+class NoiseLatents(_Rows):
+    """`mean` and `logvar` float32 (N, C, h, w), standard normal; `labels` int64 (N,)."""
+
+    def __init__(self, size: int, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__(size)
+        self._shape, self._classes = shape, classes
+
+    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
+        """Return noise for some rows."""
+        source = generator(0, "plan/latents")
+        mean, logvar = (source.standard_normal((len(rows), *self._shape), dtype=np.float32) for _ in range(2))
+        return {"mean": mean, "logvar": logvar, "labels": np.arange(len(rows)) % self._classes}

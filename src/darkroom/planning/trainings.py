@@ -1,0 +1,164 @@
+"""The stages that train: their real recipe and networks on rows of noise, counted and timed for a few seconds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import torch
+
+from darkroom.check import schema
+from darkroom.device import set_up_device
+from darkroom.generators.normaliser import Normaliser
+from darkroom.params import given, validate
+from darkroom.planning.facts import Facts
+from darkroom.planning.numbers import bytes_of
+from darkroom.planning.rows import NoiseImages, NoiseLatents
+from darkroom.planning.stage_plan import StagePlan
+from darkroom.planning.step import Step
+from darkroom.planning.timing import emptied
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Training
+from darkroom.stages import train_dit, train_extractor, train_tokenizer
+from darkroom.training.precision import allow_tf32
+from darkroom.training.recipe import Recipe
+
+BUDGET = 3.0  # seconds that updates are repeated for
+_GRID = 10.0  # seconds that a grid may take, to be counted
+
+
+def section(stage: str, part: str | None = None) -> Any:
+    """Return what dvc.yaml gives to a stage, validated."""
+    return validate(schema(stage), given(stage, part))
+
+
+def tokenizer_recipe(facts: Facts) -> Any:
+    """Return the recipe of train_tokenizer on noise."""
+    rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
+    return train_tokenizer.build(section("train_tokenizer"), facts.image_shape, *rows)
+
+
+def extractor_recipe(facts: Facts) -> Any:
+    """Return the recipe of train_extractor on noise."""
+    rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
+    return train_extractor.build(section("train_extractor"), facts.image_shape, facts.classes, *rows)
+
+
+def dit_recipe(facts: Facts, device: torch.device) -> Any:
+    """Return the recipe of train_dit on noise, with an untrained tokenizer on the device."""
+    tokenizer = tokenizer_recipe(facts).model.eval().to(device)
+    shape = tokenizer.latent_shape
+    rows = (NoiseLatents(facts.count(split), shape, facts.classes) for split in ("train", "val"))
+    normaliser = Normaliser([0.0] * shape[0], [1.0] * shape[0])
+    return train_dit.build(section("train_dit"), facts.classes, normaliser, tokenizer, *rows)
+
+
+def plan_tokenizer(facts: Facts) -> StagePlan:
+    """Plan train_tokenizer: its output is the averaged weights."""
+    params = section("train_tokenizer")
+    return plan_training(
+        "train_tokenizer", lambda device: tokenizer_recipe(facts), params.train_tokenizer.common, params.run, facts, 1
+    )
+
+
+def plan_extractor(facts: Facts) -> StagePlan:
+    """Plan train_extractor: its output is the averaged weights."""
+    params = section("train_extractor")
+    return plan_training(
+        "train_extractor", lambda device: extractor_recipe(facts), params.train_extractor.training, params.run, facts, 1
+    )
+
+
+def plan_dit(facts: Facts) -> StagePlan:
+    """Plan train_dit: its output is the averaged and the raw weights."""
+    params = section("train_dit")
+    return plan_training(
+        "train_dit", lambda device: dit_recipe(facts, device), params.train_dit.training, params.run, facts, 2
+    )
+
+
+def _available(device: torch.device) -> int:
+    """Return the bytes that a device has free."""
+    return torch.cuda.mem_get_info()[0] if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def plan_training(
+    stage: str,
+    build: Callable[[torch.device], Recipe],
+    settings: Training,
+    run: Run,
+    facts: Facts,
+    copies: int,
+) -> StagePlan:
+    """Plan one training: on `meta` first, which costs nothing; then, where that fits, on the device.
+
+    Args:
+        stage: its name.
+        build: returns the recipe on rows of noise, its networks where `torch.device` says.
+        settings: its section of params.yaml.
+        run: how it runs.
+        facts: the data.
+        copies: how often the weights stand in its output.
+    """
+    device = set_up_device(settings.threads, run.device)
+    allow_tf32(settings.tf32)
+    meta = torch.device("meta")
+    with meta:
+        paper = Step(build(meta), settings, run, meta)
+    forward, backward = paper.operations()
+    memory = paper.memory | {"activations": paper.activations()}
+    weights = memory["weights"]
+    profiles = len(settings.ema_profiles) * settings.ema_snapshots
+    state = weights + memory["averages"] + memory["optimizer"]
+    plan = StagePlan(
+        stage,
+        parameters=paper.parameters,
+        forward=forward / paper.micro,
+        backward=backward / paper.micro,
+        memory=memory,
+        disk={"outputs": 2 * weights * (copies + profiles), "state": (run.keep + 1) * state},
+    )
+    if (needed := sum(memory.values())) > _available(device):
+        plan.source = "too large"
+        plan.notes.append(
+            f"{stage} needs about {bytes_of(needed)}, and {bytes_of(_available(device))} are free on {device.type}: it "
+            "was not timed; lower `run.micro_batch`, or set `run.activation_checkpointing`"
+        )
+        return plan
+    del paper
+    try:
+        with emptied(device):
+            _measure(plan, Step(build(device), settings, run, device), facts, run)
+    except torch.OutOfMemoryError:
+        plan.source = "too large"
+        plan.notes.append(f"{stage} ran out of memory: lower `run.micro_batch`, now {run.micro_batch or 'all'}")
+    return plan
+
+
+def _measure(plan: StagePlan, step: Step, facts: Facts, run: Run) -> None:
+    """Fill in time and memory from real updates on the device."""
+    settings, device = step.settings, step.device
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated() - plan.memory["weights"] - plan.memory["averages"]
+    else:
+        plan.memory["activations"] = step.activations()
+    step.compile()
+    update = step.seconds(BUDGET, facts.clock)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        step.seconds(0, facts.clock)
+        rest = sum(size for name, size in plan.memory.items() if name not in ("activations", "exchange"))
+        plan.memory["activations"] = max(0, torch.cuda.max_memory_allocated() - before - rest)
+    # Workers read while the network works; without them the training process reads.
+    reading = 0.0 if run.workers else step.images * facts.read_seconds * (plan.stage != "train_dit")
+    plan.seconds = settings.images // settings.batch * (update + reading)
+    if len(step.recipe.val):
+        validations = -(-settings.images // settings.validate_every)
+        each = step.validation_seconds(BUDGET / 3, facts.clock)
+        plan.seconds += validations * len(step.recipe.val) / settings.processes * each
+    grids = -(-settings.images // run.grid_every) if run.grid_every else 0
+    if grids and (grid := step.preview_seconds(_GRID, facts.clock)) is not None:
+        plan.seconds += grids * grid
+    elif grids:
+        plan.notes.append(
+            f"{plan.stage}: its {grids} grids (`run.grid_every`) take over {_GRID:.0f} s each, and are not in its time"
+        )

@@ -1,0 +1,52 @@
+"""What is known of the data before there are any, and after."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from darkroom.errors import DarkroomError
+from darkroom.planning.facts import expected_splits, gather
+from darkroom.stages import STAGES
+
+EVERYTHING = {*STAGES, *(f"{stage}@{part}" for stage in ("ingest", "encode_latents") for part in ("first", "second"))}
+
+
+@given(st.integers(1, 10**9), st.integers(1, 100), st.integers(0, 100), st.integers(0, 100))
+def test_splits_hold_all_images(images, train, val, test):
+    total = train + val + test
+    found = expected_splits(images, {"train": train / total, "val": val / total, "test": test / total})
+    assert sum(found.values()) == images and min(found.values()) >= 0
+    assert abs(found["train"] - images * train / total) <= 0.5
+
+
+def test_a_fresh_clone_is_known_from_params_and_source(clone):
+    facts = gather(EVERYTHING)
+    assert facts.image_shape == (3, 16, 16) and facts.classes == 10
+    assert facts.images == {part: {"train": 72, "val": 12, "test": 36} for part in ("first", "second")}
+    assert facts.count("train") == 144
+    assert facts.image_bytes > 50 and facts.prepare_seconds > 0 and facts.read_seconds > 0
+    assert any("240 images" in sentence for sentence in facts.assumed)
+    assert any("10 classes" in sentence for sentence in facts.assumed)
+
+
+def test_artifacts_that_are_up_to_date_are_believed_and_others_not(clone):
+    for part, count in (("first", 70), ("second", 75)):
+        folder = clone / "data/shards" / part
+        folder.mkdir(parents=True)
+        splits = {split: {"images": count if split == "train" else 10} for split in ("train", "val", "test")}
+        (folder / "manifest.json").write_text(json.dumps({"splits": splits}))
+    (clone / "data/catalog").mkdir()
+    (clone / "data/catalog/manifest.json").write_text(json.dumps({"classes": ["a", "b", "c"]}))
+    facts = gather({"train_dit"})
+    assert facts.classes == 3 and facts.count("train") == 145 and facts.count("val") == 20 and facts.assumed == ()
+    half = gather({"ingest@second", "catalog"})
+    assert half.classes == 10 and half.count("train") == 70 + 72 and len(half.assumed) == 2
+
+
+def test_a_part_outside_its_source_is_refused(clone):
+    path = clone / "params.yaml"
+    path.write_text(path.read_text().replace("stop: 240", "stop: 9999"))
+    with pytest.raises(DarkroomError, match="part `second` asks for images 120 to 9999"):
+        gather(EVERYTHING)

@@ -1,0 +1,173 @@
+"""The whole plan, on a clone in which nothing was run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.errors import DarkroomError
+from darkroom.params import read_yaml
+from darkroom.planning import facts, passes, plan, stale, trainings
+from darkroom.planning.numbers import bytes_of, count_of, time_of
+from darkroom.planning.stage_plan import StagePlan
+from darkroom.planning.table import as_text
+
+KNOWN = [
+    *("ingest@first", "ingest@second", "catalog", "train_tokenizer", "score_tokenizer"),
+    *("encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
+    *("train_dit", "sample_dit", "score_dit", "report"),
+]
+
+
+@pytest.fixture
+def quick(clone, monkeypatch):
+    """A clone whose plan measures for a moment, and whose DVC says that `stale` is out of date."""
+    monkeypatch.setattr(trainings, "BUDGET", 0.02)
+    monkeypatch.setattr(passes, "BUDGET", 0.01)
+    monkeypatch.setattr(plan, "_busy", lambda: 0.0)
+    monkeypatch.setattr(facts, "_IMAGES", 4)
+
+    def out_of_date(*names):
+        monkeypatch.setattr(stale, "ask_dvc", lambda: (KNOWN, set(names)))
+        return clone
+
+    return out_of_date
+
+
+def change(folder, *path, value):
+    """Change one value in params.yaml."""
+    values = read_yaml(folder / "params.yaml")
+    place = values
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+
+
+def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(quick):
+    clone = quick(*KNOWN)
+    before = {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()}
+    found = json.loads(plan.plan(in_json=True))
+    assert {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()} == before
+    stages = {stage["stage"]: stage for stage in found["stages"]}
+    assert list(stages) == KNOWN and all(stage["stale"] for stage in stages.values())
+
+    from darkroom.generators.dit import DiT, DiTConfig
+
+    model = DiT(DiTConfig(channels=4, size=8, classes=10, width=16, depth=1, heads=2, patch=2))
+    dit, count = stages["train_dit"], sum(p.numel() for p in model.parameters())
+    assert dit["parameters"] == count
+    trained = {"gradients": 4 * count, "optimizer": 2 * 4 * count + 4 * len(list(model.parameters()))}
+    assert trained.items() <= dit["memory"].items()
+    weights = dit["memory"]["weights"]
+    assert dit["disk"] == {"outputs": 4 * weights, "state": 3 * (2 * weights + trained["optimizer"])}
+    for name in ("train_tokenizer", "train_extractor", "train_dit"):
+        stage = stages[name]
+        assert stage["seconds"] > 0 and stage["backward"] > 1.5 * stage["forward"] > 0 and stage["source"] == "measured"
+        assert stage["memory"]["activations"] > 0
+    assert stages["sample_dit"]["forward"] > 2 * dit["forward"] / 1.01  # two steps, guided, and the decoder
+    assert stages["catalog"]["source"] == "guess" and stages["report"]["seconds"] == 2
+    total = sum(stage["seconds"] + found["start_seconds"] for stage in stages.values())
+    assert found["total_seconds"] == pytest.approx(total)
+
+
+def test_stale_stages_only_unless_asked(quick):
+    quick("score_dit", "report")
+    Path("logs").mkdir()
+    lines = [{"stage": "report", "event": "end", "seconds": 7.5}, {"stage": "report", "event": "start"}]
+    Path("logs/runs.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"stage": "rep')
+    text = plan.plan()
+    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["score_dit", "report"]
+    assert "train_dit" not in text and "7.5 s" in text
+    named = json.loads(plan.plan(["ingest", "report"], in_json=True))["stages"]
+    assert [(stage["stage"], stage["stale"]) for stage in named] == [
+        ("ingest@first", False),
+        ("ingest@second", False),
+        ("report", True),
+    ]
+    quick()
+    assert "every stage is up to date" in plan.plan()
+    with pytest.raises(DarkroomError, match="there is no stage `train_dti`"):
+        plan.plan(["train_dti"])
+    assert plan.choose([], KNOWN, set(), True) == KNOWN
+    assert plan.choose(["encode_latents@second"], KNOWN, set(), False) == ["encode_latents@second"]
+
+
+def test_what_does_not_fit_is_counted_and_not_run(quick, monkeypatch):
+    quick("train_dit")
+    monkeypatch.setattr(trainings, "_available", lambda device: 1000)
+    monkeypatch.setattr(trainings, "_measure", lambda *_: pytest.fail("measured"))
+    stage = json.loads(plan.plan(in_json=True))["stages"][0]
+    assert stage["source"] == "too large" and stage["forward"] > 0 and stage["memory"]["activations"] > 0
+    assert "lower `run.micro_batch`" in stage["notes"][0] and "train_dit" in stage["notes"][0]
+    text = plan.plan()
+    assert "?" in text and "and more" in text
+
+
+def test_time_grows_with_the_images_and_with_what_is_done_beside(quick, monkeypatch):
+    """Seconds of an update, of a validated image and of a grid are given: the sum by hand."""
+    clone = quick("train_dit")
+    monkeypatch.setattr(trainings.Step, "seconds", lambda self, budget, clock: 2.0)
+    monkeypatch.setattr(trainings.Step, "validation_seconds", lambda self, budget, clock: 0.5)
+    monkeypatch.setattr(trainings.Step, "preview_seconds", lambda self, patience, clock: 7.0)
+
+    def seconds():
+        return json.loads(plan.plan(in_json=True))["stages"][0]["seconds"]
+
+    # 64 images in updates of 32, validated each 32 images on 2 x 12 images.
+    assert seconds() == pytest.approx(2 * 2.0 + 2 * 24 * 0.5)
+    change(clone, "run", "grid_every", value=40)  # and at the last image
+    assert seconds() == pytest.approx(2 * 2.0 + 2 * 24 * 0.5 + 2 * 7.0)
+    change(clone, "train_dit", "training", "images", value=128)
+    assert seconds() == pytest.approx(4 * 2.0 + 4 * 24 * 0.5 + 4 * 7.0)
+
+
+def test_each_shard_is_padded_to_whole_batches(quick, monkeypatch):
+    """Shards of 50: train 72 is 50 + 22, val 12, test 36; with batches of 64 that is one each."""
+    quick("encode_latents@first")
+    calls = []
+    monkeypatch.setattr(
+        passes.Passes, "add", lambda self, function, batch, count, images: calls.append((count, images))
+    )
+    plan.plan()
+    assert calls == [(4, 120)]
+
+
+def test_numbers_are_told_as_people_say_them():
+    assert [bytes_of(n) for n in (12, 1_300, 2.5e6, 1e12)] == ["12 B", "1.3 kB", "2.5 MB", "1 TB"]
+    assert [count_of(n) for n in (12, 1_500, 2.5e9)] == ["12", "1.5 k", "2.5 G"]
+    assert [time_of(n) for n in (1.25, 59, 80, 11_400, 180_000)] == [
+        "1.2 s",
+        "59 s",
+        "1 min 20 s",
+        "3 h 10 min",
+        "2 d 2 h",
+    ]
+
+
+def test_the_table_is_aligned_and_ends_with_its_total():
+    plans = [
+        StagePlan("ingest@first", seconds=10.0),
+        StagePlan("train_dit", 1234, 1e6, 2e6, {"weights": 10_000}, {"outputs": 10**6}, 50.0, notes=["a note"]),
+    ]
+    lines = as_text(plans, 5.0, {"train_dit": 33.0}, ["a thing"]).splitlines()
+    assert lines[3].split() == [
+        "train_dit",
+        "1,234",
+        "1",
+        "M",
+        "+",
+        "2",
+        "M",
+        "10",
+        "kB",
+        "1",
+        "MB",
+        "55",
+        "s",
+        "33",
+        "s",
+    ]
+    assert lines[5].split()[0] == "total" and lines[5].endswith("1 min 10 s")
+    assert lines[-3:] == ["Assumed:", "- a thing.", "- a note."]
