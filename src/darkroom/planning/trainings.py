@@ -47,9 +47,9 @@ def dit_recipe(facts: Facts, device: torch.device) -> Any:
     """Return the recipe of train_dit on noise, with an untrained tokenizer on the device."""
     tokenizer = tokenizer_recipe(facts).model.eval().to(device)
     shape = tokenizer.latent_shape
-    rows = (NoiseLatents(facts.count(split), shape, facts.classes) for split in ("train", "val"))
+    train, val = (NoiseLatents(facts.count(split), shape, facts.classes) for split in ("train", "val"))
     normaliser = Normaliser([0.0] * shape[0], [1.0] * shape[0])
-    return train_dit.build(section("train_dit"), facts.classes, normaliser, tokenizer, *rows)
+    return train_dit.build(section("train_dit"), facts.classes, normaliser, tokenizer, train, val)
 
 
 def plan_tokenizer(facts: Facts) -> StagePlan:

@@ -12,10 +12,12 @@ from darkroom.generators.dit import DiT, DiTConfig
 from darkroom.generators.normaliser import Normaliser
 from darkroom.random import derive
 from darkroom.recipes.dit import DiTRecipe, LabelledLatents
+from darkroom.recipes.evaluation import Evaluation
 from darkroom.schemas.train_dit import Params
 from darkroom.tokenizers.load import load_tokenizer
 from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.loop import seeded, train
+from darkroom.training.profiles import export
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
@@ -24,7 +26,13 @@ OUT, CURVES, LOGS = Path("models/dit"), Path("curves/dit"), Path("logs/train_dit
 
 
 def build(
-    params: Params, classes: int, normaliser: Normaliser, tokenizer: Tokenizer, train_rows: Rows, val_rows: Rows
+    params: Params,
+    classes: int,
+    normaliser: Normaliser,
+    tokenizer: Tokenizer,
+    train_rows: Rows,
+    val_rows: Rows,
+    evaluation: Evaluation | None = None,
 ) -> DiTRecipe:
     """Return the recipe with its untrained network, for latents of a tokenizer and so many classes."""
     settings = params.train_dit
@@ -32,7 +40,7 @@ def build(
     with seeded(derive(settings.training.seed, "dit/weights")):
         model = DiT(DiTConfig(channels, size, classes, **settings.model.model_dump()))
     seed = settings.training.seed
-    return DiTRecipe(model, settings.diffusion, seed, train_rows, val_rows, normaliser, tokenizer)
+    return DiTRecipe(model, settings.diffusion, seed, train_rows, val_rows, normaliser, tokenizer, evaluation)
 
 
 def run(params: Params) -> None:
@@ -53,8 +61,10 @@ def run(params: Params) -> None:
             "(`dvc repro encode_latents`)."
         )
     with open_state("train_dit") as state:
-        rows = (LabelledLatents(shards[split], catalog) for split in ("train", "val"))
-        recipe = build(params, len(catalog.classes), Normaliser(*latents.statistics), tokenizer.to(device), *rows)
+        rows = [LabelledLatents(shards[split], catalog) for split in ("train", "val")]
+        normaliser, tokenizer = Normaliser(*latents.statistics), tokenizer.to(device)
+        evaluation = Evaluation.open(settings.evaluate, tokenizer, normaliser, catalog)
+        recipe = build(params, len(catalog.classes), normaliser, tokenizer, rows[0], rows[1], evaluation)
         model = recipe.model
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} latents")
         trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
@@ -63,6 +73,7 @@ def run(params: Params) -> None:
             model.save_pretrained(folder / "raw")
             with trainer.averaged():
                 model.save_pretrained(folder)
+            export(state, "dit", folder / "profiles", settings.training)
             write_manifest(
                 folder,
                 "dit",
@@ -74,5 +85,6 @@ def run(params: Params) -> None:
                 tokenizer=tokenizer_hash,
                 catalog=catalog.identity,
                 images_seen=trainer.images,
+                **trainer.facts(),
                 files=file_hashes(folder),
             )

@@ -59,5 +59,6 @@ def run(params: Params) -> None:
                 classes=list(catalog.classes),
                 catalog=catalog.identity,
                 images_seen=trainer.images,
+                **trainer.facts(),
                 files=file_hashes(folder),
             )

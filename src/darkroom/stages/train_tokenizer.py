@@ -56,5 +56,6 @@ def run(params: Params) -> None:
                 latent_shape=list(model.latent_shape),
                 catalog=catalog.identity,
                 images_seen=trainer.images,
+                **trainer.facts(),
                 files=file_hashes(folder),
             )

@@ -247,6 +247,11 @@ class Trainer:
             if self.settings.select == "best":
                 self.best_state = self.ema.copy()
 
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest says of the weights that leave: which averages they are, and when they were best."""
+        best = None if self.best is None else {"images": self.best.images, "loss": self.best.loss}
+        return {"selected": self.settings.select, "best_validation": best}
+
     def finish(self) -> None:
         """Put sharded weights together at the end of a training, so that they can be saved as they are."""
         if self.processes.sharded:
