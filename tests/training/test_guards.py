@@ -12,6 +12,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.random import order
 from darkroom.training import checkpoint, guards
+from darkroom.training.finite import NotFiniteError
 from darkroom.training.loop import train
 from darkroom.training.trainer import Trainer
 from helpers import run, training
@@ -42,19 +43,19 @@ def test_a_loss_that_is_not_finite_stops_with_step_keys_checkpoint_and_advice(tm
 def test_a_gpu_answers_one_update_later_and_nothing_is_kept_of_what_came_after(tmp_path):
     """The same on a CPU that is asked as a GPU is: the update is named that went wrong, not the one that noticed."""
     trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
-    trainer._patient = True
+    trainer.finite.patient = True
     batches = trainer.batches()
     for _ in range(4):
         trainer.update(next(batches))
     assert trainer.images == 32
-    with pytest.raises(guards.NotFiniteError, match="images 24 to 32"):
+    with pytest.raises(NotFiniteError, match="images 24 to 32"):
         trainer.state()
     trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
-    trainer._patient = True
+    trainer.finite.patient = True
     batches = trainer.batches()
     for _ in range(4):
         trainer.update(next(batches))
-    with pytest.raises(guards.NotFiniteError, match="images 24 to 32"):
+    with pytest.raises(NotFiniteError, match="images 24 to 32"):
         trainer.update(next(batches))
 
 

@@ -16,6 +16,7 @@ from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, preview, record
+from darkroom.training.finite import NotFiniteError
 from darkroom.training.interrupt import Interrupt, interruptible
 from darkroom.training.journal import Journal
 from darkroom.training.recipe import Recipe
@@ -53,7 +54,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         saver = _saver(trainer)
         try:
             _updates(trainer, journal, interrupt, saver)
-        except guards.NotFiniteError as error:
+        except NotFiniteError as error:
             saver.finish()
             raise DarkroomError(f"{error} {guards.last_good(places.state, checkpoint.folders(places.state))}") from None
         except Exception:

@@ -17,6 +17,7 @@ from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
 from darkroom.training.checkpoint import Tensors, under
 from darkroom.training.ema import EMA, State
+from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
 from darkroom.training.loader import training_batches
 from darkroom.training.optimizer import adamw, check_groups, parameter_names, set_rates
@@ -83,11 +84,7 @@ class Trainer:
         self.profiles = Profiles(self.modules, settings.ema_profiles)
         self.window = Window(self.device)
         self.images = 0
-        self.skipped = 0  # updates left out in a row
-        # A GPU is asked for each update and answers one update later, so that nobody waits for it. Whoever must know
-        # at once, because a step may be left out, waits.
-        self._patient = self.device.type == "cuda" and settings.non_finite == "stop" and settings.precision != "fp16"
-        self._asked: list[guards.Answer] = []
+        self.finite = Finite(settings, self.device, self.processes.count, self._keys)
         self.records: list[Record] = []
         self.best: Best | None = None
         self.best_state: State | None = None  # the averages at the best validation, where they leave the training
@@ -112,20 +109,21 @@ class Trainer:
                 raise
             size = min(self.run.micro_batch or len(batch), len(batch))
             raise guards.out_of_memory(size, self.state_bytes, self.device, self.run) from error
-        self._settle(self.images)
+        self.finite.settle(self.images)
         self.ema.update(self.images // self.settings.batch)
         self.profiles.update(self.images // self.settings.batch)
         before = self.images
         self.images += self.settings.batch
         self._snapshot(before)
-        self.skipped = 0 if all(taken) else self.skipped + 1
+        self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
 
     def _snapshot(self, before: int) -> None:
         """Write the averages of `ema_profiles` where a snapshot is due: before the checkpoint that counts on it."""
         due = self.profiles.due(before, self.images, self.settings.images, self.settings.ema_snapshots)
-        if due and self.profiles.state and self.processes.first:
-            self._settle(self.images)
-            self.profiles.snapshot(self.places.state, self.images)
+        if due and self.profiles.state:
+            self.finite.settle(self.images)
+            if self.processes.first:
+                self.profiles.snapshot(self.places.state, self.images)
 
     def _turn(self, phase: Phase, batch: Batch) -> bool:
         """Take the optimizer step of one phase; return whether it was taken."""
@@ -136,13 +134,17 @@ class Trainer:
         set_rates(optimizer, self.settings, self.images)
         values = self._backward(phase, batch)
         scaler.unscale_(optimizer)
-        values[f"grad_norm/{phase.module}"] = self._clip(phase)
-        if not self._finite(phase, values):
-            return False
-        scaler.step(optimizer)
+        norm = self._clip(phase)
+        taken = self.finite.allows(self.images, phase.module, values["loss"], norm, scaler)
+        if taken:
+            scaler.step(optimizer)
+            self.window.add(values)
+            if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
+                self.window.add({f"grad_norm/{phase.module}": norm})
+        else:
+            self.window.add({f"skipped/{phase.module}": 1.0})
         scaler.update()
-        self.window.add(values)
-        return True
+        return taken
 
     def _backward(self, phase: Phase, batch: Batch) -> dict[str, Tensor]:
         """Add up the gradients of a batch, in pieces of `run.micro_batch` images weighted by their share of it."""
@@ -162,51 +164,6 @@ class Trainer:
     def _clip(self, phase: Phase) -> Tensor:
         limit = float("inf") if self.settings.clip_norm is None else self.settings.clip_norm
         return whole(torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit))
-
-    def _finite(self, phase: Phase, values: dict[str, Tensor]) -> bool:
-        """Return whether the step may be taken.
-
-        The gradient's norm is the same in all processes, so they decide alike. A scaler of fp16 leaves out steps that
-        overflowed by itself, and lowers its scale.
-
-        Raises:
-            DarkroomError: it may not, and `non_finite` says stop, or too many were left out in a row.
-        """
-        norm, loss = f"grad_norm/{phase.module}", values["loss"]
-        # One process's loss may be infinite with gradients that are not: all must decide alike.
-        answer = guards.ask(
-            self.images, phase.module, loss if self.processes.count == 1 else values[norm], values[norm]
-        )
-        self._asked.append(answer)
-        if self._patient:
-            return True
-        scaler, fault = self.scalers[phase.module], answer.fault
-        if fault is None:
-            return True
-        if scaler.is_enabled() and loss.isfinite() and scaler.get_scale() >= 1:
-            self._asked.pop()
-            del values[norm]
-            return True
-        if self.settings.non_finite == "stop":
-            self._settle(self.images + 1)
-        if guards.too_many(self.skipped + 1):
-            raise guards.too_many_skipped(self.images, fault)
-        self._asked.pop()
-        keys = ", ".join(self._keys(self.images)[:8])
-        print(f"skipped the update of image {self.images:,}: {fault} is not finite ({keys}, …)")
-        self.window.add({f"skipped/{phase.module}": 1.0})
-        return False
-
-    def _settle(self, images: int) -> None:
-        """Hear the answers for updates that began before `images`.
-
-        Raises:
-            NotFiniteError: one says that a loss or gradient was not finite.
-        """
-        while self._asked and self._asked[0].images < images:
-            answer = self._asked.pop(0)
-            if answer.fault is not None:
-                raise guards.not_finite(answer.images, self.settings.batch, answer.fault, self._keys(answer.images))
 
     def _keys(self, images: int) -> list[str]:
         """Return the keys of the images of the update that begins after `images` images."""
@@ -277,7 +234,7 @@ class Trainer:
         Raises:
             NotFiniteError: a loss or gradient of an update before was not finite: what it left is not kept.
         """
-        self._settle(self.images)
+        self.finite.settle(self.images)
         groups = {
             "modules": _flat({name: module.state_dict() for name, module in self.modules.items()}),
             "ema": _flat(self.ema.state),
@@ -295,7 +252,7 @@ class Trainer:
             "records": self.records,
             "windows": self.processes.collect(self.window.state()),
             "scalers": {name: scaler.state_dict() for name, scaler in self.scalers.items()},
-            "skipped": self.skipped,
+            "skipped": self.finite.skipped,
             "best": None if self.best is None else [self.best.images, self.best.loss],
         }
         return groups, json.loads(json.dumps(facts))  # a copy: the records go on growing
@@ -339,7 +296,7 @@ class Trainer:
         for name, scaler in self.scalers.items():
             if facts["scalers"][name]:
                 scaler.load_state_dict(facts["scalers"][name])
-        self.records, self.skipped = facts["records"], facts["skipped"]
+        self.records, self.finite.skipped = facts["records"], facts["skipped"]
         self.best = None if facts["best"] is None else Best(*facts["best"])
         self.window.load(facts["windows"], self.processes.rank, self.processes.count)
 
