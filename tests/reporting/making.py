@@ -26,6 +26,7 @@ DIT = {
 }
 INCEPTION = {"fid": 12.25, "fid_debiased": 11.5, "fid_se": 0.75, "inception_kid": 0.004, "inception_kid_se": 0.0012}
 TOKENIZER = {"psnr": 42.140856572300706, "ssim": 0.9885244112525691, "rfd": 0.0019287890303303357}
+BANDS = ("loss_time_0_25", "loss_time_25_50", "loss_time_50_75", "loss_time_75_100")
 VOID = {"meta", "img", "br", "hr"}
 
 
@@ -35,6 +36,15 @@ def curve(folder: Path, name: str, points: list[tuple[Any, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     column = name.rpartition("/")[2]
     path.write_text("".join(f"{a}\t{b}\n" for a, b in [("step", column), *points]))
+
+
+def evaluated() -> None:
+    """Write the curves of a DiT that was validated by bands of the time, and scored while it trained."""
+    folder = Path("curves/dit")
+    for number, band in enumerate(BANDS):
+        curve(folder, f"val/{band}", [(200, 4.0 - number), (300, 3.5 - number / 2)])
+    for name, last in (("fd", 3.0), ("fd_debiased", -0.5), ("kid", 0.1), ("label_accuracy", 0.75)):
+        curve(folder, f"eval/{name}", [(100, 0.5), (300, last)])
 
 
 def grid(path: Path, images: int, columns: int) -> None:

@@ -45,6 +45,18 @@ def test_no_point_is_no_chart_and_one_point_is_a_dot() -> None:
     assert line_chart({"train": [(5, 1.0)]}, "title", "loss", WIDTH, HEIGHT).count("<circle") == 1
 
 
+@pytest.mark.parametrize(("names", "row"), [(["a", "b"], 0), (["long name"] * 4, 1)])
+def test_the_key_is_whole_and_off_the_plot(names: list[str], row: int) -> None:
+    called = {f"line-{number}": name for number, name in enumerate(names)}
+    series = {name: [(0, 1.0), (5, 2.0)] for name in called}
+    chart = line_chart(series, "title", "validation loss", WIDTH, HEIGHT, names=called)
+    keys = re.findall(r'<text class="label" x="([0-9.-]+)" y="([0-9.]+)">(?!validation)([^<]+)<', chart)
+    assert [text for _, _, text in keys] == names
+    assert {float(y) for _, y, _ in keys} == {13.0 + 18 * row}
+    assert all(float(x) > 0 and float(x) + 7.6 * len(text) <= WIDTH for x, _, text in keys)
+    assert min(y for _, y in places(chart)) > 26 + 18 * row - 0.1
+
+
 @given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.integers(2, 8))
 def test_ticks_of_a_linear_axis(low: float, length: float, most: int) -> None:
     ticks = Axis(low, low + length, 0, 100).ticks(most)

@@ -1,8 +1,8 @@
 """Line charts and error bars as SVG, from numbers alone. Colours come from the page's style sheet, by class."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
@@ -10,6 +10,7 @@ from darkroom.reporting.numbers import MINUS, fixed
 
 Points = Sequence[tuple[float, float]]
 _TOP, _RIGHT, _BOTTOM, _LEFT = 26.0, 14.0, 40.0, 58.0  # px around the plot
+_LETTER, _ROW, _MARK = 7.6, 18.0, 24.0  # px: a letter at most on average, a row of text, a line in the key
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,21 @@ def _vertical(values: Sequence[float], height: float, log: bool) -> Axis:
     return Axis(low - (room if low else 0), high + room, start, end)
 
 
+def _key(names: Mapping[str, str], dots: Collection[str], end: float, taken: float) -> tuple[str, float]:
+    """Return what each line is called, from the left to `end`, and the rows it takes: 1 where it follows `taken`."""
+    sizes = {name: _MARK + 6 + _LETTER * len(text) for name, text in names.items()}
+    at = end - sum(sizes.values()) - 14 * (len(sizes) - 1)
+    row = 0 if at > taken + 14 else 1
+    parts = []
+    for name, text in names.items():
+        y = 9 + row * _ROW
+        mark = f'<circle cx="{_px(at + _MARK / 2)}" cy="{_px(y)}" r="3"/>' if name in dots else ""
+        parts.append(f'<g class="{escape(name)}"><path class="line" d="M{_px(at)} {_px(y)}h{_px(_MARK)}"/>{mark}')
+        parts.append(f'<text class="label" x="{_px(at + _MARK + 6)}" y="{_px(y + 4)}">{escape(text)}</text></g>')
+        at += sizes[name] + 14
+    return "".join(parts), row + 1
+
+
 def line_chart(
     series: Mapping[str, Points],
     title: str,
@@ -92,17 +108,23 @@ def line_chart(
     height: float,
     x_ticks: int = 5,
     log: bool = True,
+    names: Mapping[str, str] | None = None,
+    dots: Collection[str] = ("val",),
+    y_range: tuple[float, float] | None = None,
 ) -> Markup:
-    """Return lines over images seen; of a series with a single point, or named val, the points as dots.
+    """Return lines over images seen; of a series with a single point, or among `dots`, the points as dots.
 
     Args:
-        series: name, which is its class too, to points (images seen, value); those without a point are not drawn.
+        series: class to points (images seen, value); those without a point are not drawn.
         title: what the chart shows, for whoever does not see it.
         y_label: what stands above the vertical axis.
         width: px.
         height: px.
         x_ticks: about how many ticks the horizontal axis has.
         log: whether the vertical axis may be logarithmic; it is where positive values differ by more than ten times.
+        names: class to what the key calls it; its class where it is not here.
+        dots: classes whose points are dots too.
+        y_range: the ends of the vertical axis, linear; found from the values where it is not given.
 
     Returns:
         SVG, or an empty text where no series has a point.
@@ -110,11 +132,19 @@ def line_chart(
     drawn = {name: points for name, points in series.items() if points}
     if not drawn:
         return Markup("")
+    values = [value for points in drawn.values() for _, value in points]
+    dotted = {name for name, points in drawn.items() if name in dots or len(points) == 1}
     x = Axis(0, max(at for points in drawn.values() for at, _ in points) or 1, _LEFT, width - _RIGHT)
-    y = _vertical([value for points in drawn.values() for _, value in points], height, log)
+    y = Axis(*y_range, height - _BOTTOM, _TOP) if y_range else _vertical(values, height, log)
+    label = f"{y_label}{' (log)' if y.log else ''}"
+    key = ""
+    if len(drawn) > 1:
+        called = {name: (names or {}).get(name, name) for name in drawn}
+        key, rows = _key(called, dotted, x.end, 2 + _LETTER * len(label))
+        y = replace(y, end=_TOP + _ROW * (rows - 1))
     parts = [
         f'<svg class="chart" role="img" viewBox="0 0 {_px(width)} {_px(height)}" aria-label="{escape(title)}">',
-        f'<text class="label" x="2" y="13">{escape(y_label)}{" (log)" if y.log else ""}</text>',
+        f'<text class="label" x="2" y="13">{escape(label)}</text>',
     ]
     for tick in y.ticks(5):
         at = _px(y(tick))
@@ -125,20 +155,13 @@ def line_chart(
         parts.append(f'<text class="tick mid" x="{_px(x(tick))}" y="{_px(y.start + 18)}">{short(tick)}</text>')
     parts.append(f'<path class="axis" d="M{_px(x.start)} {_px(y.start)}H{_px(x.end)}"/>')
     parts.append(f'<text class="label mid" x="{_px((x.start + x.end) / 2)}" y="{_px(height - 4)}">images seen</text>')
-    key = x.end
     for name, points in reversed(drawn.items()):
         places = [(_px(x(at)), _px(y(value))) for at, value in points]
         line = "M" + "L".join(f"{a} {b}" for a, b in places)
-        dots = places if name == "val" or len(places) == 1 else []
         parts.append(f'<g class="{escape(name)}"><path class="line" d="{line}"/>')
-        parts += [f'<circle cx="{a}" cy="{b}" r="3"/>' for a, b in dots]
-        if len(drawn) > 1:
-            mark = f'<circle cx="{_px(key - 32)}" cy="9" r="3"/>' if dots else ""
-            parts.append(f'<path class="line" d="M{_px(key - 40)} 9h16"/>{mark}')
-            parts.append(f'<text class="label end" x="{_px(key - 46)}" y="13">{escape(name)}</text>')
-            key -= 46 + 8 * len(name) + 12
+        parts += [f'<circle cx="{a}" cy="{b}" r="3"/>' for a, b in places if name in dotted]
         parts.append("</g>")
-    return Markup("".join([*parts, "</svg>"]))
+    return Markup("".join([*parts, key, "</svg>"]))
 
 
 def error_bars(rows: Sequence[tuple[str, float, float]], title: str, width: float = 460.0) -> Markup:

@@ -2,12 +2,15 @@
 
 import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from darkroom.artifacts.manifest import ArtifactError
 
 TABLES = Path("plots/metrics")
+BANDS = ("0_25", "25_50", "50_75", "75_100")  # of the diffusion time, in percent
+SCORES = ("fd", "fd_debiased", "label_accuracy")
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,42 @@ class Curve:
 
     points: tuple[tuple[float, float], ...] = ()
     left_out: int = 0
+
+    @property
+    def lowest(self) -> tuple[float, float] | None:
+        """The first of the points with the lowest value."""
+        return min(self.points, key=lambda point: point[1], default=None)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The curves of one training; those that it did not log have no points.
+
+    `bands` holds the validation loss by bands of the diffusion time, `scores` what evaluation while training found.
+    """
+
+    name: str
+    train: Curve
+    val: Curve
+    learning_rate: Curve
+    bands: Mapping[str, Curve]
+    scores: Mapping[str, Curve]
+
+
+def read_training(folder: Path) -> Training:
+    """Return the curves of the training that wrote `folder`, named after it.
+
+    Raises:
+        ArtifactError: the folder is missing, or a table is not one of numbers; names file and line.
+    """
+    return Training(
+        name=folder.name,
+        train=read_curve(folder, "train/loss"),
+        val=read_curve(folder, "val/loss"),
+        learning_rate=read_curve(folder, "learning_rate"),
+        bands={band: read_curve(folder, f"val/loss_time_{band}") for band in BANDS},
+        scores={score: read_curve(folder, f"eval/{score}") for score in SCORES},
+    )
 
 
 def read_curve(folder: Path, name: str) -> Curve:

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
-from darkroom.reporting.curves import Curve, read_curve
+from darkroom.reporting.curves import Training, read_training
 from darkroom.reporting.facts import Card, Catalog, Reconstructions, Reference, Samples, Scores, read_json, typed
 from darkroom.reporting.pictures import Picture, read_png, read_svg
 from darkroom.reporting.scores import COUNT, MEANING, unknown
@@ -25,16 +25,6 @@ class Scored:
     scores: Scores
     card: Card
     protocol: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Training:
-    """The curves of one training."""
-
-    name: str
-    train: Curve
-    val: Curve
-    learning_rate: Curve
 
 
 @dataclass(frozen=True)
@@ -109,15 +99,7 @@ def read_inputs() -> Inputs:
         reconstructions=typed(Reconstructions, read_manifest(RECONSTRUCTIONS, "reconstructions"), RECONSTRUCTIONS),
         dit=read_scored("dit"),
         tokenizer=read_scored("tokenizer"),
-        trainings=tuple(
-            Training(
-                name,
-                train=read_curve(CURVES / name, "train/loss"),
-                val=read_curve(CURVES / name, "val/loss"),
-                learning_rate=read_curve(CURVES / name, "learning_rate"),
-            )
-            for name in TRAININGS
-        ),
+        trainings=tuple(read_training(CURVES / name) for name in TRAININGS),
         sample_grid=read_png(SAMPLES / GRID),
         reconstruction_grid=read_png(RECONSTRUCTIONS / GRID),
         data_grid=read_png(CATALOG / GRID),

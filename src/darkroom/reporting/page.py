@@ -8,19 +8,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from darkroom.reporting.cards import flat, written
-from darkroom.reporting.charts import error_bars, line_chart
+from darkroom.reporting.charts import error_bars
 from darkroom.reporting.headline import headlines
-from darkroom.reporting.inputs import Inputs, Training
+from darkroom.reporting.inputs import Inputs
 from darkroom.reporting.numbers import Number, widths
 from darkroom.reporting.scores import DEBIASED, DISTANCES, MEANING, TITLES, Row, distance_rows, rows
+from darkroom.reporting.trainings import drawn
 
-_WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts
 _SPLITS = ("train", "val", "test")
-_TRAININGS = {
-    "tokenizer": "Tokenizer",
-    "extractor": "Extractor",
-    "dit": "Diffusion transformer",
-}
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
 
 
@@ -73,33 +68,6 @@ def groups(inputs: Inputs) -> Iterator[Group]:
     yield Group(title, (f"n = {card.n_fake:,}", "", ""), rows(inputs.tokenizer.scores, list(MEANING)))
 
 
-@dataclass(frozen=True)
-class Curves:
-    """The charts of one training, and what its caption adds to them."""
-
-    title: str
-    loss: Markup
-    learning_rate: Markup
-    points: tuple[int, int]
-    left_out: int
-
-
-def _curves(training: Training) -> Curves:
-    title = _TRAININGS[training.name]
-    rate = {"rate": training.learning_rate.points}
-    return Curves(
-        title=title,
-        loss=line_chart(
-            {"train": training.train.points, "val": training.val.points}, f"{title}: loss", "loss", _WIDE, _HEIGHT
-        ),
-        learning_rate=line_chart(
-            rate, f"{title}: learning rate", "learning rate", _NARROW, _HEIGHT, x_ticks=3, log=False
-        ),
-        points=(len(training.train.points), len(training.val.points)),
-        left_out=training.train.left_out + training.val.left_out,
-    )
-
-
 def _in_grid(inputs: Inputs, columns: int) -> int:
     """Return how many images the grid of samples shows: image i has class i modulo the number of classes."""
     cycles, rest = divmod(inputs.samples.images, len(inputs.samples.classes))
@@ -134,7 +102,7 @@ def render(title: str, inputs: Inputs) -> str:
         splits=_SPLITS,
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
-        curves=[_curves(training) for training in inputs.trainings],
+        curves=[drawn(training) for training in inputs.trainings],
         cards={
             "Generated images": list(flat(inputs.dit.protocol)),
             "Reconstructions": list(flat(inputs.tokenizer.protocol)),

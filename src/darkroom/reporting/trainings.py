@@ -1,0 +1,91 @@
+"""The section on trainings: their curves as charts, and what the captions say of them."""
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from darkroom.reporting.charts import line_chart
+from darkroom.reporting.curves import Training
+from darkroom.reporting.numbers import Number, number
+
+_WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts
+_TITLES = {
+    "tokenizer": "Tokenizer",
+    "extractor": "Extractor",
+    "dit": "Diffusion transformer",
+}
+# The classes of lines, in the style sheet: a colour and dashes each.
+_BANDS = {"0_25": "band-1", "25_50": "band-2", "50_75": "band-3", "75_100": "band-4"}
+_DISTANCES = {"fd": "biased", "fd_debiased": "debiased"}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The charts of one training, empty where nothing was logged, and what its captions add to them."""
+
+    title: str
+    loss: Markup
+    learning_rate: Markup
+    bands: Markup
+    scores: tuple[Markup, ...]
+    points: tuple[int, int]
+    lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
+    bands_missing: bool
+    left_out: int
+
+
+def drawn(training: Training) -> Drawn:
+    """Return what the page shows of a training."""
+    title, lowest = _TITLES[training.name], training.val.lowest
+    curves = [training.train, training.val, *training.bands.values(), *training.scores.values()]
+    distances = _distances(training, title)
+    accuracy = _accuracy(training, title, _NARROW if distances else _WIDE)
+    rate = {"rate": training.learning_rate.points}
+    return Drawn(
+        title=title,
+        loss=line_chart(
+            {"train": training.train.points, "val": training.val.points}, f"{title}: loss", "loss", _WIDE, _HEIGHT
+        ),
+        learning_rate=line_chart(
+            rate, f"{title}: learning rate", "learning rate", _NARROW, _HEIGHT, x_ticks=3, log=False
+        ),
+        bands=line_chart(
+            {_BANDS[band]: curve.points for band, curve in training.bands.items()},
+            f"{title}: validation loss by band of the diffusion time",
+            "validation loss",
+            _WIDE,
+            _HEIGHT + 18,  # the key takes a row of its own
+            names={name: f"t {band.replace('_', '–')}%" for band, name in _BANDS.items()},
+            dots=(),
+        ),
+        scores=tuple(chart for chart in (distances, accuracy) if chart),
+        points=(len(training.train.points), len(training.val.points)),
+        lowest=(number(lowest[1]), lowest[0]) if lowest else None,
+        bands_missing=not all(curve.points for curve in training.bands.values()),
+        left_out=sum(curve.left_out for curve in curves),
+    )
+
+
+def _distances(training: Training, title: str) -> Markup:
+    return line_chart(
+        {_DISTANCES[name]: training.scores[name].points for name in _DISTANCES},
+        f"{title}: Fréchet distance while training",
+        "Fréchet distance",
+        _WIDE,
+        _HEIGHT,
+        names={label: name for name, label in _DISTANCES.items()},
+        dots=_DISTANCES.values(),
+    )
+
+
+def _accuracy(training: Training, title: str, width: float) -> Markup:
+    return line_chart(
+        {"accuracy": training.scores["label_accuracy"].points},
+        f"{title}: label accuracy while training",
+        "label accuracy",
+        width,
+        _HEIGHT,
+        x_ticks=3,
+        dots=("accuracy",),
+        y_range=(0.0, 1.0),
+    )
