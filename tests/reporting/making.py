@@ -157,6 +157,8 @@ class Page(HTMLParser):
         """Close a tag, which must be the last one opened."""
         if not self._open or self._open.pop() != tag:
             self.faults.append(f"</{tag}> closes another tag, at {self.getpos()}")
+        if tag == "tr":
+            self._row = None
         if tag == "data" and self._value is not None:
             self.data.append((self._value, self._shown))
             if self._row:

@@ -48,6 +48,8 @@ def test_each_band_has_its_line_under_its_name(made: Path) -> None:
     assert set(found) == {"t 0–25%", "t 25–50%", "t 50–75%", "t 75–100%"}
     firsts = [found[name][0][1] for name in sorted(found, key=lambda name: int(name.split()[1].split("–")[0]))]
     assert firsts == sorted(firsts) and len(set(firsts)) == 4  # 4, 3, 2, 1: lower down, so larger in pixels
+    key = re.findall(r'<g class="([^"]+)"><path[^>]*/><text[^>]*>t (\d+)–', dit().bands)
+    assert key == [("band-1", "0"), ("band-2", "25"), ("band-3", "50"), ("band-4", "75")]  # in the order of lightness
     assert "0% is data, 100% is noise" in shown() and "has no line" not in shown()
 
 
