@@ -1,6 +1,7 @@
 """A recipe in training: its modules, their averages, their optimizers, and how far they are."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -199,7 +200,7 @@ class Trainer:
 
     def keep_best(self, loss: float) -> None:
         """Remember the averages if this validation loss is the lowest so far."""
-        if self.best is None or loss < self.best.loss:
+        if math.isfinite(loss) and (self.best is None or loss < self.best.loss):
             self.best = Best(self.images, loss)
             if self.settings.select == "best":
                 self.best_state = self.ema.copy()
