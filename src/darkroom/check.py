@@ -146,13 +146,16 @@ def _left_over(params: Mapping[str, Any]) -> str:
     return f"\n{', '.join(gone)}: of no part in {PARAMS}; nothing reads it, remove it." if gone else ""
 
 
-def check() -> str:
-    """Validate params.yaml and dvc.yaml against the schemas and each other; return a line for the person.
+def check(params: dict[str, Any] | None = None) -> str:
+    """Validate params.yaml, or values in its place, and dvc.yaml against the schemas and each other.
+
+    Returns:
+        A line for the person.
 
     Raises:
         DarkroomError: the first fault found, or all faults of params.yaml at once.
     """
-    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    params, dvc = read_yaml(PARAMS) if params is None else params, read_yaml(DVC)
     validate(whole(), params)
     stages = _shape(dvc)
     _known(stages)

@@ -1,7 +1,4 @@
-"""The command line: a subcommand a stage, `check`, `compare`, `dag`, `doctor`, `plan`.
-
-Nothing heavy is imported before it is needed.
-"""
+"""The command line: a subcommand a stage, and those for people. Nothing heavy is imported before it is needed."""
 
 import argparse
 import sys
@@ -29,6 +26,9 @@ def parser() -> argparse.ArgumentParser:
     ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
     ahead.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser("doctor", help="check the installation and this clone, and say what to do")
+    preset = commands.add_parser("preset", help="list the presets, or lay one over params.yaml")
+    preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
+    preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if stage in PER_PART:
@@ -55,6 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.comparing.table import table
 
             print(table(options.old, options.new, options.md))
+        elif options.command == "preset":
+            from darkroom import preset
+
+            if options.name is None:
+                print(preset.listing())
+            else:
+                print(preset.flags(options.name) if options.flags else preset.apply(options.name))
         elif getattr(options, "dry_run", False):
             from darkroom.dry_run import dry_run
 

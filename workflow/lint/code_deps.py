@@ -28,6 +28,7 @@ HARMLESS = {
     "darkroom.dry_run": "prints what a training would do, and does nothing",
     "darkroom.family": "starts and ends the processes of a training",
     "darkroom.launch": "says which processes share a training, and which one this is",
+    "darkroom.preset": "writes params.yaml, which the stages depend on key by key",
     "darkroom.progress": "prints how far a stage is",
     "darkroom.recipes.evaluation": "scores the averages of train_dit while it trains, where asked; no weight follows",
     "darkroom.runner": "sets up log, signals and the threads that params.yaml names, around the body",

@@ -1,0 +1,105 @@
+"""Five updates of a paper's preset at batch 1 on rendered latents: `python tests/reference/five.py PRESET` times them."""
+
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+sys.path[:0] = [str(ROOT / "src"), str(TESTS)]
+
+import numpy as np  # noqa: E402
+
+from darkroom import preset  # noqa: E402
+from darkroom.check import schema  # noqa: E402
+from darkroom.params import given, lookup, read_yaml, validate  # noqa: E402
+from darkroom.random import derive, normal  # noqa: E402
+
+UPDATES, CLASSES = 5, 1000
+
+
+class Rendered:
+    """Latents of unit variance that follow from the row alone, as data that nobody has to download."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
+        mean = normal(0, "rendered", rows, self.shape)
+        return {"mean": mean, "logvar": np.full_like(mean, -30), "labels": np.array([57 * row for row in rows])}
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        return [f"rendered-{row}" for row in rows]
+
+
+def five_updates(name: str, depth: int | None = None) -> Any:
+    """Train a preset's DiT in the working folder, a clone's bare bones; return the trainer.
+
+    What stands in its sections stays, but for the batch of 1, the five images, one process and the CPU; and the depth,
+    where one is given.
+    """
+    from darkroom.device import set_up_device
+    from darkroom.generators.dit import DiT, DiTConfig
+    from darkroom.generators.normaliser import Normaliser
+    from darkroom.recipes.dit import DiTRecipe
+    from darkroom.training.loop import seeded, train
+    from darkroom.training.trainer import Places
+
+    preset.apply(name)
+    values = read_yaml(preset.PARAMS)
+    params: Any = validate(schema("train_dit"), given("train_dit"))
+    kl = lookup(values, "train_tokenizer.kl")
+    side = values["ingest"]["image_size"] // 2 ** (len(kl["channels"]) - 1)
+    shape = (kl["latent_channels"], side, side)
+    settings = params.train_dit.training.model_copy(
+        update={"processes": 1, "batch": 1, "images": UPDATES, "log_every": 1, "validate_every": UPDATES}
+    )
+    run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "at_risk": 1e9})
+    set_up_device(settings.threads, "cpu")
+    sizes = params.train_dit.model.model_dump() | ({"depth": depth} if depth else {})
+    with seeded(derive(settings.seed, "dit/weights")):
+        model = DiT(DiTConfig(shape[0], shape[1], CLASSES, **sizes))
+    ones = [1.0] * shape[0]
+    data: Any = Rendered(shape)
+    recipe = DiTRecipe(
+        model,
+        params.train_dit.diffusion,
+        settings.seed,
+        data,
+        data,
+        Normaliser([0.0] * shape[0], ones),
+        None,  # type: ignore[arg-type]  # only pictures need a tokenizer
+    )
+    return train(recipe, settings, run, Places(Path("state"), Path("curves"), Path("logs/train_dit")))
+
+
+def bare_bones(folder: Path) -> None:
+    """Put into a folder what `darkroom preset` reads."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("src", "docs", "presets"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "data").mkdir()
+    (folder / "data/none").touch()
+
+
+if __name__ == "__main__":
+    import os
+
+    with tempfile.TemporaryDirectory() as temporary:
+        bare_bones(Path(temporary))
+        os.chdir(temporary)
+        began = time.perf_counter()
+        five_updates(sys.argv[1])
+        seconds = time.perf_counter() - began
+        os.chdir("/")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{sys.argv[1]}: {seconds:.0f} s, {peak:.1f} GiB at the most")

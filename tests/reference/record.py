@@ -1,0 +1,148 @@
+"""Records the reference curves anew: `python tests/reference/record.py [PRESET …]`, on a machine that does little else.
+
+Whole curves come from the real stages, by `dvc repro` in a clone of the working tree; the prefix from the bodies of the
+real stages, stopped after a few updates. A new record hides what changed the bits, so it is made only for a change that
+was meant to change them (docs/presets.md).
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+sys.path[:0] = [str(ROOT / "src"), str(TESTS)]
+
+from reference import curves  # noqa: E402
+
+# Updates of the prefix. train_dit learns the latents of the tokenizer as it is after its own few updates.
+PREFIX = {"train_tokenizer": 20, "train_extractor": 20, "train_dit": 40}
+WAITING = {"OMP_WAIT_POLICY": "passive"}  # beside other work, a thread that waits must not spin; the bits are the same
+_OFF = {"run": {"device": "cpu", "grid_every": 0, "workers": 0, "trackers": []}}  # changes no result
+_SECTIONS = {"train_tokenizer": "common", "train_extractor": "training", "train_dit": "training"}
+
+
+def whole(preset: str, root: Path, threads: int | None = None) -> tuple[dict[str, curves.Rows], dict[str, Any]]:
+    """Train a preset with DVC in a clone under `root`; return the curves of its trainings, and its scores.
+
+    Args:
+        preset: a name of presets/.
+        root: where the clone goes.
+        threads: CPU threads of the trainings in place of params.yaml's, to see how far rounding carries.
+    """
+    from dag.sandbox import Sandbox
+
+    sandbox = Sandbox.clone(root)  # with the tiny configuration, which goes
+    shutil.copy(ROOT / "params.yaml", root)
+    sandbox.environment |= {"PYTHONPATH": "src", **WAITING}
+    sandbox.run(sys.executable, "-m", "darkroom", "preset", preset)
+    sandbox.edit(_OFF)
+    if threads:
+        sandbox.edit({stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
+    sandbox.dvc("repro")
+    found = {stage: curves.of_stage(root / "curves" / name) for stage, name in curves.TRAININGS.items()}
+    return found, json.loads((root / "metrics/dit.json").read_text())
+
+
+def prefix(root: Path, threads: int | None = None) -> dict[str, curves.Rows]:
+    """Run the first updates of `digits` in a process of its own under `root`; return their curves."""
+    command = [sys.executable, __file__, "--prefix-in", str(root)] + (["--threads", str(threads)] if threads else [])
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | WAITING
+    )
+    if done.returncode:
+        raise RuntimeError(done.stdout[-6000:])
+    return {stage: curves.of_stage(root / "curves" / name) for stage, name in curves.TRAININGS.items()}
+
+
+def _train_prefix(root: Path, threads: int | None) -> None:
+    """Run the bodies of the stages up to train_dit here, with trainings that end after a few updates."""
+    from dag.sandbox import overlay
+    from darkroom.preset import PRESETS, overlay as of_preset
+    import yaml
+
+    root.mkdir(parents=True, exist_ok=True)
+    for name in ("dvc.yaml", "src", "docs", "presets"):
+        (root / name).symlink_to(ROOT / name)
+    (root / "data").mkdir()
+    (root / "data/none").touch()
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    os.chdir(root)
+    assert PRESETS.is_dir()
+    for key, value in of_preset("digits").items():
+        *path, last = key.split(".")
+        place = values
+        for each in path:
+            place = place[each]
+        place[last] = value
+    overlay(values, _OFF)
+    overlay(values, {"train_dit": {"training": {"log_every": values["train_dit"]["training"]["batch"]}}})
+    if threads:
+        overlay(values, {stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
+    (root / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+
+    from darkroom.runner import choose_device, set_threads
+
+    set_threads(2 if threads is None else threads)
+    choose_device("cpu")
+
+    import importlib
+
+    from darkroom.check import schema
+    from darkroom.params import given, validate
+    from darkroom.training.trainer import Trainer
+
+    batches = Trainer.batches
+
+    def run(stage: str, part: str | None = None) -> None:
+        Trainer.batches = lambda trainer: islice(batches(trainer), PREFIX.get(stage))  # type: ignore[method-assign]
+        body = importlib.import_module(f"darkroom.stages.{stage}").run
+        params = validate(schema(stage), given(stage, part))
+        body(params, part) if part else body(params)
+
+    parts = list(values["parts"])
+    for part in parts:
+        run("ingest", part)
+    for stage in ("catalog", "train_tokenizer", "train_extractor"):
+        run(stage)
+    for part in parts:
+        run("encode_latents", part)
+    run("train_dit")
+
+
+def main() -> None:
+    """Record what the command line names, or all of it."""
+    from reference.machine import machine
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("presets", nargs="*", help=f"of {', '.join(curves.PRESETS)}, and prefix; all of them")
+    parser.add_argument("--threads", type=int, help="CPU threads of the trainings, to see how far rounding carries")
+    parser.add_argument("--to", type=Path, default=curves.RECORDED, help="where the curves go")
+    parser.add_argument("--prefix-in", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.prefix_in:
+        _train_prefix(options.prefix_in, options.threads)
+        return
+    for name in options.presets or ["prefix", *curves.PRESETS]:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder) / "clone"
+            if name == "prefix":
+                found, scores = prefix(root, options.threads), {}
+            else:
+                found, scores = whole(name, root, options.threads)
+        for stage, rows in found.items():
+            curves.write(options.to / name / f"{stage}.tsv", rows)
+        facts = {"machine": machine(), "scores": scores}
+        (options.to / name / "recorded.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        print(f"{options.to / name}: {', '.join(found)}  {scores}")
+
+
+if __name__ == "__main__":
+    main()

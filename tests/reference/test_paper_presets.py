@@ -1,0 +1,58 @@
+"""The presets that nobody trains on two cores: the model is the paper's, and its first updates run."""
+
+import math
+
+import pytest
+import torch
+
+from darkroom.generators.dit import DiT, DiTConfig
+from darkroom.params import read_yaml
+from darkroom.preset import overlay
+from reference.five import CLASSES, ROOT, UPDATES, bare_bones, five_updates
+
+# Parameters in millions: Peebles and Xie, 2023, table 4.
+MILLIONS = {"imagenet256-dit-b2": 130, "imagenet256-dit-l2": 458, "imagenet256-dit-xl2": 675}
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    bare_bones(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_these_are_all_the_presets_of_papers():
+    assert {path.stem for path in (ROOT / "presets").glob("*.yaml") if "digits" not in path.stem} == set(MILLIONS)
+
+
+@pytest.mark.parametrize("name", MILLIONS)
+def test_the_model_has_the_size_of_the_paper(bare, name):
+    values = read_yaml(ROOT / "params.yaml")["train_dit"]["model"]
+    sizes = {key: overlay(name).get(f"train_dit.model.{key}", value) for key, value in values.items()}
+    with torch.device("meta"):
+        model = DiT(DiTConfig(4, 32, CLASSES, **sizes))
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(MILLIONS[name], rel=0.01)
+
+
+def five(name, depth=None):
+    trainer = five_updates(name, depth)
+    config, settings = trainer.modules["dit"].config, trainer.settings
+    assert (config.size, config.channels, config.depth) == (32, 4, depth or config.depth)
+    assert (settings.precision, settings.clip_norm, settings.learning_rate) == ("bf16", None, 1e-4)
+    records = trainer.records
+    assert [record["images"] for record in records] == list(range(1, UPDATES + 1))
+    assert all(math.isfinite(value) for record in records for value in record.values())
+    # An untrained DiT answers 0, and noise minus data of unit variance has a variance of 2.
+    assert records[0]["train/loss"] == pytest.approx(2, abs=0.15)
+    assert all(record["train/grad_norm/dit"] > 0 for record in records)
+    assert records[-1]["val/loss"] == pytest.approx(2, abs=0.15)
+
+
+@pytest.mark.parametrize("name", MILLIONS)
+def test_five_updates_of_one_block_run(bare, name):
+    five(name, depth=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MILLIONS)
+def test_five_updates_of_the_whole_model_run(bare, name):
+    five(name)
