@@ -1,4 +1,4 @@
-"""Five updates of a paper's preset at batch 1 on rendered latents: `python tests/reference/five.py PRESET` times them."""
+"""Five updates of a paper's preset at batch 1 on rendered latents; as a program with a PRESET, times them."""
 
 import resource
 import shutil

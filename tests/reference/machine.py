@@ -22,12 +22,16 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torch built with": torch.__config__.show().splitlines(),
+        "torch built with": [line.strip(" -") for line in torch.__config__.show().splitlines() if _counts(line)],
         "numpy": version("numpy"),
         "pillow": version("pillow"),
         "scikit-learn": version("scikit-learn"),
         "diffusers": version("diffusers"),
     }
+
+
+def _counts(line: str) -> bool:
+    return any(word in line for word in ("Math Kernel", "MKL-DNN", "OpenMP", "CPU capability"))
 
 
 def _processor() -> dict[str, Any]:

@@ -64,9 +64,11 @@ def prefix(root: Path, threads: int | None = None) -> dict[str, curves.Rows]:
 
 def _train_prefix(root: Path, threads: int | None) -> None:
     """Run the bodies of the stages up to train_dit here, with trainings that end after a few updates."""
-    from dag.sandbox import overlay
-    from darkroom.preset import PRESETS, overlay as of_preset
     import yaml
+
+    from dag.sandbox import overlay
+    from darkroom.preset import PRESETS
+    from darkroom.preset import overlay as of_preset
 
     root.mkdir(parents=True, exist_ok=True)
     for name in ("dvc.yaml", "src", "docs", "presets"):
@@ -122,7 +124,7 @@ def main() -> None:
     from reference.machine import machine
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("presets", nargs="*", help=f"of {', '.join(curves.PRESETS)}, and prefix; all of them")
+    parser.add_argument("presets", nargs="*", help=f"of {', '.join(curves.PRESETS)}, and digits-prefix; all of them")
     parser.add_argument("--threads", type=int, help="CPU threads of the trainings, to see how far rounding carries")
     parser.add_argument("--to", type=Path, default=curves.RECORDED, help="where the curves go")
     parser.add_argument("--prefix-in", type=Path, help=argparse.SUPPRESS)
@@ -130,10 +132,10 @@ def main() -> None:
     if options.prefix_in:
         _train_prefix(options.prefix_in, options.threads)
         return
-    for name in options.presets or ["prefix", *curves.PRESETS]:
+    for name in options.presets or ["digits-prefix", *curves.PRESETS]:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder) / "clone"
-            if name == "prefix":
+            if name == "digits-prefix":
                 found, scores = prefix(root, options.threads), {}
             else:
                 found, scores = whole(name, root, options.threads)
