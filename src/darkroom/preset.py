@@ -101,10 +101,7 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
     for key, value in new.items():
         *path, last = key.split(".")
         place = lookup(document, ".".join(path)) if path else document
-        if isinstance(value, list) and isinstance(place[last], list):
-            place[last][:] = value  # in place: the comments hang on the list
-        else:
-            place[last] = value
+        place[last] = value
     out = StringIO()
     yaml.dump(document, out)
     return out.getvalue()
