@@ -7,14 +7,12 @@ import pytest
 from reference import curves, record
 from reference.machine import machine
 
-# How far a machine that rounds in another way may be off, as a share of the recorded value. Measured with one thread in
-# place of two, which splits every sum in another way; docs/presets.md has the figures: 1.3e-7 and 2.3e-7 in the prefix.
-PREFIX_TOLERANCE = {"train/loss": 1e-5, "train/grad_norm": 1e-4}
-WHOLE_TOLERANCE = {"train/loss": 0.1, "val/loss": 0.1, "train/grad_norm": 0.5}
-
-
-def tolerance(name, table):
-    return next(value for start, value in table.items() if name.startswith(start))
+# How far a machine that rounds in another way may be off, as a share of the recorded value: of losses, and of gradient
+# norms. Measured with one thread in place of two, which splits every sum in another way: 1.3e-7 and 2.3e-7 at the most in
+# the prefix; over the whole of digits-quick 2.3e-6 and 1.6e-5 in the tokenizer, 3.4e-5 and 3.7e-4 in the transformer, and
+# 0.041 and 0.044 in the extractor, whose loss ends near zero.
+PREFIX_TOLERANCE = dict.fromkeys(curves.TRAININGS, (1e-5, 1e-4))
+WHOLE_TOLERANCE = {"train_tokenizer": (0.01, 0.1), "train_extractor": (0.5, 1.0), "train_dit": (0.01, 0.1)}
 
 
 def verify(found, folder, table):
@@ -28,7 +26,9 @@ def verify(found, folder, table):
     for stage, rows in found.items():
         different = curves.differences(rows, curves.read(folder / f"{stage}.tsv"))
         if recorded["machine"] != here:
-            different = [each for each in different if not curves.relative(*each[2:]) <= tolerance(each[1], table)]
+            loss, norm = table[stage]
+            allowed = {name: norm if "grad_norm" in name else loss for _, name, _, _ in different}
+            different = [each for each in different if not curves.relative(*each[2:]) <= allowed[each[1]]]
         faults += [f"{stage}, image {images}: {name} is {a!r}, recorded {b!r}" for images, name, a, b in different]
     differs = [key for key, value in here.items() if recorded["machine"][key] != value]
     where = f"to tolerance, since other: {', '.join(differs)}" if differs else "bit for bit"
