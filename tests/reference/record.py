@@ -67,7 +67,7 @@ def _train_prefix(root: Path, threads: int | None) -> None:
     import yaml
 
     from dag.sandbox import overlay
-    from darkroom.preset import PRESETS
+    from darkroom.preset import laid_over
     from darkroom.preset import overlay as of_preset
 
     root.mkdir(parents=True, exist_ok=True)
@@ -75,15 +75,8 @@ def _train_prefix(root: Path, threads: int | None) -> None:
         (root / name).symlink_to(ROOT / name)
     (root / "data").mkdir()
     (root / "data/none").touch()
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
     os.chdir(root)
-    assert PRESETS.is_dir()
-    for key, value in of_preset("digits").items():
-        *path, last = key.split(".")
-        place = values
-        for each in path:
-            place = place[each]
-        place[last] = value
+    values = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), of_preset("digits")))
     overlay(values, _OFF)
     overlay(values, {"train_dit": {"training": {"log_every": values["train_dit"]["training"]["batch"]}}})
     if threads:
@@ -92,7 +85,7 @@ def _train_prefix(root: Path, threads: int | None) -> None:
 
     from darkroom.runner import choose_device, set_threads
 
-    set_threads(2 if threads is None else threads)
+    set_threads(values["train_dit"]["training"]["threads"])  # the same in all trainings; torch is told by each
     choose_device("cpu")
 
     import importlib

@@ -1,6 +1,7 @@
 """Losses are the recorded ones: bit for bit where the machine is the recorded one, to tolerance elsewhere."""
 
 import json
+import socket
 
 import pytest
 
@@ -8,9 +9,9 @@ from reference import curves, record
 from reference.machine import machine
 
 # How far a machine that rounds in another way may be off, as a share of the recorded value: of losses, and of gradient
-# norms. Measured with one thread in place of two, which splits every sum in another way: 1.3e-7 and 2.3e-7 at the most in
-# the prefix; over the whole of digits-quick 2.3e-6 and 1.6e-5 in the tokenizer, 3.4e-5 and 3.7e-4 in the transformer, and
-# 0.041 and 0.044 in the extractor, whose loss ends near zero.
+# norms. Measured with one thread in place of two, which splits every sum in another way: at most 1.3e-7 and 2.3e-7 in
+# the prefix; over the whole of digits-quick 2.3e-6 and 1.6e-5 in the tokenizer, 3.4e-5 and 3.7e-4 in the transformer,
+# and 0.041 and 0.044 in the extractor, whose loss ends near zero.
 PREFIX_TOLERANCE = dict.fromkeys(curves.TRAININGS, (1e-5, 1e-4))
 WHOLE_TOLERANCE = {"train_tokenizer": (0.01, 0.1), "train_extractor": (0.5, 1.0), "train_dit": (0.01, 0.1)}
 
@@ -53,12 +54,10 @@ def test_the_whole_curves_of_a_preset_are_the_recorded_ones(tmp_path, preset):
     assert scores["label_accuracy"] > 0.9, "generated digits look like other digits, or like none"
 
 
-@pytest.mark.parametrize("preset", curves.PRESETS)
-def test_what_is_recorded_names_no_host(preset):
-    import socket
-
-    text = (curves.RECORDED / preset / "recorded.json").read_text()
-    assert socket.gethostname() not in text and str(record.ROOT) not in text
+def test_what_is_recorded_names_no_host():
+    texts = [path.read_text() for path in curves.RECORDED.rglob("*") if path.is_file()]
+    assert len(texts) > 8
+    assert not any(socket.gethostname() in text or str(record.ROOT) in text for text in texts)
 
 
 def test_a_table_returns_bit_for_bit(tmp_path):
