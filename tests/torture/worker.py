@@ -52,11 +52,13 @@ def work(arguments: Arguments) -> None:
     diary = os.open(folder / "diary", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     recipe.phases = tuple(_watched(phase, number, diary) for number, phase in enumerate(recipe.phases))
     how = {"gan": {"micro_batch": BATCH // 2}, "dit": {"workers": 2}}[arguments.model]
+    # Every kind of state is in one of the two: averages of several kinds here, a loss scaler there.
+    gan = {"ema_profiles": [0.1], "ema_snapshots": 5, "select": "best"}
+    more = {"gan": gan, "dit": {"precision": "fp16", "non_finite": "skip"}}[arguments.model]
+    images = arguments.updates * BATCH
     trainer = train(
         recipe,
-        training(
-            seed=3, images=arguments.updates * BATCH, batch=BATCH, learning_rate=2e-3, schedule="cosine", **_EVERY
-        ),
+        training(seed=3, images=images, batch=BATCH, learning_rate=2e-3, schedule="cosine", **_EVERY, **more),
         run(at_risk=arguments.at_risk, keep=arguments.keep, **how),
         Places(state, folder / "curves", folder / "logs"),
     )
@@ -65,6 +67,8 @@ def work(arguments: Arguments) -> None:
     (results / "weights").write_bytes(_modules(trainer))
     with trainer.averaged():
         (results / "ema").write_bytes(_modules(trainer))
+    snapshots = sorted((state / "snapshots").rglob("*.safetensors"))
+    (results / "snapshots").write_bytes(b"".join(path.read_bytes() for path in snapshots))
     (results / "records").write_text(json.dumps(trainer.records))
 
 

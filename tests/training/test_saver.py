@@ -1,10 +1,12 @@
 """The writer of checkpoints: beside the training, as often as it is cheap, never later than asked."""
 
+import hashlib
 import threading
 import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from darkroom.errors import DarkroomError
 from darkroom.training import checkpoint, saver
@@ -98,10 +100,7 @@ def test_a_busy_writer_puts_the_next_one_off_while_little_is_at_risk(tmp_path, h
 
 
 def test_memory_too_short_for_a_copy_means_writing_at_once(tmp_path, monkeypatch):
-    class Memory:
-        available = 100
-
-    monkeypatch.setattr(saver.psutil, "virtual_memory", Memory)
+    monkeypatch.setattr(saver.guards, "free_memory", lambda: 100)
     copied = []
     monkeypatch.setattr(checkpoint, "copied", copied.append)
     made = Saver(tmp_path, run(at_risk=300), 1000)
@@ -126,15 +125,17 @@ def test_a_copy_elsewhere_that_fails_is_told_and_stops_nothing(tmp_path, capsys)
 
     made = Saver(tmp_path, run(at_risk=300), 1000, after=unreachable)
     made.save(8, groups(), {}, wait=True)
-    assert "could not be copied: images-000000000008: no network" in capsys.readouterr().out
+    made.close()
+    said = capsys.readouterr().out
+    assert "images-000000000008 is written here, and could not be copied: images-000000000008: no network" in said
     assert checkpoint.newest(tmp_path) is not None
 
 
 def test_a_slow_disk_changes_no_bit(tmp_path, monkeypatch):
     """Each file takes longer than an update: checkpoints are fewer, and of the same training."""
     whole = train(Toy(), training(), run(), places(tmp_path / "whole"))
-    write = checkpoint.write_bytes
-    monkeypatch.setattr(checkpoint, "write_bytes", lambda *arguments: (time.sleep(0.02), write(*arguments)))
+    write = checkpoint.write_tensors
+    monkeypatch.setattr(checkpoint, "write_tensors", lambda *arguments: (time.sleep(0.02), write(*arguments))[1])
     trainer = train(Toy(), training(), run(at_risk=0.01, keep=9), places(tmp_path))
     assert weights(trainer) == weights(whole)
     assert checkpoint.newest(tmp_path / "state").name == "images-000000000064"
@@ -159,3 +160,34 @@ def test_a_flipped_letter_in_a_manifest_sets_the_checkpoint_aside(tmp_path, old,
     manifest.write_text(manifest.read_text().replace(old, new))
     assert checkpoint.newest(tmp_path / "state").name == "images-000000000056"
     assert "images-000000000064 is damaged and set aside" in capsys.readouterr().out
+
+
+def test_a_slow_place_elsewhere_keeps_nobody_waiting_and_gets_the_last_one(tmp_path):
+    """While one is being copied others are written here and not copied; the one that is copied is not removed."""
+    gate, copied = threading.Event(), []
+
+    def slow(folder):
+        gate.wait(10)
+        copied.append((folder.name, (folder / "manifest.json").exists()))
+
+    made = Saver(tmp_path, run(at_risk=300), 1000, after=slow)
+    for images in (8, 16, 24, 32):
+        made.save(images, groups(), {}, wait=True)
+    kept = [folder.name for folder in checkpoint.folders(tmp_path)]
+    assert copied == [] and kept == [f"images-{images:012d}" for images in (8, 24, 32)]
+    gate.set()
+    made.close()
+    assert copied == [("images-000000000008", True), ("images-000000000032", True)]
+
+
+@pytest.mark.parametrize("dtype", list(checkpoint._DTYPES))
+def test_a_file_of_tensors_is_what_the_library_reads(tmp_path, dtype):
+    """Scalars, nothing, columns, and two names for one weight, which the library's own writer refuses."""
+    values = (torch.arange(12).reshape(3, 4) % 2).to(dtype)
+    tensors = {"whole": values, "columns": values.T, "one": values[0, 1].clone(), "none": values[:0], "again": values}
+    sha256 = checkpoint.write_tensors(tmp_path / "x.safetensors", tensors)
+    assert sha256 == hashlib.sha256((tmp_path / "x.safetensors").read_bytes()).hexdigest()
+    found = load_file(tmp_path / "x.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, value in tensors.items():
+        assert torch.equal(found[name], value) and found[name].dtype == dtype

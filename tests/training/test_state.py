@@ -2,14 +2,16 @@
 
 import hashlib
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 import yaml
+from dvc.repo import Repo
 
 from darkroom.errors import DarkroomError
-from darkroom.training.state import FINISHED, identity, open_state, root, sweep
+from darkroom.training.state import FINISHED, dvc_md5, identity, open_state, root, sweep
 
 
 @pytest.fixture
@@ -60,30 +62,66 @@ def test_a_training_that_fails_is_not_finished(project):
     assert not (folder / FINISHED).exists()
 
 
-def record(depth, content="1"):
-    deps = [{"path": "code", "md5": "x.dir"}, {"path": "input", "md5": hashlib.md5(content.encode()).hexdigest()}]
-    entry = {"params": {"params.yaml": {"train_dit": {"depth": depth}}}, "deps": deps}
+def record(content="1"):
+    """Write dvc.lock as if DVC had recorded an output with one file."""
+    listed = f'[{{"md5": "{hashlib.md5(content.encode()).hexdigest()}", "relpath": "weights"}}]'
+    entry = {"outs": [{"path": "out", "md5": hashlib.md5(listed.encode()).hexdigest() + ".dir"}]}
     Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"train_dit": entry}}))
     later = time.time() + 5
     os.utime("dvc.lock", (later, later))
 
 
-def test_a_state_goes_when_its_result_is_recorded_and_not_before(project):
-    folder = key()
+def trained():
+    with open_state("train_dit") as folder:
+        Path("out").mkdir()
+        Path("out/weights").write_text("1")
+        return folder
+
+
+def test_a_state_goes_when_its_very_output_is_recorded_and_not_before(project):
+    """An older result of the same stage, with the same parameters, keeps it: its inputs were others."""
+    folder = trained()
     sweep()
     assert folder.is_dir()
-    for other in ({"depth": 9}, {"depth": 4, "content": "older"}):
-        record(**other)
-        sweep()
-        assert folder.is_dir()
-    record(depth=4)
+    record("an older result")
+    sweep()
+    assert folder.is_dir()
+    record()
     sweep()
     assert not folder.exists()
 
 
+def test_an_output_is_hashed_as_dvc_hashes_it(tmp_path, monkeypatch):
+    """Files in folders, names that sort otherwise as paths, and what .dvcignore names."""
+    for name in ("a/b", "a.b", "Z", "a/c/d", ".snakemake_timestamp"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text(name)
+    shutil.copy(Path(__file__).parents[2] / ".dvcignore", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with Repo.init(no_scm=True) as repo:
+        stage = repo.stage.create(name="made", cmd="true", outs_no_cache=["out"])
+        stage.save()
+        assert dvc_md5(tmp_path / "out") == stage.outs[0].hash_info.value
+
+
+def test_a_reader_that_outlives_its_training_holds_no_lock(project):
+    """A DataLoader's worker is a fork: what it inherits would keep the lock for seconds after a kill."""
+    with open_state("train_dit"):
+        child = os.fork()
+        if not child:
+            time.sleep(30)
+            os._exit(0)
+    try:
+        with open_state("train_dit"):
+            pass
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
 def test_a_state_in_use_stays(project):
-    folder = key()
-    record(depth=4)
+    folder = trained()
+    record()
     with open_state("train_dit"):
         sweep()
         assert folder.is_dir()

@@ -1,4 +1,7 @@
-"""A training of Toy as one of several processes, each a fork of a server that has imported everything."""
+"""A training of Toy as one of several processes, each a fork of a server that has imported everything.
+
+Shards are torch's own FSDP 2: accelerate gives it to GPUs only, so its wrapping of modules is not tried here.
+"""
 
 import contextlib
 import json
@@ -12,18 +15,22 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from darkroom.training.loop import train
+from darkroom.training.loop import seeded, train
 from darkroom.training.processes import Processes
 from helpers import run, training
 from training.toy import Toy, places, weights
+
+WIDTH = 40
 
 
 class Without(Toy):
     """No dropout, whose draws follow from the shape of a pass, and a spy on positions and on the data they meet."""
 
-    def __init__(self, stop_at: int | None) -> None:
+    def __init__(self, stop_at: int | None, width: int) -> None:
         super().__init__()
-        self.modules["first"][1].p = 0.0
+        with seeded(width):  # wide enough that DDP has an order of gradients to choose
+            layers = nn.Linear(2, width), nn.Linear(width, width), nn.LayerNorm(width), nn.Linear(width, 1)
+        self.modules["first"] = nn.Sequential(*layers)
         self.met: dict[int, list[float]] = {}
         self.stop_at = stop_at
 
@@ -38,7 +45,10 @@ class Without(Toy):
 def shard(processes: Processes, module: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
     """Shard a module over the CPUs, as accelerate's FSDP 2 does over GPUs: it refuses CPUs, torch does not."""
     names = {parameter: name for name, parameter in module.named_parameters()}
-    fully_shard(module, mesh=init_device_mesh("cpu", (processes.count,)))
+    mesh = init_device_mesh("cpu", (processes.count,))
+    for part in module.children():  # as accelerate wraps blocks: each pass gathers them anew
+        fully_shard(part, mesh=mesh, reshard_after_forward=True)
+    fully_shard(module, mesh=mesh)
     sharded = dict(module.named_parameters())
     for group in optimizer.param_groups:
         group["params"] = [sharded[names[parameter]] for parameter in group["params"]]
@@ -58,7 +68,7 @@ def shard_everything() -> None:
     Processes.apart = lambda self, modules: contextlib.nullcontext()
 
 
-def member(folder: Path, rank: int, count: int, port: int, stop_at: int | None, sharded: bool) -> None:
+def member(folder: Path, rank: int, count: int, port: int, batch: int, stop_at: int | None, sharded: bool) -> None:
     """Train as process `rank` of `count`; write what it met and, as the first, weights and records."""
     with (folder / f"said-{rank}.txt").open("a", buffering=1) as said:
         os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
@@ -69,9 +79,10 @@ def member(folder: Path, rank: int, count: int, port: int, stop_at: int | None, 
         torch.set_num_threads(1)
         if sharded:
             shard_everything()
-        recipe = Without(stop_at)
+        recipe = Without(stop_at, WIDTH)
         try:
-            trainer = train(recipe, training(processes=count), run(at_risk=1e9), places(folder))
+            settings = training(processes=count, images=8 * batch, batch=batch, log_every=2 * batch)
+            trainer = train(recipe, settings, run(at_risk=1e9), places(folder))
         finally:
             (folder / f"met-{rank}.json").write_text(json.dumps(recipe.met))
         values = {name: value.hex() for name, value in weights(trainer).items()}

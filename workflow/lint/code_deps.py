@@ -20,6 +20,8 @@ PACKAGE = "darkroom"
 SOURCE = Path("src")
 DVC = Path("dvc.yaml")
 
+_ELSEWHERE = "copies checkpoints elsewhere and back; what comes back is checked by its hashes"
+
 # Modules that no stage depends on, because no line in them can change a byte of an output.
 HARMLESS = {
     "darkroom.__main__": "starts the command line",
@@ -35,7 +37,17 @@ HARMLESS = {
     "darkroom.schemas.run": "the section `run`, a dependency of no stage",
     "darkroom.stages": "the names of the stages, for the command line",
     "darkroom.terminal": "writes lines and bars to the terminal and the log",
+    "darkroom.training.guards": "stops a training with a sentence",
+    "darkroom.training.interrupt": "remembers a signal",
     "darkroom.training.journal": "tells how far a training is",
+    "darkroom.training.remote.open": _ELSEWHERE,
+    "darkroom.training.remote.place": _ELSEWHERE,
+    "darkroom.training.remote.files": _ELSEWHERE,
+    "darkroom.training.remote.hub": _ELSEWHERE,
+    "darkroom.training.remote.wandb_artifacts": _ELSEWHERE,
+    "darkroom.training.network": "says what a network's error means",
+    "darkroom.training.saver": "says when a checkpoint is written, and not what",
+    "darkroom.training.state": "finds the folder of a training's state",
     "darkroom.training.trackers": "copies records to TensorBoard and Weights & Biases",
     "darkroom.watch": "says when a stage must stop, and stops it",
 }
@@ -104,7 +116,10 @@ def shortened(files: set[Path]) -> Iterator[str]:
     rooms = {room for path in files for room in path.parents if SOURCE / PACKAGE in room.parents}
     for room in sorted(rooms, key=lambda path: len(path.parts)):
         inside = files_in(room)
-        if len(inside) > 1 and inside <= rest:
+        # DVC would hash what is ignored, too: a room that holds such a file is listed file by file.
+        hashed = {path for path in room.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+        spare = {path for path in hashed - inside if path.name != "__init__.py"}
+        if len(inside) > 1 and inside <= rest and not spare:
             rest -= inside
             yield str(room)
     yield from map(str, rest)

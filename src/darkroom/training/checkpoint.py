@@ -1,17 +1,19 @@
 """Checkpoints: a folder written beside, flushed, hashed, renamed; then, and only then, older ones are removed."""
 
 import hashlib
+import json
+import os
 import shutil
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from safetensors.torch import save as serialise
 from torch import Tensor
 
-from darkroom.artifacts.atomic import atomic_folder, write_bytes
+from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_json
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
@@ -19,6 +21,19 @@ from darkroom.training.processes import put, whole
 
 Tensors = dict[str, Tensor]
 KIND = "checkpoint"
+
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 def folders(state: Path) -> list[Path]:
@@ -38,7 +53,44 @@ def copied(groups: Mapping[str, Tensors]) -> dict[str, Tensors]:
     }
 
 
-def save(state: Path, images: int, groups: Mapping[str, Tensors], facts: Mapping[str, Any], keep: int) -> Path:
+def write_tensors(path: Path, tensors: Tensors) -> str:
+    """Write a safetensors file, one tensor after the other, flush it, and return its SHA-256.
+
+    The format: 8 bytes with the length of a JSON header, the header with dtype, shape and offsets of each tensor, the
+    values. The library's own writer holds the file in memory twice, refuses weights with two names, and hides a full
+    disk behind an error of its own. Hashed on the way, so that the hash is of what was meant.
+    """
+    header: dict[str, Any] = {}
+    at = 0
+    for key, value in tensors.items():
+        place = [at, at + value.nbytes]
+        header[key] = {"dtype": _DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": place}
+        at = place[1]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in (struct.pack("<Q", len(text)), text, *map(_bytes, tensors.values())):
+            digest.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _bytes(value: Tensor) -> Any:
+    """Return a tensor's values as a buffer, without a copy where it lies on the CPU in one piece."""
+    return memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def save(
+    state: Path,
+    images: int,
+    groups: Mapping[str, Tensors],
+    facts: Mapping[str, Any],
+    keep: int,
+    held: Path | None = None,
+) -> Path:
     """Write the checkpoint of `images` images seen, and keep the newest `keep`.
 
     Args:
@@ -47,21 +99,18 @@ def save(state: Path, images: int, groups: Mapping[str, Tensors], facts: Mapping
         groups: tensors by name, one safetensors file a group.
         facts: JSON values; floats return bit for bit.
         keep: how many checkpoints to keep, at least 2: the newest may turn out damaged.
+        held: one that stays in any case, because it is being copied elsewhere.
     """
     folder = state / f"images-{images:012d}"
     files: dict[str, str] = {}
     with atomic_folder(folder) as temporary:
         for name, tensors in groups.items():
-            # In one piece: safetensors' own writer hides a full disk behind an error of its own. Hashed in memory, so
-            # that the manifest holds what was meant and not what came back from the disk.
-            data = serialise({key: value.contiguous() for key, value in tensors.items()})
-            write_bytes(temporary / f"{name}.safetensors", data)
-            files[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
-            del data
+            files[f"{name}.safetensors"] = write_tensors(temporary / f"{name}.safetensors", tensors)
         seal = _seal(images, files, facts)
         write_manifest(temporary, KIND, images=images, files=files, facts=dict(facts), seal=seal)
     for old in folders(state)[: -max(2, keep)]:
-        shutil.rmtree(old)
+        if old != held:
+            shutil.rmtree(old)
     return folder
 
 

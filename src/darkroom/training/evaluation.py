@@ -54,9 +54,10 @@ def validate(trainer: Trainer) -> Record:
     sums: dict[str, tuple[float, int]] = {}
     processes = trainer.processes
     rows, size = trainer.recipe.val, trainer.settings.batch
-    with evaluating(trainer):
-        for batch in validation_batches(rows, size, trainer.device, processes.rank, processes.count):
-            for piece in batch.split(trainer.run.micro_batch or len(batch)):
+    share = trainer.run.micro_batch or size // processes.count
+    with evaluating(trainer), trainer.memory_told(share):
+        for batch in validation_batches(rows, size, trainer.device, *processes.division):
+            for piece in batch.split(share):
                 with autocast(trainer.settings, trainer.device):
                     losses = trainer.recipe.validate(piece)
                 for name, values in losses.items():
@@ -71,7 +72,7 @@ def evaluate(trainer: Trainer) -> Record:
     """Return the recipe's scores of the averaged weights."""
     processes = trainer.processes
     with evaluating(trainer):
-        scores = trainer.recipe.evaluate(processes.rank, processes.count, processes.rows)
+        scores = trainer.recipe.evaluate(*processes.division, processes.rows)
     return {f"eval/{name}": value for name, value in scores.items()}
 
 

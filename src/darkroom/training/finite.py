@@ -78,7 +78,7 @@ class Finite:
         """
         # One process's loss may be infinite with gradients that are not; the norm is the same in all of them.
         alone = self._processes == 1
-        answer = _ask(images, module, loss if alone else norm, norm)
+        answer = _ask(images, module, loss if alone else torch.zeros_like(norm), norm)
         if self.patient:
             self._asked.append(answer)
             return True

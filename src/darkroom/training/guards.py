@@ -1,9 +1,11 @@
 """What stops a training before it is lost, with a sentence that says what to do."""
 
+import contextlib
 import errno
 import shutil
 from pathlib import Path
 
+import psutil
 import torch
 
 from darkroom.errors import DarkroomError
@@ -49,6 +51,16 @@ def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: R
         f"take {state_bytes / 1e9:.2f} GB, the rest is activations, which grow with the pass. In params.yaml {smaller}"
         f"{other}: the result stays the same to rounding, and the same command continues from the last checkpoint."
     )
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free for this process: of the machine, or of its control group if less."""
+    free = psutil.virtual_memory().available
+    group = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # no such group, or no limit (`max`)
+        limit = int((group / "memory.max").read_text())
+        free = min(free, limit - int((group / "memory.current").read_text()))
+    return free
 
 
 def require_disk(folder: Path, needed: int, what: str) -> None:

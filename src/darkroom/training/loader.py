@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 from darkroom.random import order
 from darkroom.training.recipe import Batch, Rows
 
+_GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writes its checkpoint
+
 
 class _Fetch(Dataset):
     """A data set in torch's terms: rows in, tensors out."""
@@ -35,8 +37,13 @@ def _to(data: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
 
 
 def _leave_signals(worker: int) -> None:
-    """Let Ctrl-C on a terminal, which reaches every process, end a worker with the training and not before it."""
+    """Let a signal that reaches every process end a worker with the training and not before it.
+
+    Ctrl-C on a terminal and a scheduler's SIGTERM do. A worker that nobody ends goes by itself a while after.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_GRACE) and None)
 
 
 def _load(rows: Rows, lists: Sequence[list[int]], workers: int, device: torch.device) -> DataLoader:

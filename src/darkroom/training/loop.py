@@ -64,6 +64,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
             if journal is not None:
                 journal.close()
             stop_trackers(accelerator)
+        saver.close()
         trainer.finish()
         trainer.processes.collect(None)
         if not trainer.processes.first:
@@ -84,18 +85,17 @@ def _require_images(recipe: Recipe, settings: Training) -> None:
 
 def _saver(trainer: Trainer) -> Saver:
     """Return the writer of checkpoints, after checking that they fit on the disk."""
-    groups, _ = trainer.state()
-    moments = 2 * sum(value.nbytes for names in trainer.names.values() for value in names)
-    size = checkpoint.size({name: group for name, group in groups.items() if name != "optimizers"}) + moments
+    size = trainer.checkpoint_bytes
     kept = checkpoint.folders(trainer.places.state)
     there = sum(file.stat().st_size for folder in kept for file in folder.iterdir())
     keep = trainer.run.keep
     if trainer.processes.first:
         trainer.places.state.mkdir(parents=True, exist_ok=True)
-        # One more than are kept while one is written, and the outputs: averaged weights and raw ones.
-        guards.require_disk(
-            trainer.places.state, (keep + 1) * size + size // 2 - there, f"a training that keeps {keep} checkpoints"
-        )
+        # One more than are kept while one is written; the outputs, averaged weights and raw ones; snapshots twice.
+        profiles = trainer.settings.ema_profiles
+        snapshots = 2 * len(profiles) * trainer.settings.ema_snapshots * trainer.weight_bytes
+        needed = (keep + 1) * size + 2 * trainer.weight_bytes + snapshots - there
+        guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
     to = trainer.run.checkpoints_to if trainer.processes.first else None
     target = open_place(to, trainer.places.state.name, keep)
     return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)
@@ -126,6 +126,7 @@ def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, sa
             saved = trainer.images
         if stop:
             if first:
+                saver.close()
                 folder = checkpoint.folders(trainer.places.state)[-1]
                 print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
             trainer.processes.collect(None)  # torchrun ends the others soon after the first has gone

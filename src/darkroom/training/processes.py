@@ -4,20 +4,23 @@ Accelerate starts the process group, wraps modules (DDP, or FSDP by a configurat
 noise and times follow from positions, so nothing about them is negotiated: a process takes its slice of each batch.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType, InitProcessGroupKwargs
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from darkroom.errors import DarkroomError
 
 T = TypeVar("T")
+_PATIENCE = timedelta(hours=2)
 
 
 class Processes:
@@ -31,7 +34,19 @@ class Processes:
     """
 
     def __init__(self, expected: int) -> None:
-        self.accelerator = Accelerator()
+        self.accelerator = Accelerator(
+            # The training's own keys decide, and nothing that stands in an environment or a configuration file.
+            mixed_precision="no",
+            dynamo_backend="no",
+            kwargs_handlers=[
+                # Without it DDP puts its buckets in another order after the first backward pass of a process: a
+                # training that was resumed would sum in another order than one that was not.
+                DistributedDataParallelKwargs(find_unused_parameters=True),
+                # The others wait while the first evaluates, draws, downloads, or saves with little memory.
+                InitProcessGroupKwargs(timeout=_PATIENCE),
+            ],
+        )
+        warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
         self.rank, self.count = self.accelerator.process_index, self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
         kind = self.accelerator.distributed_type
@@ -49,7 +64,12 @@ class Processes:
         if self.sharded and not self.accelerator.is_fsdp2:
             raise DarkroomError("the accelerate configuration asks for FSDP 1: set fsdp_version to 2.")
         # Flags and counts travel beside the gradients, on the CPU.
-        self._group: Any = dist.new_group(backend="gloo") if self.count > 1 else None
+        self._group: Any = dist.new_group(backend="gloo", timeout=_PATIENCE) if self.count > 1 else None
+
+    @property
+    def division(self) -> tuple[int, int]:
+        """Rank and count for work that each process can do alone: of shards, each does all, in step with the others."""
+        return (0, 1) if self.sharded else (self.rank, self.count)
 
     @property
     def first(self) -> bool:
@@ -89,6 +109,8 @@ class Processes:
 
     def rows(self, values: Tensor) -> Tensor:
         """Return the rows of all processes, (N, ...), on the CPU, in the order of their ranks."""
+        if self.sharded:
+            return values.cpu()
         return torch.cat([piece for piece in self.collect(values.cpu()) if len(piece)])
 
     def from_first(self, value: T) -> T:
@@ -97,8 +119,8 @@ class Processes:
 
 
 def whole(value: Tensor) -> Tensor:
-    """Return a tensor with all of its shards, the same on every process; each must ask."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    """Return a tensor with all of its shards, on the CPU, the same on every process; each must ask."""
+    return value.full_tensor().cpu() if isinstance(value, DTensor) else value
 
 
 def put(target: Tensor, value: Tensor) -> None:

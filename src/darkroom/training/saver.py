@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from darkroom.errors import DarkroomError
 from darkroom.schemas.run import Run
-from darkroom.training import checkpoint
+from darkroom.training import checkpoint, guards
 from darkroom.training.checkpoint import Tensors
 from darkroom.training.guards import is_disk_full, require_disk
 
 SHARE = 0.01  # of the training's time that saving may take, as measured; half of what is promised
 _SHORTEST = 5.0  # seconds between two checkpoints, at least, where `at_risk` allows
+_PATIENCE = 300.0  # seconds that the end of a training waits for a copy elsewhere
 _GUESS = 2e9  # bytes a second that a first checkpoint is taken to cost
 
 
@@ -30,12 +29,15 @@ class Saver:
         state: the training's state folder.
         run: the section `run`.
         size: bytes of a checkpoint.
-        after: called in the thread with each checkpoint written; what it raises is told and stops nothing.
+        after: copies a checkpoint elsewhere, in a thread of its own: as many as it manages, the last one in any case.
+            What it raises is told and stops nothing.
     """
 
     def __init__(self, state: Path, run: Run, size: int, after: Callable[[Path], None] | None = None) -> None:
         self._state, self._run, self._after = state, run, after
         self._thread: threading.Thread | None = None
+        self._copying: threading.Thread | None = None
+        self._held: Path | None = None  # the checkpoint that is being copied elsewhere
         self._error: BaseException | None = None
         self._cost = size / _GUESS  # seconds taken from the training by one checkpoint
         self._written = size / _GUESS  # seconds that writing one took
@@ -67,7 +69,7 @@ class Saver:
         self.finish()
         self._at, self.saved = began, images
         needed = checkpoint.size(groups)
-        beside = not wait and psutil.virtual_memory().available > 2 * needed
+        beside = not wait and guards.free_memory() > 2 * needed
         if beside:
             groups = checkpoint.copied(groups)
         stall = time.monotonic() - began
@@ -84,17 +86,38 @@ class Saver:
         began, worked = time.monotonic(), time.thread_time()
         try:
             require_disk(self._state, needed, "a checkpoint")
-            folder = checkpoint.save(self._state, images, groups, facts, self._run.keep)
+            folder = checkpoint.save(self._state, images, groups, facts, self._run.keep, self._held)
         except BaseException as error:
             self._error = error
             return
         self._written = time.monotonic() - began
         self._cost = stall + time.thread_time() - worked
-        if self._after is not None:
-            try:
-                self._after(folder)
-            except DarkroomError as error:
-                print(f"the checkpoint of image {images:,} is here, and could not be copied: {error}")
+        if self._after is not None and (self._copying is None or not self._copying.is_alive()):
+            self._held = folder  # a place that is slow gets fewer checkpoints, and keeps nobody waiting
+            self._copying = threading.Thread(target=self._copy, args=(folder, self._after), daemon=True)
+            self._copying.start()
+
+    def _copy(self, folder: Path, after: Callable[[Path], None]) -> None:
+        try:
+            after(folder)
+        except DarkroomError as error:
+            print(f"{folder.name} is written here, and could not be copied: {error}")
+
+    def close(self) -> None:
+        """Let the newest checkpoint be copied elsewhere, too, and wait for it, but not for ever."""
+        self.finish()
+        if self._after is None:
+            return
+        newest = checkpoint.folders(self._state)[-1:]
+        if self._copying is not None:
+            self._copying.join(_PATIENCE)
+            if self._copying.is_alive():
+                print(f"a checkpoint is still being copied after {_PATIENCE} s, and stays behind unfinished")
+                return
+        if newest and newest[0] != self._held:
+            self._copying = threading.Thread(target=self._copy, args=(newest[0], self._after), daemon=True)
+            self._copying.start()
+            self._copying.join(_PATIENCE)
 
     def finish(self, raises: bool = False) -> None:
         """Wait until the thread has written what it is writing.

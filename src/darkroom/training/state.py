@@ -19,10 +19,11 @@ from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, PARAMS, given, lookup, paths, read_yaml, scope, stage_entry
+from darkroom.params import DVC, OUTPUTS, PARAMS, given, paths, read_yaml, scope, stage_entry
 
 FINISHED = "finished.json"
 LOCK = "lock"
+_IGNORED = ".snakemake_timestamp"  # in .dvcignore
 
 
 def root() -> Path:
@@ -86,24 +87,32 @@ def open_state(stage: str) -> Iterator[Path]:
         return
     require_writable(folder / LOCK)
     with (folder / LOCK).open("a+") as lock:
+        os.register_at_fork(after_in_child=lock.close)  # a reader of data that outlives its training holds no lock
         if not _take(lock):
             raise DarkroomError(
                 f"{stage} is already being trained by another process (it holds {folder / LOCK}): wait or stop it."
             )
-        md5 = {dep: hashlib.md5(Path(dep).read_bytes()).hexdigest() for dep in who["deps"] if Path(dep).is_file()}
         yield folder
-        write_json(folder / FINISHED, {**who, "md5": md5})
+        outs = paths(stage_entry(read_yaml(DVC), stage), OUTPUTS, scope(read_yaml(PARAMS)))
+        made = {out: dvc_md5(Path(out)) for out in outs if Path(out).exists()}
+        write_json(folder / FINISHED, {"stage": stage, "outs": made})
 
 
-def _recorded(who: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
-    """Return whether dvc.lock holds a result of this stage with these parameters, this code and these files."""
-    entry = lock.get("stages", {}).get(who["stage"], {})
-    params = entry.get("params", {}).get(str(PARAMS))
-    if not params:
-        return False
-    found = {dep["path"]: dep.get("md5") for dep in entry.get("deps", [])}
-    same_files = all(found.get(path) == md5 for path, md5 in who["md5"].items())
-    return same_files and all(lookup(who["params"], key) == value for key, value in params.items())
+def dvc_md5(path: Path) -> str:
+    """Return the hash under which DVC records an output: of a file its MD5, of a folder that of its list of files."""
+    if not path.is_dir():
+        return hashlib.md5(path.read_bytes()).hexdigest()
+    found = (file for file in path.rglob("*") if file.is_file() and file.name != _IGNORED)
+    files = sorted((file.relative_to(path).as_posix(), file) for file in found)
+    listed = [{"md5": hashlib.md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in files]
+    return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+
+
+def _recorded(stage: str, outs: Mapping[str, str], lock: Mapping[str, Any]) -> bool:
+    """Return whether dvc.lock holds these very outputs of a stage."""
+    entry = lock.get("stages", {}).get(stage, {})
+    found = {out["path"]: out.get("md5") for out in entry.get("outs", [])}
+    return bool(outs) and all(found.get(path) == md5 for path, md5 in outs.items())
 
 
 def sweep() -> None:
@@ -117,5 +126,6 @@ def sweep() -> None:
             if marker.stat().st_mtime > record.stat().st_mtime:
                 continue
             with (marker.parent / LOCK).open("a+") as handle:
-                if _take(handle) and _recorded(json.loads(marker.read_text()), read_yaml(record)):
+                finished = json.loads(marker.read_text())
+                if _take(handle) and _recorded(finished["stage"], finished["outs"], read_yaml(record)):
                     shutil.rmtree(marker.parent)

@@ -103,13 +103,8 @@ class Trainer:
         Raises:
             DarkroomError: a loss or gradient that is not finite, where `non_finite` says stop; out of memory.
         """
-        try:
+        with self.memory_told(min(self.run.micro_batch or len(batch), len(batch))):
             taken = [self._turn(phase, batch) for phase in self.recipe.phases]
-        except (RuntimeError, MemoryError) as error:
-            if not guards.is_out_of_memory(error):
-                raise
-            size = min(self.run.micro_batch or len(batch), len(batch))
-            raise guards.out_of_memory(size, self.state_bytes, self.device, self.run) from error
         self.finite.settle(self.images)
         self.ema.update(self.images // self.settings.batch)
         self.profiles.update(self.images // self.settings.batch)
@@ -117,6 +112,20 @@ class Trainer:
         self.images += self.settings.batch
         self._snapshot(before)
         self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
+
+    @contextmanager
+    def memory_told(self, images: int) -> Iterator[None]:
+        """Make running out of memory in a pass of so many images a sentence.
+
+        Raises:
+            DarkroomError: the device, or the machine, has no memory left.
+        """
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not guards.is_out_of_memory(error):
+                raise
+            raise guards.out_of_memory(images, self.state_bytes, self.device, self.run) from error
 
     def _snapshot(self, before: int) -> None:
         """Write the averages of `ema_profiles` where a snapshot is due: before the checkpoint that counts on it."""
@@ -142,8 +151,8 @@ class Trainer:
             self.window.add(values)
             if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
                 self.window.add({f"grad_norm/{phase.module}": norm})
-        else:
-            self.window.add({f"skipped/{phase.module}": 1.0})
+        if self.settings.non_finite == "skip":
+            self.window.add({f"skipped/{phase.module}": float(not taken)})
         scaler.update()
         return taken
 
@@ -225,9 +234,20 @@ class Trainer:
     @property
     def state_bytes(self) -> int:
         """Bytes of weights, gradients, AdamW's two moments and the averages, on one device if they are not sharded."""
-        parameters = sum(p.nbytes for module in self.modules.values() for p in module.parameters())
         averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
-        return parameters * (4 + averages)
+        return self.weight_bytes * (4 + averages)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the parameters, of all shards together."""
+        return sum(value.nbytes for module in self.modules.values() for value in module.parameters())
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of a checkpoint: the modules, AdamW's two moments of what is trained, and the averages."""
+        modules = sum(value.nbytes for module in self.modules.values() for value in module.state_dict().values())
+        moments = 2 * sum(value.nbytes for names in self.names.values() for value in names)
+        return modules * (2 + len(self.profiles.state) + (self.settings.select == "best")) + moments
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
         """Return all that the training is: tensors by name, and JSON values. Every process must ask.
@@ -265,12 +285,12 @@ class Trainer:
             state = self.places.state
             found = checkpoint.newest(state)
             source = open_place(self.run.checkpoints_from, state.name, self.run.keep) if found is None else None
-            found = source.fetch(state) if source else found
-            if source and found and self.settings.ema_profiles:
+            if source and self.settings.ema_profiles:
                 raise DarkroomError(
                     "`ema_profiles` leave snapshots beside the checkpoints, which are not copied elsewhere: copy "
-                    f"{state / 'snapshots'} by hand, or train without `checkpoints_from`."
+                    f"{state} by hand, or train without `run.checkpoints_from`."
                 )
+            found = source.fetch(state) if source else found
         return self.processes.from_first(found)
 
     def _resume(self) -> None:
