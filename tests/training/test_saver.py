@@ -36,7 +36,7 @@ def groups(value: float = 1.0):
 @pytest.mark.parametrize(
     ("size", "at_risk", "seconds"),
     [
-        (20 * MB, 300, 5.0),  # cheap: as often as every 5 seconds
+        (20 * MB, 300, 15.0),  # cheap: as often as every 15 seconds
         (2000 * MB, 300, 100.0),  # a second of work: every 100
         (20_000 * MB, 300, 290.0),  # ten seconds: 1000 would be cheap, but 300 are at risk with the writing
         (20_000 * MB, 12, 6.0),  # never less than half of what may be lost

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from darkroom.random import order
 from darkroom.training.recipe import Batch, Rows
 
+_BLOCK = 64  # batches whose rows are found at once: much of the work does not grow with their number
 _GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writes its checkpoint
 
 
@@ -65,6 +66,8 @@ class _Lists(Sequence[list[int]]):
         self._seed, self._size, self._start, self._stop, self._batch = seed, size, start, stop, batch
         self._share = batch // count  # consecutive images of each batch that a process takes
         self._offset = rank * self._share
+        self._block = -1
+        self._rows: np.ndarray = np.empty((0, self._share), dtype=np.int64)
 
     def __len__(self) -> int:
         return (self._stop - self._start) // self._batch
@@ -72,7 +75,13 @@ class _Lists(Sequence[list[int]]):
     def __getitem__(self, number: Any) -> Any:
         if number >= len(self):
             raise IndexError(number)
-        return order(self._seed, self._size, self.positions(number)).tolist()
+        block, place = divmod(number, _BLOCK)
+        if block != self._block:
+            numbers = range(block * _BLOCK, min((block + 1) * _BLOCK, len(self)))
+            positions = np.stack([self.positions(each) for each in numbers])
+            rows = order(self._seed, self._size, positions.reshape(-1))
+            self._block, self._rows = block, rows.reshape(positions.shape)
+        return self._rows[place].tolist()
 
     def positions(self, number: int) -> np.ndarray:
         first = self._start + number * self._batch + self._offset

@@ -13,7 +13,7 @@ from darkroom.training.checkpoint import Tensors
 from darkroom.training.guards import is_disk_full, require_disk
 
 SHARE = 0.01  # of the training's time that saving may take, as measured; half of what is promised
-_SHORTEST = 5.0  # seconds between two checkpoints, at least, where `at_risk` allows
+_SHORTEST = 15.0  # seconds between two checkpoints, at least, where `at_risk` allows
 _PATIENCE = 300.0  # seconds that the end of a training waits for a copy elsewhere
 _GUESS = 2e9  # bytes a second that a first checkpoint is taken to cost
 

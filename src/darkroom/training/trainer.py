@@ -22,7 +22,14 @@ from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
 from darkroom.training.loader import training_batches
 from darkroom.training.optimizer import adamw, check_groups, parameter_names, set_rates
-from darkroom.training.precision import allow_tf32, autocast, checkpoint_activations, lay_out, loss_scaler
+from darkroom.training.precision import (
+    allow_tf32,
+    autocast,
+    checkpoint_activations,
+    lay_out,
+    loss_scaler,
+    seed_draws,
+)
 from darkroom.training.processes import Processes, put, unshard, whole
 from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
@@ -137,7 +144,7 @@ class Trainer:
 
     def _turn(self, phase: Phase, batch: Batch) -> bool:
         """Take the optimizer step of one phase; return whether it was taken."""
-        torch.manual_seed(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])))
+        seed_draws(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
         for each in self.optimizers.values():  # a loss may reach into another phase's module
             each.zero_grad(set_to_none=True)
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
