@@ -6,7 +6,6 @@ import signal
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 
 from darkroom.training.evaluation import validate
 from darkroom.training.loop import train
@@ -172,23 +171,6 @@ def test_a_picture_that_fails_loses_no_training(tmp_path, capsys, undisturbed):
     trainer = train(recipe, training(), run(grid_every=32), places(tmp_path))
     assert "no grid at image 32" in capsys.readouterr().out and weights(trainer) == undisturbed[0]
     assert all(module.training for module in recipe.modules.values())
-
-
-@pytest.fixture
-def other_precision():
-    """Accelerate keeps its precision for the whole process; one process is one stage, but not in these tests."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-
-
-@pytest.mark.usefixtures("other_precision")
-def test_bf16_trains_and_resumes_bit_for_bit(tmp_path):
-    whole = train(Toy(), training(precision="bf16"), run(), places(tmp_path / "whole"))
-    with pytest.raises(SystemExit):
-        hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 24 else None  # noqa: E731
-        train(Toy(hook), training(precision="bf16"), run(), places(tmp_path))
-    assert weights(train(Toy(), training(precision="bf16"), run(), places(tmp_path))) == weights(whole)
 
 
 def test_curves_and_journal_hold_what_they_promise(tmp_path):
