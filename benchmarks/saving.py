@@ -36,7 +36,7 @@ from helpers import run, training  # noqa: E402
 # Width, depth, heads, images in an update.
 MODELS = {"1.3M": (128, 4, 4, 64), "33M": (384, 12, 6, 8), "130M": (768, 12, 12, 4)}
 CHANNELS, SIZE, CLASSES, ROWS = 4, 16, 10, 256
-SAVES, BASELINE = 3, 20.0  # checkpoints timed, and seconds of updates without one between them
+SAVES, BASELINE = 3, 12.0  # checkpoints timed, and seconds of updates without one between them
 
 
 class Latents:

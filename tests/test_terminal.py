@@ -108,7 +108,7 @@ def test_a_bar_needs_a_terminal_of_its_own(monkeypatch):
 def test_snakemake_is_found_among_the_ancestors(tmp_path, name, below):
     """A program of that name starts a shell, which starts a stage."""
     stage = "from darkroom.terminal import _below_snakemake as b; print(b())"
-    command = f"{sys.executable} -c '{stage}'; exit"
+    command = f"'{sys.executable}' -c '{stage}'; exit"
     (tmp_path / name).write_text(f"import subprocess; subprocess.run({command!r}, shell=True)")
     environment = os.environ | {"PYTHONPATH": str(Path("src").resolve())}
     done = subprocess.run([sys.executable, tmp_path / name], env=environment, capture_output=True, text=True)

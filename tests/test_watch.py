@@ -125,7 +125,11 @@ finally:
 )
 def test_a_signal_ends_a_stage_with_its_code_and_in_order(number, supervised, code):
     words = [sys.executable, "-c", WAIT.format(supervised=supervised)]
-    stage = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.PIPE, text=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a child would ignore it, and rightly so
+    try:
+        stage = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert stage.stdout.readline() == "on\n"
     stage.send_signal(number)
     assert stage.wait(timeout=10) == code

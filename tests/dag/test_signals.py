@@ -25,7 +25,7 @@ LONG = {
     "run": {"at_risk": 1_000_000},
     "train_extractor": {"training": {"images": 16_000, "log_every": 320, "validate_every": 8_000}},
 }
-TWO = {"train_extractor": {"training": {"processes": 2, "images": 6_400}}}
+TWO = {"train_extractor": {"training": {"processes": 2, "images": 25_600}}}
 RUNS = {
     "dvc": ("dvc", "repro", "train_extractor"),
     "snakemake": ("snakemake", "--cores", "2", "models/extractor"),

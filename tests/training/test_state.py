@@ -106,11 +106,14 @@ def test_an_output_is_hashed_as_dvc_hashes_it(tmp_path, monkeypatch):
 
 def test_a_reader_that_outlives_its_training_holds_no_lock(project):
     """A DataLoader's worker is a fork: what it inherits would keep the lock for seconds after a kill."""
+    here, there = os.pipe()
     with open_state("train_dit"):
         child = os.fork()
         if not child:
+            os.write(there, b".")
             time.sleep(30)
             os._exit(0)
+        assert os.read(here, 1) == b"."
     try:
         with open_state("train_dit"):
             pass
