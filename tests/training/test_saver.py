@@ -88,6 +88,22 @@ def test_the_training_does_not_wait_for_the_disk_and_what_is_written_is_of_its_m
     assert torch.equal(found["modules"]["net/weight"], torch.ones(1000))
 
 
+def test_memory_of_the_copy_before_is_used_again_where_it_fits(tmp_path):
+    made = Saver(tmp_path, run(at_risk=300), 1000)
+    for images, value in ((8, 1.0), (16, 2.0)):
+        tensors = groups(value) | {"ema": {"new": torch.full((images,), value)}}
+        made.save(images, tensors, {}, wait=False)
+        made.finish()
+        place = made._copies["modules"]["net/weight"].data_ptr()
+        found = checkpoint.read(tmp_path / f"images-{images:012d}")[1]
+        assert torch.equal(found["modules"]["net/weight"], torch.full((1000,), value))
+        assert torch.equal(found["ema"]["new"], torch.full((images,), value))
+    made.save(24, groups(3.0), {}, wait=False)
+    made.finish()
+    assert made._copies["modules"]["net/weight"].data_ptr() == place
+    assert (checkpoint.read(tmp_path / "images-000000000024")[1]["modules"]["net/weight"] == 3.0).all()
+
+
 def test_a_busy_writer_puts_the_next_one_off_while_little_is_at_risk(tmp_path, held, clock):
     made = Saver(tmp_path, run(at_risk=300), 1000)
     made.save(8, groups(), {}, wait=False)

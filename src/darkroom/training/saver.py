@@ -37,6 +37,7 @@ class Saver:
         self._state, self._run, self._after = state, run, after
         self._thread: threading.Thread | None = None
         self._copying: threading.Thread | None = None
+        self._copies: dict[str, Tensors] = {}
         self._held: Path | None = None  # the checkpoint that is being copied elsewhere
         self._error: BaseException | None = None
         self._cost = size / _GUESS  # seconds taken from the training by one checkpoint
@@ -71,13 +72,26 @@ class Saver:
         needed = checkpoint.size(groups)
         beside = not wait and guards.free_memory() > 2 * needed
         if beside:
-            groups = checkpoint.copied(groups)
+            groups = self._copies = self._copied(groups)
         stall = time.monotonic() - began
         self._thread = threading.Thread(target=self._write, args=(images, groups, facts, needed, stall), daemon=True)
         self._thread.start()
         if not beside:
             self.finish(raises=wait)
             self._cost = time.monotonic() - began
+
+    def _copied(self, groups: Mapping[str, Tensors]) -> dict[str, Tensors]:
+        """Return the groups on the CPU, in the memory of the copy before: fresh memory takes several times as long."""
+        if not self._copies:
+            return checkpoint.copied(groups)
+        copies: dict[str, Tensors] = {}
+        for name, tensors in groups.items():
+            held, copies[name] = self._copies.get(name, {}), {}
+            for key, value in tensors.items():
+                place = held.get(key)
+                fits = place is not None and place.shape == value.shape and place.dtype == value.dtype
+                copies[name][key] = place.copy_(value) if place is not None and fits else value.to("cpu", copy=True)
+        return copies
 
     def _busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
