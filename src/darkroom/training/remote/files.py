@@ -27,7 +27,7 @@ class Files:
         self._fs, self._base = url_to_fs(url)
         self._root = f"{self._base.rstrip('/')}/{key}"
         if isinstance(self._fs, LocalFileSystem) and not self._fs.isdir(self._base):
-            # Perhaps a disk that is not mounted: a training would begin anew where it should go on, or fill another one.
+            # Perhaps a disk that is not mounted: a training would begin anew, or fill another disk.
             raise DarkroomError(f"the folder {self._base} does not exist: mount it, or make it.")
 
     def _folders(self) -> list[str]:
