@@ -26,15 +26,15 @@ class Files:
             url = str(Path(os.environ.get("DVC_ROOT", ".")).absolute() / Path(url).expanduser())
         self._fs, self._base = url_to_fs(url)
         self._root = f"{self._base.rstrip('/')}/{key}"
-        if isinstance(self._fs, LocalFileSystem) and not self._fs.isdir(self._base):
-            # Perhaps a disk that is not mounted: a training would begin anew, or fill another disk.
-            raise DarkroomError(f"the folder {self._base} does not exist: mount it, or make it.")
 
     def _folders(self) -> list[str]:
         self._fs.invalidate_cache()  # object stores remember their listings, and other machines write here, too
         try:
             paths = self._fs.ls(self._root, detail=False)
         except FileNotFoundError:
+            if isinstance(self._fs, LocalFileSystem) and not self._fs.isdir(self._base):
+                # Perhaps a disk that is not mounted: then a training would begin anew where it should go on.
+                raise DarkroomError(f"the folder {self._base} does not exist: mount it, or make it.") from None
             return []
         names = [path.rstrip("/").rpartition("/")[2] for path in paths]
         return sorted(name for name in names if CHECKPOINT.fullmatch(name))
