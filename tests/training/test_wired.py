@@ -41,7 +41,8 @@ def test_another_machine_continues_from_the_place_where_checkpoints_go(tmp_path)
         train(Toy(die), training(), run(at_risk=1e-9, checkpoints_to="memory://bucket"), places(tmp_path / "one"))
     recipe = Toy()
     other = train(recipe, training(), run(checkpoints_from="memory://bucket"), places(tmp_path / "other"))
-    assert recipe.seen[0] == 40 and weights(other) == weights(whole)
+    assert 0 < recipe.seen[0] <= 40, "as far as the copies had come"
+    assert weights(other) == weights(whole)
 
 
 def test_a_place_that_is_not_there_stops_before_training(tmp_path):
