@@ -1,5 +1,7 @@
 """Weights to begin with, and checkpoints elsewhere, as the loop calls them."""
 
+import time
+
 import fsspec
 import pytest
 import torch
@@ -35,6 +37,7 @@ def test_another_machine_continues_from_the_place_where_checkpoints_go(tmp_path)
 
     def die(seen):
         if seen == 48:
+            time.sleep(1)  # a copy that has begun comes to its end
             raise RuntimeError("the machine is gone")
 
     with pytest.raises(RuntimeError):
