@@ -124,6 +124,18 @@ def test_memory_too_short_for_a_copy_means_writing_at_once(tmp_path, monkeypatch
     assert checkpoint.newest(tmp_path) is not None and copied == []
 
 
+def test_memory_that_is_held_for_copies_counts_as_free_for_the_next(tmp_path, monkeypatch):
+    """4,000 bytes: twice that is asked of what is free, of which the copy before holds half."""
+    made = Saver(tmp_path, run(at_risk=300), 1000)
+    monkeypatch.setattr(saver.guards, "free_memory", lambda: 9000)
+    made.save(8, groups(1.0), {}, wait=False)
+    before = made._copies
+    monkeypatch.setattr(saver.guards, "free_memory", lambda: 5000)
+    made.save(16, groups(2.0), {}, wait=False)
+    made.finish()
+    assert made._copies is not before, "written at once, without a copy"
+
+
 def test_what_goes_wrong_in_the_thread_is_raised_in_the_training(tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError("a defect")
@@ -194,6 +206,8 @@ def test_a_slow_place_elsewhere_keeps_nobody_waiting_and_gets_the_last_one(tmp_p
     gate.set()
     made.close()
     assert copied == [("images-000000000008", True), ("images-000000000032", True)]
+    made.save(40, groups(), {}, wait=True)
+    assert [folder.name for folder in checkpoint.folders(tmp_path)] == [f"images-{images:012d}" for images in (32, 40)]
 
 
 @pytest.mark.parametrize("dtype", list(checkpoint._DTYPES))

@@ -70,7 +70,8 @@ class Saver:
         self.finish()
         self._at, self.saved = began, images
         needed = checkpoint.size(groups)
-        beside = not wait and guards.free_memory() > 2 * needed
+        free = guards.free_memory() + checkpoint.size(self._copies)  # whose memory is taken again
+        beside = not wait and free > 2 * needed
         if beside:
             groups = self._copies = self._copied(groups)
         stall = time.monotonic() - began
@@ -100,7 +101,9 @@ class Saver:
         began, worked = time.monotonic(), time.thread_time()
         try:
             require_disk(self._state, needed, "a checkpoint")
-            folder = checkpoint.save(self._state, images, groups, facts, self._run.keep, self._held)
+            copying = self._copying is not None and self._copying.is_alive()
+            held = self._held if copying else None
+            folder = checkpoint.save(self._state, images, groups, facts, self._run.keep, held)
         except BaseException as error:
             self._error = error
             return

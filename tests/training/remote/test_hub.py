@@ -7,19 +7,9 @@ import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.training.remote.open import open_place
-
-KEY = "train_dit-0123456789abcdef"
-
-
-def checkpoint(folder, images):
-    path = folder / f"images-{images:012d}"
-    path.mkdir(parents=True)
-    (path / "modules.safetensors").write_bytes(f"weights {images}".encode())
-    write_manifest(path, "checkpoint", images=images, files=file_hashes(path), facts={})
-    return path
+from training.remote.making import KEY, checkpoint
 
 
 class Repository:
