@@ -192,10 +192,12 @@ def test_a_flipped_letter_in_a_manifest_sets_the_checkpoint_aside(tmp_path, old,
 
 def test_a_slow_place_elsewhere_keeps_nobody_waiting_and_gets_the_last_one(tmp_path):
     """While one is being copied others are written here and not copied; the one that is copied is not removed."""
-    gate, copied = threading.Event(), []
+    gate, alone, copied = threading.Event(), threading.Lock(), []
 
     def slow(folder):
+        assert alone.acquire(blocking=False), "one at a time"
         gate.wait(10)
+        alone.release()
         copied.append((folder.name, (folder / "manifest.json").exists()))
 
     made = Saver(tmp_path, run(at_risk=300), 1000, after=slow)
@@ -203,7 +205,7 @@ def test_a_slow_place_elsewhere_keeps_nobody_waiting_and_gets_the_last_one(tmp_p
         made.save(images, groups(), {}, wait=True)
     kept = [folder.name for folder in checkpoint.folders(tmp_path)]
     assert copied == [] and kept == [f"images-{images:012d}" for images in (8, 24, 32)]
-    gate.set()
+    threading.Timer(0.2, gate.set).start()
     made.close()
     assert copied == [("images-000000000008", True), ("images-000000000032", True)]
     made.save(40, groups(), {}, wait=True)
