@@ -71,7 +71,8 @@ class Stages:
 
     def threads(self, name: str) -> int:
         """Return the CPU threads of all processes of a stage, as its section of params.yaml says."""
-        return threads(self._params[name]) * processes(self._params[name])
+        shared = self._params["run"]["ingest_processes"] if name == "ingest" else processes(self._params[name])
+        return threads(self._params[name]) * shared
 
     def gpu(self, name: str) -> int:
         """Return the GPUs of a stage with networks, one a process, so that the profile's total holds; 0 without."""

@@ -24,6 +24,7 @@ from darkroom.params import (
     stage_entry,
     validate,
 )
+from darkroom.schemas.sources import settings_of
 from darkroom.stages import PER_PART, STAGES, TRAININGS
 
 SSIM_WINDOW = 11  # pixels
@@ -156,7 +157,9 @@ def check(params: dict[str, Any] | None = None) -> str:
         DarkroomError: the first fault found, or all faults of params.yaml at once.
     """
     params, dvc = read_yaml(PARAMS) if params is None else params, read_yaml(DVC)
-    validate(whole(), params)
+    whole_params = validate(whole(), params)
+    for name, part in whole_params.parts.items():  # type: ignore[attr-defined]
+        settings_of(name, part, params.get(part.source))
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)

@@ -146,9 +146,9 @@ def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
     return list(current.model_fields)
 
 
-def _sentence(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
+def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> str:
     location = tuple(part for part in fault["loc"] if part != "[key]")
-    key = ".".join(str(part) for part in location)
+    key = ".".join(str(part) for part in ([where] if where else []) + list(location))
     if fault["type"] == "extra_forbidden":
         allowed = _allowed(model, location)
         near = difflib.get_close_matches(str(location[-1]), allowed, n=1, cutoff=0.5)
@@ -156,11 +156,13 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
         return f"{PARAMS}: unknown key `{key}`; {hint}"
     if fault["type"] == "missing":
         return f"{PARAMS}: `{key}` is missing."
-    return f"{PARAMS}: `{key}` is {fault['input']!r}: {fault['msg'].removeprefix('Value error, ')}."
+    # A fault between keys belongs to their section, which would fill the screen.
+    value = "" if isinstance(fault["input"], Mapping) and fault["type"] == "value_error" else f" is {fault['input']!r}"
+    return f"{PARAMS}: `{key}`{value}: {fault['msg'].removeprefix('Value error, ')}."
 
 
-def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """Return `values` as `model`.
+def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:
+    """Return `values` as `model`; `where` is the key of params.yaml that they lie under.
 
     Raises:
         DarkroomError: one sentence for each fault: the key, the value, what is allowed, the nearest valid name.
@@ -168,4 +170,4 @@ def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise DarkroomError("\n".join(_sentence(model, dict(fault)) for fault in error.errors())) from None
+        raise DarkroomError("\n".join(_sentence(model, dict(fault), where) for fault in error.errors())) from None

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 Group = TypeVar("Group")
+Item = TypeVar("Item")
 
 INTERVAL = 10.0  # seconds between lines
 
@@ -20,4 +21,18 @@ def told(groups: Iterable[Group], total: int, what: str) -> Iterator[Group]:
         if now - last >= INTERVAL and done < total:
             speed = done / (now - began)
             print(f"{what}: {done:,} of {total:,} images, {speed:,.0f} images/s, {(total - done) / speed:,.0f} s left")
+            last = now
+
+
+def told_singly(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
+    """Yield items one by one, and print a line every ten seconds; `total` None: how many come is not known."""
+    began = last = time.monotonic()
+    for done, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if now - last >= INTERVAL:
+            speed = done / (now - began)
+            rest = "" if total is None else f" of {total:,}"
+            left = "" if total is None else f", {max(0, total - done) / speed:,.0f} s left"
+            print(f"{what}: {done:,}{rest} images, {speed:,.0f} images/s{left}")
             last = now

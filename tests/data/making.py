@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from darkroom.data.damage import Reason
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.latent_writer import write_latents
-from darkroom.data.parts import write_part
+from darkroom.data.parts import Policy, write_part
+from darkroom.data.pipeline import outcomes
+from darkroom.data.preparing import Preparation
 from darkroom.data.reader import ImageShards
-from darkroom.data.sample import Sample
+from darkroom.data.sample import Entry, Raw, Sample
 from darkroom.data.splits import SPLITS
 
 SHARES = {"train": 0.6, "val": 0.1, "test": 0.3}
@@ -29,20 +33,53 @@ def samples(start: int, stop: int, spec: ImageSpec = SPEC) -> Iterator[Sample]:
         yield Sample(f"noise-{number:04d}", to_pil(pixels(number, spec)), label, caption)
 
 
-def make_part(root: Path, part: str, start: int = 0, stop: int = 40, spec: ImageSpec = SPEC) -> Path:
+class Noise:
+    """A source of the same images, as arrays in the size asked for."""
+
+    def __init__(self, spec: ImageSpec = SPEC) -> None:
+        self.spec = spec
+
+    def size(self) -> int | None:
+        return None
+
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        for number in range(start, stop or 100):
+            yield Entry(f"noise-{number:04d}", f"noise {number}", number)
+
+    def read(self, entry: Entry) -> Raw:
+        (sample,) = samples(entry.payload, entry.payload + 1, self.spec)
+        return Raw(sample.image, sample.label, sample.caption)
+
+    def facts(self) -> dict:
+        return {}
+
+
+RULES = {
+    Reason.WRONG_EXTENSION: "keep",
+    Reason.DUPLICATE: "quarantine",
+    Reason.CAPTION_MISSING: "keep",
+    Reason.CAPTION_NOT_UTF8: "repair",
+    Reason.LABEL_MISSING: "keep",
+    Reason.LABEL_OUT_OF_RANGE: "quarantine",
+}
+
+
+def preparation(spec: ImageSpec = SPEC, **changes: Any) -> Preparation:
+    values = {"crop": "center", "resample": "box", "seed": 0, "max_pixels": 10**6, "min_size": 1, "quality": 95}
+    return Preparation(spec, **{**values, **changes})
+
+
+def policy(**changes: Any) -> Policy:
+    return Policy(**{"rules": RULES, "max_quarantined": 0.05, "shares": SHARES, "split_seed": 0, **changes})
+
+
+def make_part(root: Path, part: str, start: int = 0, stop: int = 40, spec: ImageSpec = SPEC, mirror=False) -> Path:
     folder = root / part
     folder.mkdir(parents=True)
-    write_part(
-        folder,
-        part,
-        samples(start, stop, spec),
-        {"name": "noise"},
-        spec,
-        "box",
-        shard_size=7,
-        shares=SHARES,
-        split_seed=0,
-    )
+    source, how = Noise(spec), preparation(spec)
+    found = outcomes(source, source.entries(start, stop), how, processes=1)
+    logs = root.parent / "logs"
+    write_part(folder, part, found, {"name": "noise"}, how, policy(), shard_size=7, mirror=mirror, logs=logs)
     return folder
 
 

@@ -13,7 +13,7 @@ from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
 
-FORMAT = 1
+FORMAT = 2
 NAME = "manifest.json"
 
 

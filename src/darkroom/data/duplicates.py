@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from darkroom.data.index import IMAGES, read_index
+from darkroom.data.index import IMAGES, Index
 from darkroom.data.splits import SPLITS
 
 _NAMED = 10  # groups that are named in the manifest
@@ -22,15 +21,17 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
         in another part, in another split (a test image that was trained on); first: up to 10 groups as lists of
         "part/split/key".
 
-    Indexes are read shard by shard, twice; in memory stand 8 bytes an image, and the copies.
+    Indexes are read part by part, twice; in memory stand 8 bytes an image, and the copies.
     """
-    prefixes = [_prefixes(table) for _, _, table in _indexes(manifests, root)]
+    prefixes = [_prefixes(index) for _, _, index in _indexes(manifests, root)]
     values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *prefixes]), return_counts=True)
     repeated = values[counts > 1]
-    groups: dict[str, list[tuple[str, str, str]]] = {}
-    for part, split, table in _indexes(manifests, root) if len(repeated) else ():
-        for row in np.flatnonzero(np.isin(_prefixes(table), repeated)).tolist():
-            groups.setdefault(table["sha256"][row].as_py(), []).append((part, split, table["key"][row].as_py()))
+    groups: dict[bytes, list[tuple[str, str, str]]] = {}
+    for part, split, index in _indexes(manifests, root) if len(repeated) else ():
+        for row in np.flatnonzero(np.isin(_prefixes(index), repeated)).tolist():
+            groups.setdefault(index.digests("sha256")[row].tobytes(), []).append(
+                (part, split, index.column("key")[row].as_py())
+            )
     found = [group for group in groups.values() if len(group) > 1]
     return {
         "images": sum(len(group) - 1 for group in found),
@@ -40,13 +41,12 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
     }
 
 
-def _indexes(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> Iterator[tuple[str, str, pa.Table]]:
+def _indexes(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> Iterator[tuple[str, str, Index]]:
     for part, manifest in manifests.items():
         for split in SPLITS:
-            for entry in manifest["splits"][split]["shards"]:
-                yield part, split, read_index(root / part / split, entry, IMAGES)
+            yield part, split, Index({root / part / split: manifest["splits"][split]}, IMAGES)
 
 
-def _prefixes(table: pa.Table) -> NDArray[np.uint64]:
+def _prefixes(index: Index) -> NDArray[np.uint64]:
     """Return the first 64 bits of each row's sha256: enough to find candidates, which are then compared in full."""
-    return np.array([int(text[:16], 16) for text in table["sha256"].to_pylist()], dtype=np.uint64)
+    return np.ascontiguousarray(index.digests("sha256")[:, :8]).view(np.uint64).reshape(-1)

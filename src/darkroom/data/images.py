@@ -1,4 +1,4 @@
-"""Images as they are stored: prepared once, encoded without loss, decoded to arrays."""
+"""Images as they are stored: encoded and decoded, as Pillow images and as arrays."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -7,31 +7,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from darkroom.errors import DarkroomError
 
-FILTERS = {
-    "box": Image.Resampling.BOX,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by the number of channels
-EXTENSION = {"png": "png", "webp": "webp"}  # of the member in the tar
+EXTENSION = {"png": "png", "webp": "webp", "jpeg": "jpg"}  # of the member in the tar
 # exact: colours under transparent pixels are kept; without it WebP is not lossless.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "png": {"format": "PNG", "compress_level": 6},
     "webp": {"format": "WEBP", "lossless": True, "exact": True, "quality": 80, "method": 4},
+    "jpeg": {"format": "JPEG"},
 }
-_WHITE = (255, 255, 255, 255)
 
 
 @dataclass(frozen=True)
 class ImageSpec:
     """What all images of an artifact share; stands in its manifest under `image`.
 
-    size: height and width in pixels; channels: L, RGB or RGBA, 8 bits each; format: png or webp, both lossless.
+    size: height and width in pixels; channels: L, RGB or RGBA, 8 bits each; format: png or webp, both lossless, or
+    jpeg; `original` where images are read as their owner stores them, and prepared on reading.
     """
 
     size: int
@@ -54,38 +49,22 @@ class ImageSpec:
         return cls(**manifest["image"])
 
 
-def prepare(image: Image.Image, spec: ImageSpec, resample: str) -> Image.Image:
-    """Return an image as it is stored: upright, its central square, spec.size pixels, 8 bits a channel.
+def encode(image: Image.Image, format: str, quality: int = 95) -> bytes:
+    """Return an image as PNG, lossless WebP, or JPEG of a quality, 1 to 100, with chroma in full resolution.
 
-    Transparent images become opaque on white where `spec.channels` has no alpha.
-
-    Raises:
-        DarkroomError: more than 8 bits a channel: scaling those is the source's business, Pillow would clip them.
+    The pixels alone are stored, so that equal pixels give equal bytes.
     """
-    if image.mode.startswith(("I", "F")):
-        raise DarkroomError(f"it has pixels of mode {image.mode}: convert it to 8 bits a channel first.")
-    upright = ImageOps.exif_transpose(image)
-    if upright.has_transparency_data and spec.channels != "RGBA":
-        upright = Image.alpha_composite(Image.new("RGBA", upright.size, _WHITE), upright.convert("RGBA"))
-    converted = upright.convert(spec.channels)
-    side = min(converted.size)
-    left, top = (converted.width - side) // 2, (converted.height - side) // 2
-    box = (left, top, left + side, top + side)
-    return converted.resize((spec.size, spec.size), FILTERS[resample], box=box)
-
-
-def encode(image: Image.Image, format: str) -> bytes:
-    """Return an image as PNG or lossless WebP: the pixels alone, so that equal pixels give equal bytes."""
     bare = image.copy()
     bare.info = {}
+    options: dict[str, Any] = {"quality": quality, "subsampling": 0} if format == "jpeg" else {}
     buffer = BytesIO()
-    bare.save(buffer, **_OPTIONS[format])
+    bare.save(buffer, **_OPTIONS[format], **options)
     return buffer.getvalue()
 
 
 def decode(data: bytes, channels: str) -> NDArray[np.uint8]:
     """Return an encoded image as uint8 (C, H, W), C as `channels` (L, RGB or RGBA) says."""
-    with Image.open(BytesIO(data), formats=["PNG", "WEBP"]) as image:
+    with Image.open(BytesIO(data), formats=["PNG", "WEBP", "JPEG"]) as image:
         return to_array(image.convert(channels))
 
 

@@ -1,50 +1,136 @@
-"""The index of a shard: one row an image, in a parquet file beside the tar."""
+"""The index of a split: one row an image, `index.parquet`, a row group for each shard.
+
+One file, since a thousand small ones take seconds to open; a row group for each shard, so that a writer holds one
+shard in memory, and a reader may read one.
+"""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, check_file
 
-# offset: of the image's first byte in the tar; sha256: of the image's bytes, hexadecimal; label, caption: may be null.
+NAME = "index.parquet"
+_THREADS = 4  # that open the indexes of parts side by side
+# offset, size: of the image's bytes in the tar; sha256: of these bytes; width, height: as stored, or as prepared on
+# reading; original_width, original_height: as the source had it; label, caption: may be null.
 IMAGES = pa.schema(
     [
         ("key", pa.string()),
         ("offset", pa.int64()),
         ("size", pa.int64()),
-        ("sha256", pa.string()),
+        ("sha256", pa.binary(32)),
         ("width", pa.int32()),
         ("height", pa.int32()),
+        ("original_width", pa.int32()),
+        ("original_height", pa.int32()),
         ("label", pa.string()),
         ("caption", pa.string()),
     ]
 )
-# The index of a latent shard: which image each row is, so that nobody needs the images to train on latents.
+# The index of latents: which image each row is, so that nobody needs the images to train on latents.
 LATENTS = pa.schema([("key", pa.string()), ("label", pa.string())])
 
 
-def write_index(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> str:
-    """Write the columns of `schema` as parquet and return the file's sha256; equal rows give equal bytes."""
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), path, compression="zstd")
-    return sha256_file(path)
+class IndexWriter:
+    """Writes `folder/index.parquet` shard by shard; equal rows give equal bytes."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self._path, self._schema = folder / NAME, schema
+        # Keys and captions are all different, so a dictionary of them is only work.
+        self._writer = pq.ParquetWriter(self._path, schema, compression="zstd", use_dictionary=["label"])
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append the rows of the next shard, at least one; values under other names than the schema's are left out."""
+        table = pa.Table.from_pylist(list(rows), schema=self._schema)
+        self._writer.write_table(table, row_group_size=len(rows))
+
+    def close(self) -> str:
+        """Finish the file and return its sha256."""
+        self._writer.close()
+        return sha256_file(self._path)
+
+    def __enter__(self) -> "IndexWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
 
 
-def read_index(folder: Path, entry: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Return the index of the shard that a manifest's `entry` describes, in row order.
+class Index:
+    """The indexes of some folders, one after the other. A column is read when it is first asked for, and kept.
 
-    Raises:
-        ArtifactError: missing, damaged, or not as many rows as the manifest says; names the file.
+    Safe to use in forked processes, and to pickle: a copy reads its columns anew.
     """
-    path = folder / f"{entry['name']}.parquet"
-    check_file(path, entry["index_sha256"])
-    table = pq.read_table(path, schema=schema)
-    if table.num_rows != entry["images"]:
+
+    def __init__(self, folders: Mapping[Path, Mapping[str, Any]], schema: pa.Schema) -> None:
+        """Check the indexes of `folders`: for each what its manifest says, `shards` and `index_sha256`.
+
+        Raises:
+            ArtifactError: missing, damaged, or other counts than the manifest's; names the file.
+        """
+        self._folders = [(folder, facts["index_sha256"], _images(facts)) for folder, facts in folders.items()]
+        self._schema = schema
+        self._columns: dict[str, pa.ChunkedArray] = {}
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(lambda each: _check(*each), self._folders))
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a column, over all rows."""
+        if name not in self._columns:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                tables = list(pool.map(lambda each: pq.read_table(each[0] / NAME, columns=[name]), self._folders))
+            empty = pa.schema([self._schema.field(name)]).empty_table()
+            self._columns[name] = pa.concat_tables([empty, *tables])[name]
+        return self._columns[name]
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """Return a column of numbers."""
+        return self.column(name).to_numpy()
+
+    def digests(self, name: str) -> NDArray[np.uint8]:
+        """Return a column of hashes, uint8 (N, 32)."""
+        column = self.column(name)
+        chunks = [np.frombuffer(b"", np.uint8)]
+        for chunk in column.chunks:
+            width = chunk.type.byte_width
+            chunks.append(np.frombuffer(chunk.buffers()[1], np.uint8)[chunk.offset * width :][: len(chunk) * width])
+        return np.concatenate(chunks).reshape(len(column), -1 if len(column) else 32)
+
+    def texts(self, name: str) -> list[str | None]:
+        """Return a column of texts, as a new list."""
+        return self.column(name).to_pylist()
+
+    def rows(self, names: Sequence[str], first: int, count: int) -> list[dict[str, Any]]:
+        """Return some columns of `count` rows from `first` on."""
+        columns = {name: self.column(name).slice(first, count) for name in names}
+        return pa.table(columns).to_pylist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_columns": {}}
+
+
+def _images(facts: Mapping[str, Any]) -> list[int]:
+    return [entry["images"] for entry in facts["shards"]]
+
+
+def _check(folder: Path, sha256: str, images: Sequence[int]) -> None:
+    path = folder / NAME
+    check_file(path, sha256)
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if groups != images:
         raise ArtifactError(
-            f"{path} has {table.num_rows} rows, and the manifest says {entry['images']}: "
-            "run the stage that makes it again."
+            f"{path} has {sum(groups)} rows in {len(groups)} shards, and the manifest says {sum(images)} in "
+            f"{len(images)}: run the stage that makes it again."
         )
-    return table

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import read_manifest, write_manifest
-from darkroom.data.index import LATENTS, write_index
+from darkroom.data.index import LATENTS, IndexWriter
 from darkroom.data.latent_file import KIND, TENSORS, map_latent_shard, to_float32, write_latent_shard
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
@@ -44,7 +44,7 @@ def write_latents(
         shape: (c, h, w) of a latent.
 
     The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (shape,
-    dtype), splits (images, and for each shard name, images, sha256, index_sha256), and statistics of the train split,
+    dtype), splits (images, index_sha256, and for each shard name, images, sha256), and statistics of the train split,
     from the latents as stored: count of elements a channel, sum of E[z] and sum of E[z²] of each channel.
 
     Raises:
@@ -55,13 +55,15 @@ def write_latents(
     with atomic_folder(folder) as temporary:
         for split, reader in images.items():
             (temporary / split).mkdir()
+            index = IndexWriter(temporary / split, LATENTS)
             entries = []
             for shard in reader.shards:
                 path = temporary / split / f"{shard.name}.safetensors"
                 write_latent_shard(path, *_encode_shard(reader, shard, encode), dtype)
                 mean, logvar = (to_float32(map_latent_shard(path)[name]) for name in TENSORS)
-                index = reader.texts(shard)
-                _check(mean, logvar, shape, shard, index)
+                texts = reader.texts(shard)
+                index.add(texts)
+                _check(mean, logvar, shape, shard, texts)
                 if split == "train":
                     totals.add(mean, logvar)
                 entries.append(
@@ -69,10 +71,9 @@ def write_latents(
                         "name": shard.name,
                         "images": shard.images,
                         "sha256": sha256_file(path),
-                        "index_sha256": write_index(path.with_suffix(".parquet"), index, LATENTS),
                     }
                 )
-            splits[split] = {"images": len(reader), "shards": entries}
+            splits[split] = {"images": len(reader), "shards": entries, "index_sha256": index.close()}
         write_manifest(
             temporary,
             KIND,
@@ -118,7 +119,7 @@ def _check(
     logvar: NDArray[np.float32],
     shape: tuple[int, ...],
     shard: Shard,
-    index: list[dict[str, Any]],
+    texts: list[dict[str, Any]],
 ) -> None:
     expected = (shard.images, *shape)
     if mean.shape != expected or logvar.shape != expected:
@@ -128,6 +129,6 @@ def _check(
     sound = (np.isfinite(mean) & np.isfinite(logvar) & (logvar < _LARGEST)).all(axis=(1, 2, 3))
     if not sound.all():
         raise DarkroomError(
-            f"{shard.path}: the latent of the image {index[int(np.argmin(sound))]['key']} is not finite, or its logvar "
+            f"{shard.path}: the latent of the image {texts[int(np.argmin(sound))]['key']} is not finite, or its logvar "
             f"is above {_LARGEST}: the tokenizer diverged; train it again with a lower learning rate."
         )

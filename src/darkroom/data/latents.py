@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
-from darkroom.data.index import LATENTS, read_index
+from darkroom.data.index import LATENTS, Index
 from darkroom.data.latent_file import KIND, TENSORS, map_latent_shard, to_float32
 
 LATENT_PARTS = Path("data/latents")
@@ -42,18 +41,19 @@ class LatentShards:
         self.sources: dict[str, str] = {part: manifest["shards"] for part, manifest in manifests.items()}
         self._totals = [manifest["statistics"] for manifest in manifests.values()]
         self._paths: list[Path] = []
-        firsts, tables = [0], []
+        firsts = [0]
+        folders = {}
         for part, manifest in manifests.items():
             folder = root / part / split
+            folders[folder] = manifest["splits"][split]
             for entry in manifest["splits"][split]["shards"]:
                 path = folder / f"{entry['name']}.safetensors"
                 check_file(path, entry["sha256"])
-                tables.append(read_index(folder, entry, LATENTS))
                 _check_shape(path, (entry["images"], *self.shape))
                 self._paths.append(path)
                 firsts.append(firsts[-1] + entry["images"])
         self._firsts = np.array(firsts, dtype=np.int64)
-        self._texts = pa.concat_tables([LATENTS.empty_table(), *tables])
+        self._index = Index(folders, LATENTS)
         self._maps: dict[int, dict[str, NDArray[Any]]] = {}
 
     @classmethod
@@ -99,12 +99,12 @@ class LatentShards:
     @property
     def keys(self) -> list[str]:
         """The key of each row's image."""
-        return self._texts["key"].to_pylist()
+        return [str(key) for key in self._index.texts("key")]
 
     @property
     def labels(self) -> list[str | None]:
         """The name of each row's class; None where the image has no label."""
-        return self._texts["label"].to_pylist()
+        return self._index.texts("label")
 
     @property
     def statistics(self) -> LatentStatistics:

@@ -1,63 +1,139 @@
-"""Writes one part: a slice of a source, prepared, split by key, and sharded."""
+"""Writes one part: the samples of a source, checked, prepared, split by key, and sharded."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import read_manifest, write_manifest
-from darkroom.data.images import ImageSpec, prepare
+from darkroom.data.damage import Action, Finding, Listed, Reason, action_of
 from darkroom.data.layout import KIND
-from darkroom.data.sample import Sample
-from darkroom.data.shards import ShardWriter
+from darkroom.data.pipeline import Outcome
+from darkroom.data.preparing import Preparation
+from darkroom.data.quarantine import require_few, write_quarantine
+from darkroom.data.shards import KEY, ShardWriter
 from darkroom.data.splits import SPLITS, split_of
-from darkroom.errors import DarkroomError
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What decides which samples are stored, and in which split: `ingest.rules` and the keys beside it."""
+
+    rules: Mapping[str, str]
+    max_quarantined: float
+    shares: Mapping[str, float]
+    split_seed: int
+
+
+@dataclass
+class Sieve:
+    """Lets through the samples of a part that may be stored, and lists those that something was wrong with.
+
+    A sample that is quarantined counts for neither keys nor duplicates. In memory stand 16 bytes and some for each key
+    and each identity, and the list.
+
+    seen: samples that came.
+    listed: the rows of `quarantine.parquet`.
+    """
+
+    rules: Mapping[str, str]
+    seen: int = 0
+    listed: list[Listed] = field(default_factory=list)
+    _keys: set[bytes] = field(default_factory=set)
+    _identities: dict[bytes, str] = field(default_factory=dict)
+
+    def passed(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+        """Yield the outcomes that may be stored, in their order."""
+        for one in outcomes:
+            self.seen += 1
+            rows = [
+                Listed(one.key, finding.reason, action_of(finding.reason, self.rules), one.where, finding.detail)
+                for finding in (*one.findings, *self._again(one))
+            ]
+            self.listed += rows
+            if any(row.action == Action.QUARANTINE for row in rows):
+                continue
+            self._keys.add(_short(one.key))
+            if one.identity is not None:
+                self._identities.setdefault(one.identity, one.key)
+            yield one
+
+    def _again(self, one: Outcome) -> Iterator[Finding]:
+        if not KEY.fullmatch(one.key):
+            yield Finding(Reason.KEY_INVALID, "use 1 to 80 letters, digits, `_` and `-`")
+        elif _short(one.key) in self._keys:
+            yield Finding(Reason.KEY_TWICE)
+        if one.identity is not None and (first := self._identities.get(one.identity)) is not None:
+            yield Finding(Reason.DUPLICATE, f"of {first}")
+
+
+def _short(key: str) -> bytes:
+    return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
 def write_part(
     folder: Path,
     part: str,
-    samples: Iterable[Sample],
+    outcomes: Iterable[Outcome],
     source: Mapping[str, Any],
-    spec: ImageSpec,
-    resample: str,
+    how: Preparation,
+    policy: Policy,
     shard_size: int,
-    shares: Mapping[str, float],
-    split_seed: int,
+    mirror: bool,
+    logs: Path,
 ) -> dict[str, Any]:
-    """Write `folder/{train,val,test}/` and `folder/manifest.json`; return the manifest.
+    """Write `folder/{train,val,test}/`, `folder/quarantine.parquet` and `folder/manifest.json`; return the manifest.
 
-    Samples are taken one by one, in their order, and each goes to the split that its key gives, so memory does not grow
-    with the part. `source` is written into the manifest as it is.
+    Outcomes are taken one by one, in their order, and each goes to the split that its key gives, so memory does not
+    grow with the part but by keys.
 
-    The manifest (kind "shards") holds part, source, image (size, channels, format), and for each split: images, labels
-    (images of each label), unlabelled, shards (the entries of `ShardWriter.close`). An empty split has no shards.
+    Args:
+        folder: of the part.
+        part: its name.
+        outcomes: with the data of each image, from `darkroom.data.pipeline.outcomes`.
+        source: what the manifest says of the source, as it is.
+        how: how the images were prepared.
+        policy: which samples are stored, and in which split.
+        shard_size: images in a shard.
+        mirror: whether a mirror image is as true as the image.
+        logs: the folder that the list of damaged samples is written to where there are too many.
+
+    The manifest (kind "shards") holds part, source, image (size, channels, format), preparation, mirror, in_place
+    (False), quarantine (see `write_quarantine`), and for each split: images, labels (images of each label), unlabelled,
+    shards and index_sha256 (`ShardWriter.close`). An empty split has no shards.
 
     Raises:
-        DarkroomError: an image or a key that cannot be stored; names the key.
+        DarkroomError: more samples are damaged than `policy` allows; names the reasons and the list.
     """
-    writers = {split: ShardWriter(folder / split, shard_size, spec.format) for split in SPLITS}
+    writers = {split: ShardWriter(folder / split, shard_size, how.spec.format) for split in SPLITS}
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
-    for sample in samples:
-        split = split_of(sample.key, shares, split_seed)
-        writers[split].add(_prepared(sample, spec, resample))
-        labels[split][sample.label] += 1
-    splits = {}
-    for split in SPLITS:
-        count = labels[split]
-        splits[split] = {
-            "images": count.total(),
-            "unlabelled": count.pop(None, 0),
-            "labels": dict(count),
-            "shards": writers[split].close(),
-        }
-    write_manifest(folder, KIND, part=part, source=dict(source), image=spec.facts(), splits=splits)
+    sieve = Sieve(policy.rules)
+    size = (how.spec.size, how.spec.size)
+    for one in sieve.passed(outcomes):
+        assert one.data is not None and one.original_size is not None  # else it has a finding that quarantines it
+        split = split_of(one.key, policy.shares, policy.split_seed)
+        writers[split].append(one.key, one.data, size, one.original_size, one.label, one.caption)
+        labels[split][one.label] += 1
+    splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
+    require_few(part, sieve.listed, sieve.seen, policy.max_quarantined, logs)
+    write_manifest(
+        folder,
+        KIND,
+        part=part,
+        source=dict(source),
+        image=how.spec.facts(),
+        preparation=how.facts(),
+        mirror=mirror,
+        in_place=False,
+        quarantine=write_quarantine(folder, sieve.listed),
+        splits=splits,
+    )
     return read_manifest(folder, KIND)
 
 
-def _prepared(sample: Sample, spec: ImageSpec, resample: str) -> Sample:
-    try:
-        return replace(sample, image=prepare(sample.image, spec, resample))
-    except (DarkroomError, OSError) as error:  # OSError: Pillow cannot read it
-        raise DarkroomError(f"the image {sample.key} cannot be stored: {error}") from error
+def label_counts(labels: Counter[str | None]) -> dict[str, Any]:
+    """Return what a manifest says of the labels of a split, None where an image has none."""
+    named = {label: count for label, count in labels.items() if label is not None}
+    return {"images": labels.total(), "unlabelled": labels[None], "labels": named}

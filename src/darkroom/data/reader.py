@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
 from darkroom.data.files import OpenFiles
 from darkroom.data.images import MODES, ImageSpec, decode
-from darkroom.data.index import IMAGES, read_index
+from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND, SHARDS
 
 _HEADER = tarfile.BLOCKSIZE
@@ -47,25 +46,21 @@ class ImageShards:
     sources: for each part, or for the folder's name, the sha256 of its manifest.
     """
 
-    def __init__(self, folders: Mapping[Path, Sequence[Mapping[str, Any]]], image_shape: tuple[int, int, int]) -> None:
-        """Open shards: for each folder of tars their entries in the manifest."""
+    def __init__(self, folders: Mapping[Path, Mapping[str, Any]], image_shape: tuple[int, int, int]) -> None:
+        """Open shards: for each folder of tars what the manifest says of them, `shards` and `index_sha256`."""
         self.image_shape = image_shape
         self.shards: list[Shard] = []
         self.sources: dict[str, str] = {}
-        tables = []
         first = 0
-        for folder, entries in folders.items():
-            for entry in entries:
-                tables.append(read_index(folder, entry, IMAGES))
+        for folder, facts in folders.items():
+            for entry in facts["shards"]:
                 self.shards.append(Shard(folder, entry["name"], first, entry["images"], entry["sha256"]))
                 _check_size(self.shards[-1].path, entry["bytes"])
                 first += entry["images"]
         self._rows = first
-        table = pa.concat_tables([IMAGES.empty_table(), *tables])
-        self._texts = table.select(["key", "label", "caption"])
-        self._offset = table["offset"].to_numpy()
-        self._size = table["size"].to_numpy()
-        self._sha256 = b"".join(map(bytes.fromhex, table["sha256"].to_pylist()))
+        self._index = Index(folders, IMAGES)
+        self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
+        self._sha256 = self._index.digests("sha256")
         self._firsts = np.array([shard.first for shard in self.shards], dtype=np.int64)
         self._files = OpenFiles([shard.path for shard in self.shards])
 
@@ -78,7 +73,7 @@ class ImageShards:
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
         spec = same_spec(manifests)
-        folders = {root / part / split: manifest["splits"][split]["shards"] for part, manifest in manifests.items()}
+        folders = {root / part / split: manifest["splits"][split] for part, manifest in manifests.items()}
         reader = cls(folders, spec.shape)
         reader.sources = {part: manifest_hash(root / part) for part in manifests}
         return reader
@@ -92,7 +87,7 @@ class ImageShards:
         """
         manifest = read_manifest(folder, kind)
         channels, height, width = manifest["image_shape"]
-        reader = cls({folder: manifest["shards"]}, (channels, height, width))
+        reader = cls({folder: manifest}, (channels, height, width))
         reader.sources = {folder.name: manifest_hash(folder)}
         return reader
 
@@ -102,17 +97,17 @@ class ImageShards:
     @property
     def keys(self) -> list[str]:
         """The key of each row."""
-        return self._texts["key"].to_pylist()
+        return [str(key) for key in self._index.texts("key")]
 
     @property
     def labels(self) -> list[str | None]:
         """The name of each row's class; None where the image has no label."""
-        return self._texts["label"].to_pylist()
+        return self._index.texts("label")
 
     @property
     def captions(self) -> list[str | None]:
         """The caption of each row; None where the image has none."""
-        return self._texts["caption"].to_pylist()
+        return self._index.texts("caption")
 
     def __getitem__(self, row: int) -> NDArray[np.uint8]:
         """Return the image of a row, uint8 (C, H, W).
@@ -130,7 +125,7 @@ class ImageShards:
         except OSError as error:
             raise self._fault(number, row, str(error)) from error
         header, data = block[:_HEADER], block[_HEADER:]
-        if hashlib.sha256(data).digest() != self._sha256[32 * row : 32 * row + 32]:
+        if hashlib.sha256(data).digest() != self._sha256[row].tobytes():
             raise self._fault(number, row, "its sha256 is not that of the index")
         # Only other readers use the header, but those skip the image in silence where it is damaged.
         if (fault := _header_fault(header)) is not None:
@@ -154,7 +149,7 @@ class ImageShards:
 
     def texts(self, shard: Shard) -> list[dict[str, Any]]:
         """Return `key`, `label` and `caption` of each row of a shard."""
-        return self._texts.slice(shard.first, shard.images).to_pylist()
+        return self._index.rows(["key", "label", "caption"], shard.first, shard.images)
 
     def verify(self) -> None:
         """Check every byte of every tar, also of members that are not images. Raises ArtifactError naming the shard."""
@@ -164,7 +159,7 @@ class ImageShards:
     def _fault(self, number: int, row: int, what: str) -> ArtifactError:
         path = self.shards[number].path
         return ArtifactError(
-            f"{path}: the image {self._texts['key'][row].as_py()} is corrupted ({what}): delete the shard and restore "
+            f"{path}: the image {self._index.texts('key')[row]} is corrupted ({what}): delete the shard and restore "
             f"it with `dvc checkout {path.parent}`, or run the stage that makes it again."
         )
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,11 +17,15 @@ from typing import Any
 from darkroom.artifacts.manifest import NAME
 from darkroom.check import schema
 from darkroom.data.catalog import CATALOG
-from darkroom.data.images import ImageSpec, decode, encode, prepare
+from darkroom.data.images import decode
 from darkroom.data.layout import SHARDS
-from darkroom.data.sources import open_source, slice_of
+from darkroom.data.pipeline import outcome
+from darkroom.data.preparing import Preparation
+from darkroom.data.sources import Source, open_source, slice_of
 from darkroom.errors import DarkroomError
 from darkroom.params import given, validate
+from darkroom.schemas.sources import settings_of
+from darkroom.stages.ingest import preparation
 
 SPLITS = ("train", "val", "test")
 _LABELS, _IMAGES = 1000, 64  # samples whose labels, and whose images, are looked at
@@ -66,26 +71,32 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _look(
-    source: Any, numbers: range, spec: ImageSpec, resample: str, clock: Callable[[], float]
+    source: Source, start: int, stop: int | None, how: Preparation, clock: Callable[[], float]
 ) -> tuple[set[str], list[int], float, float]:
-    """Return the labels of a part's first images, their sizes stored, and the seconds to prepare and to read one."""
+    """Return the labels of a part's first images, their sizes stored, and the seconds to prepare and to read one.
+
+    Raises:
+        DarkroomError: none of them can be used.
+    """
     labels: set[str] = set()
     sizes: list[int] = []
     prepared = read = 0.0
     began, at = time.perf_counter(), clock()
-    for number, sample in enumerate(source.samples(numbers.start, min(numbers.stop, numbers.start + _LABELS))):
-        if sample.label is not None:
-            labels.add(sample.label)
-        if number < _IMAGES:
-            data = encode(prepare(sample.image, spec, resample), spec.format)
+    for number, entry in enumerate(islice(source.entries(start, stop), _LABELS)):
+        found = outcome(source, entry, how, store=number < _IMAGES)
+        if found.original_size is not None and found.label is not None:
+            labels.add(found.label)
+        if found.data is not None:
             middle = clock()
-            sha256(data).digest()
-            decode(data, spec.channels)
+            sha256(found.data).digest()
+            decode(found.data, how.spec.channels)
             prepared, read = prepared + middle - at, read + clock() - middle
-            sizes.append(len(data))
+            sizes.append(len(found.data))
         if sizes and time.perf_counter() - began > _PATIENCE:
             break
         at = clock()
+    if not sizes:
+        raise DarkroomError(f"none of the first {_LABELS:,} samples can be used: run `dvc repro ingest` to see why.")
     return labels, sizes, prepared / len(sizes), read / len(sizes)
 
 
@@ -106,17 +117,22 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
     for part in given("train_tokenizer")["parts"]:
         params = validate(schema("ingest"), given("ingest", part))
         settings, chosen = params.ingest, params.parts[part]  # type: ignore[attr-defined]
-        spec = ImageSpec(settings.image_size, settings.channels, settings.format)
-        source = open_source(chosen.source, getattr(params, chosen.source, None))
-        numbers = slice_of(source, part, chosen.start, chosen.stop)
-        found, sizes, prepared, read = _look(source, numbers, spec, settings.resample, clock)
+        how = preparation(settings)
+        source = open_source(chosen, settings_of(part, chosen, getattr(params, chosen.source)))
+        start, stop = slice_of(source, part, chosen.start, chosen.stop)
+        found, sizes, prepared, read = _look(source, start, stop, how, clock)
         labels |= found
         looks.append((sizes, prepared, read))
         if f"ingest@{part}" not in stale and (SHARDS / part / NAME).is_file():
             splits = _manifest(SHARDS / part)["splits"]
             images[part] = {split: splits[split]["images"] for split in SPLITS}
         else:
-            images[part] = expected_splits(len(numbers), settings.splits.model_dump())
+            if stop is None:
+                raise DarkroomError(
+                    f"part `{part}`: how many images {chosen.source} has is known once it is ingested: run "
+                    f"`dvc repro ingest@{part}` first."
+                )
+            images[part] = expected_splits(stop - start, settings.splits.model_dump())
     if not images:
         raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
     if any(f"ingest@{part}" in stale for part in images):
@@ -128,7 +144,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
         classes = max(1, len(labels))
         assumed.append(f"{classes} classes: the labels of the first {_LABELS:,} images of each part, at most")
     return Facts(
-        image_shape=spec.shape,
+        image_shape=how.spec.shape,
         images=images,
         classes=classes,
         image_bytes=fmean(size for sizes, _, _ in looks for size in sizes),

@@ -5,23 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import Positive, Seed
+from darkroom.schemas.numbers import Positive, Seed, Share
 from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
-
-
-class Digits(Section):
-    """Source: the digits that scikit-learn carries."""
-
-    caption: str
-
-    @model_validator(mode="after")
-    def _fields(self) -> "Digits":
-        try:
-            self.caption.format(word="seven", label=7)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the caption may hold {{word}} and {{label}} only, not {error}") from error
-        return self
+from darkroom.schemas.sources import Digits, Folder, Hub, Shapes, Torchvision, Urls, Webdataset
 
 
 class Splits(Section):
@@ -39,17 +26,40 @@ class Splits(Section):
         return self
 
 
+class Rules(Section):
+    """What is done with samples that are damaged in a way that training could live with."""
+
+    wrong_extension: Literal["keep", "quarantine"]
+    duplicate: Literal["keep", "quarantine"]
+    caption_missing: Literal["keep", "quarantine"]
+    caption_not_utf8: Literal["repair", "quarantine"]
+    label_missing: Literal["keep", "quarantine"]
+    label_out_of_range: Literal["keep", "quarantine"]
+
+
 class Ingest(Section):
-    """How images are stored."""
+    """How images are stored, and which."""
 
     threads: Positive
     image_size: Positive
     channels: Literal["RGB", "RGBA", "L"]
+    crop: Literal["adm", "center", "random"]
     resample: Literal["box", "bilinear", "bicubic", "lanczos"]
-    format: Literal["png", "webp"]
+    format: Literal["png", "webp", "jpeg"]
+    quality: Annotated[int, Field(ge=1, le=100)]
     shard_size: Positive
+    max_pixels: Positive
+    min_size: Positive
+    rules: Rules
+    max_quarantined: Share
     split_seed: Seed
     splits: Splits
+
+    @model_validator(mode="after")
+    def _no_alpha_in_jpeg(self) -> "Ingest":
+        if self.format == "jpeg" and self.channels == "RGBA":
+            raise ValueError("JPEG has no alpha channel: store RGBA as png or webp")
+        return self
 
 
 class Params(Section):
@@ -58,4 +68,10 @@ class Params(Section):
     run: Run
     parts: Parts
     digits: Digits | None = None
+    shapes: Shapes | None = None
+    torchvision: Torchvision | None = None
+    folder: Folder | None = None
+    webdataset: Webdataset | None = None
+    urls: Urls | None = None
+    hub: Hub | None = None
     ingest: Ingest

@@ -1,20 +1,27 @@
 """The section `parts`: how the data arrive."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from darkroom.params import Section
 
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
 
 
 class Part(Section):
-    """A slice [start, stop) of a source, counted in images."""
+    """A slice [start, stop) of a source, counted in images, in shards where the source is `webdataset`.
 
-    source: Literal["digits"]
+    path: the local file or folder that the source reads, a dependency of the part; data/none: none.
+    settings: keys of the source's section that have another value for this part.
+    """
+
+    source: SourceName
+    path: str
     start: Annotated[int, Field(ge=0)] = 0
     stop: Annotated[int, Field(gt=0)] | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _not_empty(self) -> "Part":

@@ -1,32 +1,73 @@
-"""Reads one part of the data, checks and crops it, and writes it as shards with an index."""
+"""Stage `ingest@PART`: a source in, `data/shards/PART/` out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.images import ImageSpec
 from darkroom.data.layout import SHARDS
-from darkroom.data.parts import write_part
+from darkroom.data.parts import Policy, write_part
+from darkroom.data.pipeline import outcomes
+from darkroom.data.preparing import Preparation
 from darkroom.data.sources import open_source, slice_of
-from darkroom.schemas.ingest import Params
+from darkroom.data.splits import SPLITS
+from darkroom.progress import told_singly
+from darkroom.schemas.ingest import Ingest, Params
+from darkroom.schemas.sources import settings_of
+
+LOGS = Path("logs")
+
+
+def preparation(settings: Ingest) -> Preparation:
+    """Return how `ingest` prepares images."""
+    return Preparation(
+        spec=ImageSpec(settings.image_size, settings.channels, settings.format),
+        crop=settings.crop,
+        resample=settings.resample,
+        seed=settings.split_seed,
+        max_pixels=settings.max_pixels,
+        min_size=settings.min_size,
+        quality=settings.quality,
+    )
 
 
 def run(params: Params, part: str) -> None:
     """Write data/shards/PART."""
     settings, chosen = params.ingest, params.parts[part]
     require_writable(SHARDS / part)
-    source = open_source(chosen.source, getattr(params, chosen.source, None))
-    numbers = slice_of(source, part, chosen.start, chosen.stop)
-    print(f"images {numbers.start} to {numbers.stop - 1} of {chosen.source}")
+    details = settings_of(part, chosen, getattr(params, chosen.source))
+    source = open_source(chosen, details)
+    start, stop = slice_of(source, part, chosen.start, chosen.stop)
+    print(f"images {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")
+    how = preparation(settings)
+    found = outcomes(source, source.entries(start, stop), how, params.run.ingest_processes)
     with atomic_folder(SHARDS / part) as folder:
         manifest = write_part(
             folder,
             part,
-            source.samples(numbers.start, numbers.stop),
-            source={"name": chosen.source, "start": numbers.start, "stop": numbers.stop},
-            spec=ImageSpec(settings.image_size, settings.channels, settings.format),
-            resample=settings.resample,
+            told_singly(found, None if stop is None else stop - start, part),
+            source={"name": chosen.source, "start": start, "stop": stop, **source.facts()},
+            how=how,
+            policy=Policy(
+                settings.rules.model_dump(), settings.max_quarantined, settings.splits.model_dump(), settings.split_seed
+            ),
             shard_size=settings.shard_size,
-            shares=settings.splits.model_dump(),
-            split_seed=settings.split_seed,
+            mirror=getattr(details, "mirror", False),
+            logs=LOGS / f"ingest-{part}",
         )
-    counts = (f"{split} {facts['images']}" for split, facts in manifest["splits"].items())
-    shards = sum(len(facts["shards"]) for facts in manifest["splits"].values())
-    print(f"{len(numbers)} images in {shards} shards: {', '.join(counts)}")
+    print(summary(manifest))
+
+
+def summary(manifest: Mapping[str, Any]) -> str:
+    """Return what a person is told of a part: how many images are where, and what was wrong with how many."""
+    splits, wrong = manifest["splits"], manifest["quarantine"]
+    shards = sum(len(facts["shards"]) for facts in splits.values())
+    images = sum(facts["images"] for facts in splits.values())
+    counts = ", ".join(f"{split} {splits[split]['images']:,}" for split in SPLITS)
+    text = f"{images:,} images in {shards:,} shards: {counts}"
+    for action, done in (("quarantine", "left out"), ("repair", "mended"), ("keep", "kept as they are")):
+        if wrong[action]:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())
+            text += f"\n{done}, listed in quarantine.parquet: {reasons}"
+    return text

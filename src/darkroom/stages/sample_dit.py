@@ -72,5 +72,5 @@ def run(params: Params) -> None:
             model=manifest_hash(MODEL),
             sampler=settings.model_dump(exclude={"threads", "shard_size"}),
             files={"grid.png": sha256_file(folder / "grid.png")},
-            shards=shards,
+            **shards,
         )

@@ -1,57 +1,74 @@
-"""Where images come from. A source is named in params.yaml: by a part, and by the section with its settings."""
+"""Where images come from. A part in params.yaml names a source, and a section of the same name has its settings."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from pydantic import BaseModel
-
-from darkroom.data.sample import Sample
+from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.digits import Digits
 from darkroom.errors import DarkroomError
+from darkroom.params import Section
+from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.parts import Part
 
 
 class Source(Protocol):
-    """A numbered sequence of samples, the same at every call, with keys in ascending order."""
+    """A numbered sequence of samples, the same at every call. Pickled to the processes that read."""
 
-    def size(self) -> int:
-        """Return the number of samples."""
+    def size(self) -> int | None:
+        """Return the number of samples; None: as many as are asked for, or not known before they are read."""
         ...
 
-    def samples(self, start: int, stop: int) -> Iterator[Sample]:
-        """Yield the samples `start` to `stop` (not included) one by one, 0 <= start < stop <= size()."""
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        """Yield the samples `start` to `stop` (not included) one by one, unread; `stop` None means to the end."""
+        ...
+
+    def read(self, entry: Entry) -> Raw:
+        """Return what an entry stands for; called in any process, in any order.
+
+        Raises:
+            DamageError: it cannot be read.
+        """
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the part's manifest says of the source: what it is, of which version, and its statistics."""
         ...
 
 
-# The keys of a source's section in params.yaml are the arguments of its class.
-SOURCES: dict[str, Callable[..., Source]] = {
+# Called with the settings of the source and the file or folder that the part names, or None.
+SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "digits": Digits,
 }
 
 
-def open_source(name: str, settings: BaseModel | None) -> Source:
-    """Return the source `name` with the settings of its section in params.yaml.
+def open_source(chosen: Part, settings: Section) -> Source:
+    """Return the source of a part.
+
+    Args:
+        chosen: the part, as params.yaml has it.
+        settings: of the source, for this part (`darkroom.schemas.sources.settings_of`).
 
     Raises:
-        DarkroomError: the name is unknown, or the section is missing.
+        DarkroomError: the source cannot be opened; says what to do.
     """
-    if name not in SOURCES:
-        raise DarkroomError(f"params.yaml: there is no source `{name}`; there are: {', '.join(SOURCES)}.")
-    if settings is None:
-        raise DarkroomError(f"params.yaml: the section `{name}` with the settings of this source is missing.")
-    return SOURCES[name](**settings.model_dump())
+    path = None if chosen.path == NO_FILE else Path(chosen.path)
+    return SOURCES[chosen.source](settings, path)
 
 
-def slice_of(source: Source, part: str, start: int, stop: int | None) -> range:
-    """Return the numbers of a part's samples; `stop` None means to the end.
+def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:
+    """Return the slice of a part, `stop` None where only the end of the source says it.
 
     Raises:
         DarkroomError: the slice lies outside the source; names the part and the source's size.
     """
     size = source.size()
+    if size is None:
+        return start, stop
     end = size if stop is None else stop
     if not 0 <= start < end <= size:
         raise DarkroomError(
             f"params.yaml: part `{part}` asks for images {start} to {end} of a source that has {size}: "
             f"choose start and stop with 0 <= start < stop <= {size}."
         )
-    return range(start, end)
+    return start, end

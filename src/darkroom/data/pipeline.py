@@ -1,0 +1,144 @@
+"""Reads, checks, prepares and encodes the samples of a source, in several processes and in their order.
+
+The main process lists entries and writes what comes back; the others do the work between. Whatever their number, the
+same outcomes come in the same order, and no more than a few chunks are ever in memory.
+"""
+
+import hashlib
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.decoding import open_image
+from darkroom.data.images import encode
+from darkroom.data.preparing import Preparation, prepare
+from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources import Source
+
+_CHUNK = 16  # entries that a process takes at once
+_AHEAD = 3  # chunks a process that are begun and not yet taken
+# What a name may call each format that Pillow knows by another one.
+_NAMES = {"JPEG": {"jpg", "jpeg", "jpe", "jfif"}, "TIFF": {"tif", "tiff"}, "MPO": {"jpg", "jpeg", "mpo"}}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an entry.
+
+    data: the image as it is stored; None where it cannot be, or, with `original_size`, where it is indexed in place.
+    sha256: of `data`, or of the source's bytes where there are any and it is indexed in place.
+    original_size: width and height in the source, upright; None where no image was found.
+    identity: 16 bytes that are equal for duplicates; None: never one.
+    """
+
+    key: str
+    where: str
+    data: bytes | None = None
+    sha256: bytes | None = None
+    original_size: tuple[int, int] | None = None
+    label: str | None = None
+    caption: str | None = None
+    identity: bytes | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) -> Outcome:
+    """Return what becomes of one entry.
+
+    Args:
+        source: where it is from.
+        entry: one that `source` listed.
+        how: how images are prepared.
+        store: whether to encode the image; else it is checked, and left where it is.
+    """
+    try:
+        raw = source.read(entry)
+        image = open_image(raw.image, how.max_pixels) if isinstance(raw.image, bytes) else raw.image
+        prepared = prepare(image, how, entry.key)
+    except DamageError as error:
+        return Outcome(entry.key, entry.where, findings=(*entry.findings, Finding(error.reason, error.detail)))
+    except MemoryError as error:
+        return Outcome(entry.key, entry.where, findings=(*entry.findings, Finding(Reason.BOMB, str(error))))
+    data = encode(prepared, how.spec.format, how.quality) if store else None
+    kept = data if data is not None else raw.image if isinstance(raw.image, bytes) else b""
+    return Outcome(
+        entry.key,
+        entry.where,
+        data,
+        hashlib.sha256(kept).digest(),
+        image.size,
+        raw.label,
+        raw.caption,
+        None if raw.identity is None else hashlib.blake2b(raw.identity, digest_size=16).digest(),
+        (*entry.findings, *raw.findings, *_extension(raw, image.format)),
+    )
+
+
+def _extension(raw: Raw, format: str | None) -> Iterator[Finding]:
+    if raw.extension is None or format is None:
+        return
+    if raw.extension.lower() not in _NAMES.get(format, {format.lower()}):
+        yield Finding(Reason.WRONG_EXTENSION, f"{format} in a file called .{raw.extension}")
+
+
+def outcomes(
+    source: Source, entries: Iterable[Entry], how: Preparation, processes: int, store: bool = True
+) -> Iterator[Outcome]:
+    """Yield the outcome of each entry, in the order of the entries; see `outcome`.
+
+    Args:
+        source: where they are from; with several processes it is pickled to each once.
+        entries: taken as they are needed.
+        how: how images are prepared.
+        processes: that work; 1: this process itself.
+        store: whether to encode the images.
+    """
+    if processes == 1:
+        for entry in entries:
+            yield outcome(source, entry, how, store)
+        return
+    # spawn: a fork would copy this process's threads half-way.
+    pool = ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), _begin, (source, how, store, os.getpid())
+    )
+    waiting: deque[Future[list[Outcome]]] = deque()
+    try:
+        rest = iter(entries)
+        while chunk := list(itertools.islice(rest, _CHUNK)):
+            waiting.append(pool.submit(_work, chunk))
+            if len(waiting) >= _AHEAD * processes:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_job: tuple[Source, Preparation, bool]
+
+
+def _begin(source: Source, how: Preparation, store: bool, parent: int) -> None:
+    """Set up a process: it leaves Ctrl-C to its parent, and ends when its parent is gone."""
+    global _job
+    _job = source, how, store
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def follow() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _work(entries: list[Entry]) -> list[Outcome]:
+    source, how, store = _job
+    return [outcome(source, entry, how, store) for entry in entries]

@@ -1,0 +1,71 @@
+"""The list of samples that something was wrong with: `quarantine.parquet` beside the shards of a part."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import ArtifactError, check_file
+from darkroom.data.damage import Action, Listed, counted
+from darkroom.errors import DarkroomError
+
+NAME = "quarantine.parquet"
+# reason, action: see `darkroom.data.damage`; source: where the sample is; detail: what was found, in words.
+SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "reason", "action", "source", "detail")])
+
+
+def write_quarantine(folder: Path, rows: Iterable[Listed]) -> dict[str, Any]:
+    """Write `folder/quarantine.parquet` and return what a manifest holds of it.
+
+    Returns:
+        rows: how many; sha256: of the file; and for each action how many samples have each reason.
+    """
+    listed = list(rows)
+    columns = {name: [str(getattr(row, name)) for row in listed] for name in SCHEMA.names}
+    pq.write_table(pa.table(columns, schema=SCHEMA), folder / NAME, compression="zstd")
+    return {"rows": len(listed), "sha256": sha256_file(folder / NAME), **counted(listed)}
+
+
+def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
+    """Return the list in the folder of a part, whose manifest is given.
+
+    Raises:
+        ArtifactError: missing, damaged, or not as many rows as the manifest says; names the file.
+    """
+    facts = manifest["quarantine"]
+    check_file(folder / NAME, facts["sha256"])
+    table = pq.read_table(folder / NAME, schema=SCHEMA)
+    if table.num_rows != facts["rows"]:
+        raise ArtifactError(f"{folder / NAME} has {table.num_rows} rows, and the manifest says {facts['rows']}.")
+    return table
+
+
+def require_few(part: str, rows: Iterable[Listed], seen: int, most: float, kept: Path) -> None:
+    """Check that no more than a share of the samples of a part was left out.
+
+    Args:
+        part: its name.
+        rows: the list.
+        seen: samples of the source.
+        most: `ingest.max_quarantined`.
+        kept: the folder that the list is written to where there are too many, as the part is not written.
+
+    Raises:
+        DarkroomError: too many; names the reasons and the list.
+    """
+    listed = [row for row in rows if row.action == Action.QUARANTINE]
+    out = len({(row.key, row.source) for row in listed})
+    if out <= most * seen and out < seen:
+        return
+    kept.mkdir(parents=True, exist_ok=True)
+    write_quarantine(kept, listed)
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted(listed)[Action.QUARANTINE].items())
+    first = listed[0]
+    raise DarkroomError(
+        f"part `{part}`: {out:,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` allows a "
+        f"share of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
+        + f". All are listed in {kept / NAME}; mend the source, or raise the share. Nothing was changed."
+    )
