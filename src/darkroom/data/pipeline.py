@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from darkroom.data.damage import DamageError, Finding, Reason
@@ -22,6 +23,7 @@ from darkroom.data.images import encode
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources import Source
+from darkroom.errors import DarkroomError
 
 _CHUNK = 16  # entries that a process takes at once
 _AHEAD = 3  # chunks a process that are begun and not yet taken
@@ -100,6 +102,9 @@ def outcomes(
         how: how images are prepared.
         processes: that work; 1: this process itself.
         store: whether to encode the images.
+
+    Raises:
+        DarkroomError: one of the processes was killed, as the system does when memory runs out.
     """
     if processes == 1:
         for entry in entries:
@@ -118,6 +123,11 @@ def outcomes(
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise DarkroomError(
+            "a process that prepared images was killed, most often because memory ran out: lower `run.ingest_processes`"
+            " or `ingest.max_pixels`, and run the same command again."
+        ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
