@@ -43,7 +43,7 @@ format: setup
 
 # What the DAG made, logs and the tools' caches. DVC's cache stays: `dvc checkout` brings the outputs back.
 clean:
-	rm -rf data/shards data/catalog data/latents data/embeddings data/reference models samples curves reports
+	rm -rf data/shards data/catalog data/selection data/latents data/embeddings data/reference models samples curves reports
 	rm -rf logs .snakemake .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 setup:

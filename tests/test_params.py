@@ -13,6 +13,7 @@ from darkroom.params import given, lookup, read_yaml, resolve, validate
 from darkroom.stages import PER_PART, STAGES
 
 ROOT = Path(__file__).parents[1]
+INGEST = yaml.safe_load((ROOT / "params.yaml").read_text())["ingest"]
 
 
 @pytest.fixture
@@ -53,7 +54,12 @@ FAULTS = [
     ("train_dit.training.images", 100, "images (100) must be a multiple of batch (64)"),
     ("train_dit.training.learning_rate", "1e-3x", "`train_dit.training.learning_rate` is '1e-3x'"),
     ("train_tokenizer.kind", "vae", "`train_tokenizer.kind` is 'vae'"),
-    ("parts.Third", {"source": "digits"}, "parts.Third"),
+    ("parts.Third", {"source": "digits", "path": "data/none"}, "parts.Third"),
+    ("parts.first.path", "no/such/folder", "ingest@first depends on no/such/folder, which no stage makes"),
+    ("parts.first.settings", {"captoin": "x"}, "unknown key `parts.first.settings.captoin`; did you mean `caption`?"),
+    ("parts.first.settings", {"caption": "{x}"}, "`parts.first.settings`: the caption may hold {word} and {label} only"),
+    ("train_tokenizer.parts", ["third"], "`train_tokenizer.parts` names `third`, which is not under `parts` (first, second)"),
+    ("ingest", {**INGEST, "format": "jpeg", "channels": "RGBA"}, "`ingest`: JPEG has no alpha channel"),
     ("parts.first.sauce", "digits", "unknown key `parts.first.sauce`; did you mean `source`?"),
     ("parts.first.stop", 0, "`parts.first.stop` is 0"),
     ("ingest.splits.train", 0.9, "must sum to 1"),

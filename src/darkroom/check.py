@@ -80,6 +80,12 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fits(params: Mapping[str, Any]) -> None:
     """Check what no section can check alone: that the sizes of neighbouring stages fit each other."""
+    for part in params["train_tokenizer"]["parts"] or []:
+        if part not in params["parts"]:
+            raise DarkroomError(
+                f"{PARAMS}: `train_tokenizer.parts` names `{part}`, which is not under `parts` "
+                f"({', '.join(params['parts'])}): name those that it is trained on, or leave it empty for all."
+            )
     size = params["ingest"]["image_size"]
     tokenizer = params["train_tokenizer"]
     factor = 2 ** (len(tokenizer[tokenizer["kind"]]["channels"]) - 1)

@@ -63,7 +63,8 @@ def grown(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> tuple
     """A copy in which Snakemake made the catalog of three parts, and the bodies that ran."""
     sandbox = committed.copy(tmp_path_factory.mktemp("grown") / "a clone with spaces")
     starts = {"first": 0, "second": 120, "third": 240}
-    sandbox.edit({"parts": {name: {"source": "digits", "start": at, "stop": at + 120} for name, at in starts.items()}})
+    part = {"source": "digits", "path": "data/none"}
+    sandbox.edit({"parts": {name: {**part, "start": at, "stop": at + 120} for name, at in starts.items()}})
     with sandbox.bodies() as ran:
         sandbox.snakemake("data/catalog")
     return sandbox, ran

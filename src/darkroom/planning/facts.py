@@ -114,7 +114,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
     assumed: list[str] = []
     labels: set[str] = set()
     looks: list[tuple[list[int], float, float]] = []
-    for part in given("train_tokenizer")["parts"]:
+    for part in given("catalog")["parts"]:
         params = validate(schema("ingest"), given("ingest", part))
         settings, chosen = params.ingest, params.parts[part]  # type: ignore[attr-defined]
         how = preparation(settings)

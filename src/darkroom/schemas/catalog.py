@@ -2,7 +2,7 @@
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive
-from darkroom.schemas.parts import Parts
+from darkroom.schemas.parts import PartNames, Parts
 from darkroom.schemas.run import Run
 
 
@@ -13,9 +13,16 @@ class Catalog(Section):
     grid_images: Positive
 
 
+class TokenizerParts(Section):
+    """Of `train_tokenizer`, the parts that it is trained on; None: all."""
+
+    parts: PartNames | None
+
+
 class Params(Section):
     """What dvc.yaml gives to `catalog`."""
 
     run: Run
     parts: Parts
     catalog: Catalog
+    train_tokenizer: TokenizerParts

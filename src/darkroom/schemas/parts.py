@@ -10,6 +10,9 @@ PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
 
 
+PartNames = Annotated[list[PartName], Field(min_length=1)]
+
+
 class Part(Section):
     """A slice [start, stop) of a source, counted in images, in shards where the source is `webdataset`.
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive
-from darkroom.schemas.parts import Parts
+from darkroom.schemas.parts import PartNames
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 
@@ -33,6 +33,7 @@ class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
     kind: Literal["kl"]
+    parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
 
@@ -47,5 +48,4 @@ class Params(Section):
     """What dvc.yaml gives to `train_tokenizer`."""
 
     run: Run
-    parts: Parts
     train_tokenizer: TrainTokenizer

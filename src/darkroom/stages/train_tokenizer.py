@@ -1,11 +1,11 @@
-"""Stage `train_tokenizer`: shards in, `models/tokenizer/` and its curves out."""
+"""Stage `train_tokenizer`: the chosen parts' shards in, `models/tokenizer/` and its curves out."""
 
 from pathlib import Path
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
+from darkroom.data.selection import load_selection
 from darkroom.device import set_up_device
 from darkroom.random import derive
 from darkroom.recipes.data import Images
@@ -36,11 +36,10 @@ def run(params: Params) -> None:
     for path in (OUT, CURVES):
         require_writable(path)
     set_up_device(settings.common.threads, params.run.device)
-    catalog = load_catalog()
-    parts = list(params.parts)
-    splits = {split: ImageShards.open_parts(parts, split) for split in ("train", "val")}
+    selection = load_selection()
+    splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
     with open_state("train_tokenizer") as state:
-        recipe = build(params, catalog.image_shape, Images(splits["train"]), Images(splits["val"]))
+        recipe = build(params, selection.spec.shape, Images(splits["train"]), Images(splits["val"]))
         model = recipe.model
         print(
             f"{settings.kind}: {sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images"
@@ -52,9 +51,9 @@ def run(params: Params) -> None:
                 folder,
                 KIND,
                 tokenizer_kind=settings.kind,
-                image_shape=list(catalog.image_shape),
+                image_shape=list(selection.spec.shape),
                 latent_shape=list(model.latent_shape),
-                catalog=catalog.identity,
+                selection=selection.identity,
                 images_seen=trainer.images,
                 **trainer.facts(),
                 files=file_hashes(folder),

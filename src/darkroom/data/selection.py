@@ -1,0 +1,61 @@
+"""Which parts the tokenizer is trained on.
+
+It stands between `catalog`, which reads all parts, and `train_tokenizer`, which depends on this file alone: a part that
+the tokenizer is not trained on changes nothing here, so it trains nothing anew, and no other part is encoded again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest, write_manifest
+from darkroom.data.images import ImageSpec
+from darkroom.data.layout import KIND as SHARDS_KIND
+from darkroom.data.layout import SHARDS
+from darkroom.data.reader import same_spec
+
+KIND = "selection"
+SELECTION = Path("data/selection")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some parts, as they were when they were chosen.
+
+    parts: for each, the sha256 of its manifest.
+    spec: size and channels of every image.
+    identity: the sha256 of the selection's manifest.
+    """
+
+    parts: dict[str, str]
+    spec: ImageSpec
+    identity: str
+
+
+def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> None:
+    """Write manifest.json into `folder`: kind "selection", image, and name and sha256 of each part.
+
+    Raises:
+        ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
+    """
+    manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in sorted(parts)}
+    spec = same_spec(manifests)
+    chosen = [{"name": part, "sha256": manifest_hash(root / part)} for part in manifests]
+    write_manifest(folder, KIND, image=spec.facts(), parts=chosen)
+
+
+def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
+    """Return the selection in `folder`, after checking that the parts in `root` are those that were chosen.
+
+    Raises:
+        ArtifactError: missing or damaged, or a part was written again since; names file or part.
+    """
+    manifest = read_manifest(folder, KIND)
+    parts = {part["name"]: part["sha256"] for part in manifest["parts"]}
+    for part, sha256 in parts.items():
+        read_manifest(root / part, SHARDS_KIND)  # says in a sentence that it is missing
+        if manifest_hash(root / part) != sha256:
+            raise ArtifactError(
+                f"{folder} does not fit the part `{part}`, which was written again since: run `dvc repro`."
+            )
+    return Selection(parts, ImageSpec.of(manifest), manifest_hash(folder))
