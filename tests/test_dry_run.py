@@ -49,7 +49,7 @@ def told(stage):
 def test_the_whole_text_is_the_stage_s_parameters_as_yaml():
     given = yaml.safe_load(Path("params.yaml").read_text())
     shown = yaml.safe_load(dry_run("train_dit"))
-    assert shown == {name: given[name] for name in ("run", "parts", "train_dit")}
+    assert shown == {name: given[name] for name in ("run", "train_dit")}
     assert set(yaml.safe_load(dry_run("train_tokenizer"))["train_tokenizer"]) >= {"kind", "common", "kl"}
 
 

@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from darkroom.params import Section
 from darkroom.schemas.inception import Inception
 from darkroom.schemas.numbers import Positive
-from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
 
 Split = Literal["train", "val", "test"]
@@ -38,5 +37,4 @@ class Params(Section):
     """What dvc.yaml gives to `reference_stats`."""
 
     run: Run
-    parts: Parts
     reference_stats: ReferenceStats

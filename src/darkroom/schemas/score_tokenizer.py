@@ -4,7 +4,6 @@ from typing import Literal
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive
-from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
 
 
@@ -21,5 +20,4 @@ class Params(Section):
     """What dvc.yaml gives to `score_tokenizer`."""
 
     run: Run
-    parts: Parts
     score_tokenizer: ScoreTokenizer

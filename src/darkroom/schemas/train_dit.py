@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE, Positive, Seed, Share
-from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 
@@ -73,5 +72,4 @@ class Params(Section):
     """What dvc.yaml gives to `train_dit`."""
 
     run: Run
-    parts: Parts
     train_dit: TrainDiT

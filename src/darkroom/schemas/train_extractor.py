@@ -6,7 +6,6 @@ from pydantic import Field
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive, Share
-from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 
@@ -30,5 +29,4 @@ class Params(Section):
     """What dvc.yaml gives to `train_extractor`."""
 
     run: Run
-    parts: Parts
     train_extractor: TrainExtractor

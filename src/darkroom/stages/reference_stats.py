@@ -42,7 +42,7 @@ def run(params: Params) -> None:
     judge = open_judge(EXTRACTOR, catalog.image_shape)
     weights = Path(settings.inception.weights), settings.inception.sha256
     extractors = {name: load_extractor(name, EXTRACTOR, *weights) for name in settings.extractors}
-    parts, batch = list(params.parts), settings.batch
+    parts, batch = list(catalog.parts), settings.batch
     real, unseen = (ImageShards.open_parts(parts, split) for split in (settings.split, settings.held_out))
     if min(len(unseen), min(len(real), settings.kid_images) // 2) < 2 * settings.blocks:
         raise DarkroomError(

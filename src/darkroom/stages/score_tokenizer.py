@@ -44,7 +44,7 @@ def run(params: Params) -> None:
         require_writable(path)
     device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
-    shards = ImageShards.open_parts(list(params.parts), settings.split)
+    shards = ImageShards.open_parts(list(catalog.parts), settings.split)
     if len(shards) < 2:
         raise DarkroomError(
             f"`score_tokenizer.split` is {settings.split}, which holds {len(shards)} images: 2 are needed."

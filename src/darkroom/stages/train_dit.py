@@ -51,7 +51,7 @@ def run(params: Params) -> None:
     device = set_up_device(settings.training.threads, params.run.device)
     catalog = load_catalog(shards=None)
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
-    parts = list(params.parts)
+    parts = list(catalog.parts)
     shards = {split: LatentShards.open_parts(parts, split) for split in ("train", "val")}
     latents = shards["train"]
     catalog.require_parts(latents.sources)
