@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.digits import Digits
+from darkroom.data.sources.folder import Folder
 from darkroom.errors import DarkroomError
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE
@@ -39,6 +40,7 @@ class Source(Protocol):
 # Called with the settings of the source and the file or folder that the part names, or None.
 SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "digits": Digits,
+    "folder": Folder,
 }
 
 

@@ -1,0 +1,171 @@
+"""Image files in a folder: flat, in folders of classes, or nested; captions and labels beside them or in tables."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources.captions import caption_of
+from darkroom.data.sources.keys import encoded, key_of, shown
+from darkroom.data.sources.metadata import path_in, read_metadata
+from darkroom.data.sources.walk import ENDINGS, Fault, split_ending, walk
+from darkroom.errors import DarkroomError
+from darkroom.schemas.sources import Folder as Settings
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a folder holds.
+
+    items: the paths of the images, and samples that cannot be read, in ascending order of their keys; facts: counts;
+    said: label and caption of images of which a table says something, by path.
+    """
+
+    items: list[str | Fault]
+    facts: dict[str, Any]
+    said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+class Folder:
+    """Samples whose keys follow from the paths of the files, relative to the folder, wherever that lies."""
+
+    def __init__(self, settings: Settings, path: Path | None) -> None:
+        """Open a folder; nothing is listed yet.
+
+        Raises:
+            DarkroomError: there is no such folder.
+        """
+        if path is None:
+            raise DarkroomError(
+                "the source `folder` reads the part's `path`, and that is data/none: "
+                "name a folder of images there (parts.NAME.path in params.yaml)."
+            )
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "does not exist"
+            raise DarkroomError(f"the part's `path` in params.yaml, {path}, {what}: name a folder of images.")
+        self._settings, self._path = settings, path
+        self._classes = None if settings.classes is None else frozenset(settings.classes)
+        self._listing: Listing | None = None
+
+    def size(self) -> int:
+        """Return the number of image files, and of samples that are named and cannot be read.
+
+        Raises:
+            DarkroomError: there is none, or a table cannot be used.
+        """
+        return len(self._listed().items)
+
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        """Yield the samples `start` to `stop` (not included), in ascending order of their keys."""
+        listing = self._listed()
+        for number in range(start, self.size() if stop is None else min(stop, self.size())):
+            item = listing.items[number]
+            if isinstance(item, Fault):
+                yield Entry(_key(item), item.where, item.finding)
+            else:
+                yield Entry(_key(item), shown(item), (item, *listing.said.get(item, (None, None))))
+
+    def read(self, entry: Entry) -> Raw:
+        """Return the bytes of a file, and what its folder, a text beside it or a table says of it.
+
+        Raises:
+            DamageError: it cannot be read.
+        """
+        if isinstance(entry.payload, Finding):
+            raise DamageError(entry.payload.reason, entry.payload.detail)
+        path, named_label, named_caption = entry.payload
+        try:
+            data = path_in(self._path, path).read_bytes()
+        except OSError as error:
+            raise DamageError(Reason.UNREADABLE, error.strerror or type(error).__name__) from error
+        label, of_label = self._label(path, named_label)
+        caption, of_caption = self._caption(path, named_caption)
+        return Raw(data, label, caption, split_ending(path)[1], identity=data, findings=(*of_label, *of_caption))
+
+    def facts(self) -> dict[str, Any]:
+        """Return counts: image files, files and folders that were passed over, tables and their rows."""
+        return self._listed().facts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_listing": None}  # entries carry what a process that reads needs
+
+    def _listed(self) -> Listing:
+        if self._listing is None:
+            self._listing = self._list()
+        return self._listing
+
+    def _list(self) -> Listing:
+        settings = self._settings
+        columns = {"label": settings.label_column, "caption": settings.caption_column}
+        wanted = {name: column for name, column in columns.items() if getattr(settings, name) == "metadata"}
+        try:
+            found = walk(os.fsencode(self._path), captions=settings.caption == "txt", tables=bool(wanted))
+        except OSError as error:
+            raise DarkroomError(f"the folder {self._path} cannot be listed: {error.strerror}.") from error
+        if not found.images and not found.faults:
+            ignored = found.counts()["ignored"].items()
+            others = ", ".join(f"{count:,} {ending or 'without ending'}" for ending, count in ignored)
+            raise DarkroomError(
+                f"the folder {self._path} holds no image files (endings: {', '.join(sorted(ENDINGS))}), but "
+                f"{others or 'nothing'}: name the folder of the images as the part's `path`."
+            )
+        items: list[str | Fault] = [*found.images, *found.faults]
+        if not wanted:
+            return Listing(sorted(items, key=_order), found.counts())
+        metadata = read_metadata(self._path, found, wanted)
+        items += metadata.faults
+        return Listing(sorted(items, key=_order), {**found.counts(), "metadata": metadata.counts()}, metadata.said)
+
+    def _label(self, path: str, named: str | None) -> tuple[str | None, Iterable[Finding]]:
+        folders = path.split("/")[:-1]
+        match self._settings.label:
+            case "none":
+                return None, ()
+            case "parent":
+                label = folders[-1] if folders else None
+            case "top":
+                label = folders[0] if folders else None
+            case _:
+                label = named
+        if label is None or not label.strip():
+            why = (
+                "no table gives one" if self._settings.label == "metadata" else "the file lies in no folder of a class"
+            )
+            return None, [Finding(Reason.LABEL_MISSING, why)]
+        label = shown(label)
+        if self._classes is not None and label not in self._classes:
+            return label, [Finding(Reason.LABEL_OUT_OF_RANGE, label)]
+        return label, ()
+
+    def _caption(self, path: str, named: str | None) -> tuple[str | None, Iterable[Finding]]:
+        match self._settings.caption:
+            case "none":
+                return None, ()
+            case "txt":
+                return self._beside(split_ending(path)[0])
+            case _:
+                if named is None:
+                    return None, [Finding(Reason.CAPTION_MISSING, "no table gives one")]
+                return caption_of(encoded(named))
+
+    def _beside(self, stem: str) -> tuple[str | None, Iterable[Finding]]:
+        for ending in ("txt", "TXT"):
+            try:
+                return caption_of(path_in(self._path, f"{stem}.{ending}").read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                return None, [Finding(Reason.CAPTION_MISSING, f"its file cannot be read: {error.strerror}")]
+        return None, [Finding(Reason.CAPTION_MISSING, "there is no .txt beside the image")]
+
+
+def _key(item: str | Fault) -> str:
+    return key_of(split_ending(item if isinstance(item, str) else item.path)[0])
+
+
+def _order(item: str | Fault) -> tuple[str, str, str]:
+    # A file comes before the rows that name it again.
+    return (_key(item), item, "") if isinstance(item, str) else (_key(item), item.path, item.where)

@@ -1,0 +1,113 @@
+"""What metadata tables say of the images of a folder: each row is joined with a file, or listed."""
+
+import os
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.damage import Finding, Reason
+from darkroom.data.sources.keys import encoded, shown
+from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
+from darkroom.data.sources.walk import Fault, Found
+from darkroom.errors import DarkroomError
+
+
+@dataclass
+class Metadata:
+    """What the tables of a folder say.
+
+    said: label and caption of the files that they name, by path; faults: rows without a file of their own; columns:
+    all that a table has; rows: of all tables.
+    """
+
+    said: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    columns: set[str] = field(default_factory=set)
+    tables: int = 0
+    rows: int = 0
+
+    def counts(self) -> dict[str, Any]:
+        """Return what a manifest says."""
+        columns = sorted(shown(column) for column in self.columns)
+        return {"tables": self.tables, "rows": self.rows, "columns": columns}
+
+
+def path_in(root: Path, path: str) -> Path:
+    """Return where a path below a folder is; the name of a file goes through bytes, so no locale changes it."""
+    return Path(os.fsdecode(os.fsencode(root) + b"/" + encoded(path)))
+
+
+def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metadata:
+    """Return what the tables that were found say of the images that were found.
+
+    Args:
+        root: the folder.
+        found: what lies below it.
+        wanted: the column of the "label" and of the "caption", each where it is asked for.
+
+    Raises:
+        DarkroomError: no table, two in one folder, one that cannot be read or lacks a column, or one that names a file
+            outside its folder; names the table.
+    """
+    if not found.tables:
+        keys = " and ".join(f"`folder.{name}`" for name in wanted)
+        raise DarkroomError(
+            f"{keys} in params.yaml: metadata, and the folder {root} holds no table: "
+            f"put {', '.join(TABLES[:-1])} or {TABLES[-1]} into it."
+        )
+    _require_one_each(found.tables)
+    images = set(found.images)
+    columns = [FILE_NAME, *dict.fromkeys(wanted.values())]  # one column may be both
+    places = [columns.index(wanted[name]) if name in wanted else None for name in ("label", "caption")]
+    into = Metadata(tables=len(found.tables))
+    for table in sorted(found.tables):
+        for number, values in read_table(path_in(root, table), shown(table), columns, into.columns):
+            into.rows += 1
+            where = f"{shown(table)} row {number}"
+            if not values[0]:
+                into.faults.append(Fault(f"{table}/{number}", where, Finding(Reason.MISSING, "the row names no file")))
+                continue
+            path = _below(table, values[0], where, images)
+            if path in images and path not in into.said:
+                label, caption = (None if place is None else values[place] for place in places)
+                into.said[path] = label, caption
+            else:
+                finding = _refused(root, path, path in images)
+                into.faults.append(Fault(path, f"{where}: {shown(path)}", finding))
+    return into
+
+
+def _require_one_each(tables: Iterable[str]) -> None:
+    folders: dict[str, str] = {}
+    for table in sorted(tables):
+        other = folders.setdefault(posixpath.dirname(table), table)
+        if other != table:
+            raise DarkroomError(
+                f"the tables {shown(other)} and {shown(table)} lie in one folder, and may contradict each other: "
+                "remove one."
+            )
+
+
+def _below(table: str, file_name: str, where: str, images: set[str]) -> str:
+    """Return the path of a file that a table names; backslashes are read as the Hub does, where no file has them."""
+    for name in (file_name, file_name.replace("\\", "/")):
+        path = posixpath.normpath(name)
+        if path.startswith(("/", "../")) or path == "..":
+            raise DarkroomError(
+                f"{where} names the file {shown(file_name)}, which is not in the folder of the table: "
+                "paths in a table are relative to its folder, and lead into it."
+            )
+        full = posixpath.join(posixpath.dirname(table), path)
+        if full in images:
+            break
+    return full
+
+
+def _refused(root: Path, path: str, known: bool) -> Finding:
+    if known:
+        return Finding(Reason.KEY_TWICE, "an earlier row of a table names this file")
+    if "\0" not in path and os.path.lexists(path_in(root, path)):
+        return Finding(Reason.NOT_AN_IMAGE, "its name is hidden, or has not the ending of an image")
+    return Finding(Reason.MISSING, "the table names this file, and it is not there")

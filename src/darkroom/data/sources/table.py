@@ -1,0 +1,127 @@
+"""Metadata tables in the convention of the Hub's ImageFolder.
+
+`metadata.jsonl`, `metadata.csv` or `metadata.parquet` lies in the folder of the images or above them; its column
+`file_name` names a file, relative to the folder of the table; other columns say something of it.
+https://huggingface.co/docs/datasets/image_dataset#imagefolder
+"""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.sources.keys import shown
+from darkroom.errors import DarkroomError
+
+TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+FILE_NAME = "file_name"
+
+# (row, values of the columns asked for); rows are numbered as people see them: lines of a text, rows of a parquet file.
+Rows = Iterator[tuple[int, list[Any]]]
+
+
+def read_table(
+    path: Path, name: str, wanted: Sequence[str], columns: set[str]
+) -> Iterator[tuple[int, list[str | None]]]:
+    """Yield for each row its number and the texts in the columns `wanted`, None where there is none.
+
+    Numbers become texts, a whole number without a point; null and NaN are None. Bytes that are not UTF-8 stand as lone
+    surrogates.
+
+    Args:
+        path: the table.
+        name: what messages call it.
+        wanted: names of columns.
+        columns: those that the table has are added.
+
+    Raises:
+        DarkroomError: it cannot be read, lacks a column, or holds something else than texts and numbers there; names
+            the table and its columns.
+    """
+    reader = _READERS[path.name.rpartition(".")[2]]
+    own: set[str] = set()
+    try:
+        for number, values in reader(path, wanted, own):
+            yield number, [_text(value, name, number, column) for value, column in zip(values, wanted, strict=True)]
+    except (OSError, ValueError, csv.Error) as error:  # what is wrong with JSON and with parquet is a ValueError
+        what = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+        raise DarkroomError(f"the table {name} cannot be read: {what}. Mend or remove it.") from error
+    columns |= own
+    for column in wanted:
+        if column not in own:
+            there = ", ".join(f"`{shown(each)}`" for each in sorted(own)) or "none"
+            raise DarkroomError(
+                f"the table {name} has no column `{column}`; it has: {there}. `file_name` names the files; "
+                "`folder.label_column` and `folder.caption_column` in params.yaml name the others."
+            )
+
+
+def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"line {number} is not JSON ({error})") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} holds no object")
+            columns.update(row)
+            yield number, [row.get(column) for column in wanted]
+
+
+def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        header = next(reader, [])
+        columns.update(header)
+        places = [header.index(column) if column in header else None for column in wanted]
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise ValueError(
+                    f"line {reader.line_num} has {len(row)} fields, and the first line {len(header)}; "
+                    'a text with a comma stands in "quotes"'
+                )
+            yield reader.line_num, [None if place is None or not row[place] else row[place] for place in places]
+
+
+def _parquet(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        columns.update(file.schema_arrow.names)
+        there = [column for column in wanted if column in columns]
+        number = 0
+        for batch in file.iter_batches(columns=there, batch_size=10_000):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, [row.get(column) for column in wanted]
+
+
+_READERS: dict[str, Callable[[Path, Sequence[str], set[str]], Rows]] = {
+    "jsonl": _jsonl,
+    "csv": _csv,
+    "parquet": _parquet,
+}
+
+
+def _text(value: Any, name: str, number: int, column: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return str(int(value)) if value.is_integer() else str(value)
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    raise DarkroomError(
+        f"the table {name}, row {number}: `{column}` holds {type(value).__name__}, and a text or a number is needed."
+    )
