@@ -13,7 +13,8 @@ from darkroom.schemas.ingest import Params as IngestParams
 from darkroom.stages import catalog, ingest
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
-PARTS = {"one": {"source": "digits", "start": 0, "stop": 30}, "two": {"source": "digits", "start": 1777, "stop": None}}
+DIGITS = {"source": "digits", "path": "data/none"}
+PARTS = {"one": {**DIGITS, "start": 0, "stop": 30}, "two": {**DIGITS, "start": 1777, "stop": None}}
 
 
 def ingest_part(name: str, part: dict | None = None) -> None:
@@ -43,7 +44,7 @@ def test_a_slice_outside_the_source_leaves_what_was_there(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     ingest_part("one")
     with pytest.raises(DarkroomError, match=r"part `one`.*has 1797"):
-        ingest_part("one", {"source": "digits", "start": 0, "stop": 5000})
+        ingest_part("one", {**DIGITS, "start": 0, "stop": 5000})
     assert len(ImageShards.open_parts(["one"], "train"))
 
 

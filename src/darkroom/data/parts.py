@@ -63,7 +63,7 @@ class Sieve:
     def _again(self, one: Outcome) -> Iterator[Finding]:
         if not KEY.fullmatch(one.key):
             yield Finding(Reason.KEY_INVALID, "use 1 to 80 letters, digits, `_` and `-`")
-        elif _short(one.key) in self._keys:
+        elif _short(one.key) in self._keys and all(found.reason != Reason.KEY_TWICE for found in one.findings):
             yield Finding(Reason.KEY_TWICE)
         if one.identity is not None and (first := self._identities.get(one.identity)) is not None:
             yield Finding(Reason.DUPLICATE, f"of {first}")

@@ -58,7 +58,7 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
             f"put {', '.join(TABLES[:-1])} or {TABLES[-1]} into it."
         )
     _require_one_each(found.tables)
-    images = set(found.images)
+    known = {*found.images, *(fault.path for fault in found.faults)}  # the latter are listed already
     columns = [FILE_NAME, *dict.fromkeys(wanted.values())]  # one column may be both
     places = [columns.index(wanted[name]) if name in wanted else None for name in ("label", "caption")]
     into = Metadata(tables=len(found.tables))
@@ -69,12 +69,12 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
             if not values[0]:
                 into.faults.append(Fault(f"{table}/{number}", where, Finding(Reason.MISSING, "the row names no file")))
                 continue
-            path = _below(table, values[0], where, images)
-            if path in images and path not in into.said:
+            path = _below(table, values[0], where, known)
+            if path in known and path not in into.said:
                 label, caption = (None if place is None else values[place] for place in places)
                 into.said[path] = label, caption
             else:
-                finding = _refused(root, path, path in images)
+                finding = _refused(root, path, path in known)
                 into.faults.append(Fault(path, f"{where}: {shown(path)}", finding))
     return into
 
@@ -90,7 +90,7 @@ def _require_one_each(tables: Iterable[str]) -> None:
             )
 
 
-def _below(table: str, file_name: str, where: str, images: set[str]) -> str:
+def _below(table: str, file_name: str, where: str, known: set[str]) -> str:
     """Return the path of a file that a table names; backslashes are read as the Hub does, where no file has them."""
     for name in (file_name, file_name.replace("\\", "/")):
         path = posixpath.normpath(name)
@@ -100,7 +100,7 @@ def _below(table: str, file_name: str, where: str, images: set[str]) -> str:
                 "paths in a table are relative to its folder, and lead into it."
             )
         full = posixpath.join(posixpath.dirname(table), path)
-        if full in images:
+        if full in known:
             break
     return full
 

@@ -129,7 +129,8 @@ def _look(
         elif is_file and captions and ending == "txt":
             texts.append(stem)
         elif not is_file and (entry.is_symlink() or ending in ENDINGS):
-            # Whatever its ending: it may have led to a folder of images.
+            # A link of any ending: it may have led to a folder of images.
+            stems.add(stem)
             found.fail(path, "a link to nothing" if entry.is_symlink() else "not a regular file")
         else:
             found.ignored[f".{ending}" if ending else ""] += 1

@@ -1,0 +1,245 @@
+"""Folders in the mess that people have, through the stage `ingest`: what goes in is stored, or listed with a reason."""
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from darkroom.artifacts.manifest import read_manifest
+from darkroom.data.damage import CHOSEN, Reason
+from darkroom.data.quarantine import NAME, read_quarantine
+from darkroom.data.reader import ImageShards
+from darkroom.data.sources.keys import key_of
+from darkroom.data.splits import SPLITS
+from darkroom.errors import DarkroomError
+from darkroom.schemas.ingest import Params, Rules
+from darkroom.stages import ingest
+from data.making import contents
+from data.mess import ALL, GOOD, SETTINGS, SMALLEST, Mess, make_mess, png
+
+VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+STRICT = dict.fromkeys((reason.value for reason in CHOSEN), "quarantine")
+ACTIONS = {reason: get_args(Rules.model_fields[reason].annotation) for reason in CHOSEN}  # what params.yaml may say
+SHARDS = Path("data/shards/mess")
+
+
+def take(folder: Path, processes: int = 1, most: float = 0.05, rules: Mapping[str, str] = STRICT, **part: Any) -> None:
+    """Run `ingest` in the working folder."""
+    values = {key: VALUES[key] for key in ("run", "folder", "ingest")}
+    values["run"] = {**values["run"], "ingest_processes": processes}
+    values["ingest"] = {
+        **values["ingest"],
+        "image_size": 16,
+        "shard_size": 300,
+        "min_size": SMALLEST,
+        "max_quarantined": most,
+        "rules": dict(rules),
+    }
+    values["parts"] = {"mess": {"source": "folder", "path": str(folder), "settings": SETTINGS, **part}}
+    ingest.run(Params.model_validate(values), "mess")
+
+
+def stored() -> dict[str, tuple[str | None, str | None]]:
+    """Read every image of all splits; return label and caption of each key."""
+    found: dict[str, tuple[str | None, str | None]] = {}
+    for split in SPLITS:
+        shards = ImageShards.open_parts(["mess"], split)
+        shards.verify()
+        assert all(shards[row].shape == (3, 16, 16) for row in range(len(shards)))
+        found.update(zip(shards.keys, zip(shards.labels, shards.captions, strict=True), strict=True))
+        assert len(shards.keys) == read_manifest(SHARDS, "shards")["splits"][split]["images"]
+    return found
+
+
+def listed() -> list[tuple[str, str, str, str]]:
+    """Return (key, reason, source, action) of each row of the list."""
+    rows = read_quarantine(SHARDS, read_manifest(SHARDS, "shards")).to_pylist()
+    return sorted((row["key"], row["reason"], row["source"], row["action"]) for row in rows)
+
+
+# The folder of the issue: 2,000 images, of which 100 are damaged.
+
+
+@pytest.fixture(scope="module")
+def mess(tmp_path_factory: pytest.TempPathFactory) -> Mess:
+    return make_mess(tmp_path_factory.mktemp("people") / "my images", good=1900, bad=100)
+
+
+@pytest.fixture(scope="module")
+def working(mess: Mess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working folder in which the mess was ingested by one process."""
+    folder = tmp_path_factory.mktemp("working")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        take(mess.root)
+        yield folder
+
+
+def test_1900_are_stored_and_100_are_listed_each_with_its_reason(mess: Mess, working: Path) -> None:
+    assert len({reason for _, reason, _ in mess.wrong}) >= 15
+    assert listed() == sorted((*each, "quarantine") for each in mess.wrong)
+    found = stored()
+    assert found == mess.stored
+    assert len(found) == 1900 and len(listed()) == 100
+
+
+def test_the_manifest_counts_the_same(mess: Mess, working: Path) -> None:
+    manifest = read_manifest(SHARDS, "shards")
+    reasons = dict(sorted(Counter(reason for _, reason, _ in mess.wrong).items()))
+    facts = manifest["quarantine"]
+    assert (facts["rows"], facts["quarantine"], facts["repair"], facts["keep"]) == (100, reasons, {}, {})
+    labels: Counter[str] = Counter()
+    for split in SPLITS:
+        labels.update(manifest["splits"][split]["labels"])
+        assert manifest["splits"][split]["unlabelled"] == 0
+    assert labels == Counter(label for label, _ in mess.stored.values())
+    source = manifest["source"]
+    assert source["stop"] - source["start"] == 2000
+    assert source["ignored"] == {".pdf": sum(place.endswith(".pdf") for *_, place in mess.wrong)}
+    assert str(mess.root.parent) not in json.dumps(manifest)
+
+
+def test_four_processes_write_the_same_bytes(
+    mess: Mess, working: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    take(mess.root, processes=4)
+    assert contents(SHARDS) == contents(working / SHARDS)
+
+
+def test_slices_of_a_folder_are_the_whole(
+    mess: Mess, working: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = stored()
+    wrong = [row[2] for row in listed()]
+    monkeypatch.chdir(tmp_path)
+    keys: dict[str, Any] = {}
+    sources: list[str] = []
+    for start, stop in ((0, 700), (700, None)):
+        take(mess.root, most=0.2, start=start, stop=stop)
+        keys |= stored()
+        sources += [row[2] for row in listed()]
+    # Only a duplicate could be in another slice than what it repeats, and is then found by `catalog`.
+    apart = set(wrong) - set(sources)
+    assert {place.split("/")[0] for place in apart} <= {"zz"}
+    assert len(keys) == len(whole) + len(apart) and whole.items() <= keys.items()
+    assert set(sources) <= set(wrong)
+
+
+def test_too_many_fail_the_stage_and_leave_the_list(
+    mess: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DarkroomError, match=r"part `mess`: 100 of 2,000 samples cannot be used \(.*empty 4.*0\.0499"):
+        take(mess.root, most=0.0499)
+    assert not SHARDS.exists() and not list(SHARDS.parent.iterdir())
+    assert (tmp_path / "logs/ingest-mess" / NAME).stat().st_size
+
+
+# Rules
+
+
+def by_rule(folder: Path, way: str, reason: Reason, action: str) -> tuple[Mess, dict, list]:
+    mess = Mess(folder / "people")
+    for number in range(3):
+        mess.good(number)
+    mess.bad(way, 77)
+    mess.close()
+    take(mess.root, most=0.5, rules={**STRICT, reason.value: action})
+    return mess, stored(), listed()
+
+
+@pytest.mark.parametrize(
+    ("way", "reason", "action", "said"),
+    [
+        ("wrong_extension", Reason.WRONG_EXTENSION, "keep", ("red", "a text")),
+        ("duplicate", Reason.DUPLICATE, "keep", ("red", "a text")),
+        ("no_caption", Reason.CAPTION_MISSING, "keep", ("red", None)),
+        ("empty_caption", Reason.CAPTION_MISSING, "keep", ("red", None)),
+        ("latin_caption", Reason.CAPTION_NOT_UTF8, "repair", ("red", "größer")),
+        ("no_label", Reason.LABEL_MISSING, "keep", (None, "a text")),
+        ("other_label", Reason.LABEL_OUT_OF_RANGE, "keep", ("violet", "a text")),
+    ],
+)
+def test_rules_keep_and_repair(
+    way: str, reason: Reason, action: str, said: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mess, kept, rows = by_rule(tmp_path, way, reason, action)
+    ((key, _, source),) = mess.wrong
+    assert rows == [(key, reason.value, source, action)]
+    assert kept == {**mess.stored, key: said}
+    mess, kept, rows = by_rule(tmp_path, way, reason, "quarantine")
+    assert rows == [(key, reason.value, source, "quarantine")]
+    assert kept == mess.stored
+
+
+# Any mess
+
+names = st.text(
+    st.characters(exclude_characters="\0/\r\n", exclude_categories=["Cs"]) | st.sampled_from(" .-#%ä☃\udce4"),
+    min_size=1,
+    max_size=30,
+).filter(lambda name: not name.startswith(".") and len(name.encode("utf-8", "surrogateescape")) < 120)
+
+
+@settings(max_examples=25)
+@given(
+    files=st.dictionaries(names, st.sampled_from(GOOD), max_size=12),
+    ways=st.lists(st.sampled_from(ALL), max_size=12),
+    rules=st.fixed_dictionaries({reason.value: st.sampled_from(asked) for reason, asked in ACTIONS.items()}),
+)
+def test_what_goes_in_comes_out_or_is_listed(
+    files: dict[str, tuple[str, Callable[[int], bytes]]], ways: list[str], rules: dict[str, str]
+) -> None:
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        mess = Mess(Path(place) / "people")
+        mess.good(0)  # a part without an image is refused
+        for number, way in enumerate(ways):
+            mess.bad(way, number)
+        for number, (name, (ending, make)) in enumerate(files.items()):
+            mess.add(f"{name}.{ending}", make(1000 + number))
+            mess.stored[key_of(name)] = "red", "a text"
+        mess.close()
+        take(mess.root, most=0.99, rules=rules)
+        kept, rows = stored(), listed()
+        assert rows == sorted((*each, rules.get(each[1], "quarantine")) for each in mess.wrong)
+        used = {key for key, _, _, action in rows if action != "quarantine"}
+        assert kept.keys() == mess.stored.keys() | used
+        assert mess.stored.items() <= kept.items()
+        # By number too: nothing twice, nothing gone.
+        left_out = sum(action == "quarantine" for *_, action in rows)
+        assert len(kept) + left_out == read_manifest(SHARDS, "shards")["source"]["stop"]
+
+
+def test_the_same_images_elsewhere_give_the_same_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mess = make_mess(tmp_path / "here", good=12, bad=len(ALL))
+    shutil.copytree(mess.root, tmp_path / "there/is/a copy", symlinks=True)
+    parts = []
+    for place in ("here", "there/is/a copy"):
+        (tmp_path / "work" / place).mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / "work" / place)
+        take(tmp_path / place, most=0.9)
+        parts.append(contents(SHARDS))
+    assert parts[0] == parts[1]
+
+
+def test_a_changed_caption_changes_the_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mess = Mess(tmp_path / "people")
+    path = mess.good(0)
+    mess.add("other.png", png(1))
+    mess.close()
+    take(mess.root)
+    (mess.root / path).with_suffix(".txt").write_text("now another text")
+    take(mess.root)
+    assert sorted(caption for _, caption in stored().values() if caption) == ["a text", "now another text"]
