@@ -26,7 +26,8 @@ def test_digits_become_shards_and_a_catalog(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     for name in PARTS:
         ingest_part(name)
-    catalog.run(CatalogParams.model_validate({**{k: VALUES[k] for k in ("run", "catalog")}, "parts": PARTS}))
+    values = {**{key: VALUES[key] for key in ("run", "catalog")}, "parts": PARTS, "train_tokenizer": {"parts": None}}
+    catalog.run(CatalogParams.model_validate(values))
     found = load_catalog()
     assert found.classes == tuple("0123456789")
     assert found.image_shape == (3, 32, 32)
