@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -115,33 +116,46 @@ def test_four_processes_write_the_same_bytes(
     assert contents(SHARDS) == contents(working / SHARDS)
 
 
-def test_slices_of_a_folder_are_the_whole(
-    mess: Mess, working: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = stored()
-    wrong = [row[2] for row in listed()]
+# Fewer images, damaged in every way once.
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Mess:
+    return make_mess(tmp_path_factory.mktemp("few") / "people", good=2 * len(ALL), bad=len(ALL))
+
+
+def test_slices_of_a_folder_are_the_whole(small: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     keys: dict[str, Any] = {}
     sources: list[str] = []
-    for start, stop in ((0, 700), (700, None)):
-        take(mess.root, most=0.2, start=start, stop=stop)
+    for start, stop in ((0, 25), (25, 50), (50, None)):
+        take(small.root, most=0.9, start=start, stop=stop)
         keys |= stored()
         sources += [row[2] for row in listed()]
     # Only a duplicate could be in another slice than what it repeats, and is then found by `catalog`.
-    apart = set(wrong) - set(sources)
+    apart = {place for _, _, place in small.wrong} - set(sources)
     assert {place.split("/")[0] for place in apart} <= {"zz"}
-    assert len(keys) == len(whole) + len(apart) and whole.items() <= keys.items()
-    assert set(sources) <= set(wrong)
+    assert len(keys) == len(small.stored) + len(apart) and small.stored.items() <= keys.items()
+    assert len(sources) == len(small.wrong) - len(apart)
 
 
 def test_too_many_fail_the_stage_and_leave_the_list(
-    mess: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DarkroomError, match=r"part `mess`: 100 of 2,000 samples cannot be used \(.*empty 4.*0\.0499"):
-        take(mess.root, most=0.0499)
+    bad, all_ = len(small.wrong), len(small.wrong) + len(small.stored)
+    with pytest.raises(
+        DarkroomError, match=rf"part `mess`: {bad} of {all_} samples cannot be used \(.*empty 1.*0\.333"
+    ):
+        take(small.root, most=0.333)
     assert not SHARDS.exists() and not list(SHARDS.parent.iterdir())
-    assert (tmp_path / "logs/ingest-mess" / NAME).stat().st_size
+    rows = pq.read_table(tmp_path / "logs/ingest-mess" / NAME).to_pylist()
+    assert sorted((row["key"], row["reason"], row["source"]) for row in rows) == sorted(small.wrong)
+    take(small.root, most=0.334)
+    before = contents(SHARDS)
+    with pytest.raises(DarkroomError, match="Nothing was changed"):
+        take(small.root, most=0.333)
+    assert contents(SHARDS) == before
 
 
 # Rules
@@ -221,14 +235,15 @@ def test_what_goes_in_comes_out_or_is_listed(
         assert len(kept) + left_out == read_manifest(SHARDS, "shards")["source"]["stop"]
 
 
-def test_the_same_images_elsewhere_give_the_same_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mess = make_mess(tmp_path / "here", good=12, bad=len(ALL))
-    shutil.copytree(mess.root, tmp_path / "there/is/a copy", symlinks=True)
+def test_the_same_images_elsewhere_give_the_same_part(
+    small: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(small.root, tmp_path / "there/is/a copy", symlinks=True)
     parts = []
-    for place in ("here", "there/is/a copy"):
-        (tmp_path / "work" / place).mkdir(parents=True)
-        monkeypatch.chdir(tmp_path / "work" / place)
-        take(tmp_path / place, most=0.9)
+    for place in (small.root, tmp_path / "there/is/a copy"):
+        (tmp_path / "work" / place.name).mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / "work" / place.name)
+        take(place, most=0.9)
         parts.append(contents(SHARDS))
     assert parts[0] == parts[1]
 
