@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.torchvision_classes import arguments, find, parameters
-from darkroom.data.sources.torchvision_opening import downloads, open_or_download, open_set
+from darkroom.data.sources.torchvision_opening import downloads, open_or_download
 from darkroom.errors import DarkroomError
 from darkroom.params import PARAMS
 from darkroom.schemas.sources import Torchvision as Settings
@@ -29,7 +29,8 @@ _NO_LABEL = -1  # of STL10's unlabelled images
 class Torchvision:
     """Samples `cifar10-train-00000` and on: data set, split, options and number; labels are the names of the classes.
 
-    Pickled without the data set: a process opens it anew where it needs it, which is never for a set of files.
+    Pickled without the data set: an entry holds what `read` needs, a path or pixels, so that no other process holds the
+    data set again, or loads torch.
     """
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
@@ -48,7 +49,7 @@ class Torchvision:
         return self._length
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
-        """Yield the images `start` to `stop` (not included); of a set of files with path and number of the class."""
+        """Yield the images `start` to `stop` (not included), as paths from a set of files, else as pixels."""
         digits = len(str(self._length - 1))
         options = [_option(name, value) for name, value in sorted(self._settings.options.items())]
         name = "-".join(filter(None, [self._settings.dataset, self._settings.split, *options]))
@@ -61,7 +62,7 @@ class Torchvision:
                 below = Path(path).relative_to(self._root).as_posix()
                 yield Entry(key, below, (below, _number(target)))
             else:
-                yield Entry(key, f"{name} {number}", number)
+                yield Entry(key, f"{name} {number}", self._loaded(number))
 
     def read(self, entry: Entry) -> Raw:
         """Return an image, a file's bytes where it is one, with the name of its class.
@@ -69,17 +70,12 @@ class Torchvision:
         Raises:
             DamageError: it cannot be read.
         """
+        if isinstance(entry.payload, DamageError):
+            raise entry.payload
+        image, target = entry.payload
         if self._in_files:
-            below, target = entry.payload
-            return self._raw(_bytes(self._root / below), target, Path(below).suffix[1:] or None)
-        if self._data is None:
-            self._data = open_set(find(self._settings.dataset), self._root, self._given)
-        try:
-            image, target = self._data[entry.payload]
-            image.load()
-        except Exception as error:
-            raise _damage(error, self._root) from error
-        return self._raw(image, _number(target), None)
+            return self._raw(_bytes(self._root / image), target, Path(image).suffix[1:] or None)
+        return self._raw(image, target, None)
 
     def facts(self) -> dict[str, Any]:
         """Return data set, split, options and the number of images."""
@@ -93,6 +89,15 @@ class Torchvision:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_data": None}
+
+    def _loaded(self, number: int) -> tuple[Image.Image, int | None] | DamageError:
+        """Return an image and its class from a set that gives pixels, or what is wrong with it."""
+        try:
+            image, target = self._data[number]
+            image.load()
+        except Exception as error:
+            return _damage(error, self._root)
+        return image, _number(target)
 
     def _order(self) -> Any:
         if self._settings.dataset not in _UNSORTED:
@@ -175,4 +180,4 @@ def _damage(error: Exception, root: Path) -> DamageError:
         return DamageError(Reason.BOMB, detail)
     if isinstance(error, OSError) and error.strerror:
         return DamageError(Reason.UNREADABLE, error.strerror)
-    return DamageError(Reason.TRUNCATED if "truncated" in detail else Reason.CORRUPT, detail)
+    return DamageError(Reason.TRUNCATED if "truncated" in detail.lower() else Reason.CORRUPT, detail)
