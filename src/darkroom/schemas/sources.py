@@ -32,8 +32,8 @@ class Shapes(Section):
 
     seed: Seed
     size: Annotated[int, Field(ge=8)]
-    transparent: bool
     kinds: Annotated[list[Literal["position", "count", "relation"]], Field(min_length=1)]
+    transparent: bool
 
 
 class Torchvision(Section):
