@@ -32,6 +32,7 @@ class Shapes(Section):
 
     seed: Seed
     size: Annotated[int, Field(ge=8)]
+    kinds: Annotated[list[Literal["position", "count", "relation"]], Field(min_length=1)]
     transparent: bool
 
 
@@ -44,6 +45,14 @@ class Torchvision(Section):
     download: bool
     caption: str | None
     mirror: bool
+
+    @model_validator(mode="after")
+    def _fields(self) -> "Torchvision":
+        try:
+            (self.caption or "").format(label="cat")
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the caption may hold {{label}} only, not {error}") from error
+        return self
 
 
 class Folder(Section):

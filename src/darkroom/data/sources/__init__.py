@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.digits import Digits
 from darkroom.data.sources.folder import Folder
+from darkroom.data.sources.shapes import Shapes
+from darkroom.data.sources.torchvision_sets import Torchvision
 from darkroom.errors import DarkroomError
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE
@@ -41,6 +43,8 @@ class Source(Protocol):
 SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "digits": Digits,
     "folder": Folder,
+    "shapes": Shapes,
+    "torchvision": Torchvision,
 }
 
 

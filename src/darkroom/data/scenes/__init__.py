@@ -1,0 +1,1 @@
+"""Rendered scenes of coloured forms, and sentences that are exactly true of them."""

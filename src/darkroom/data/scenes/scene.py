@@ -1,0 +1,150 @@
+"""Scenes: what is in them and where. Scene `index` of `seed` is a function of these two and of the kinds asked for.
+
+Lengths are shares of the picture's side, from 0 to 1, x to the right and y downwards: a scene is the same at any size.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.random import generator
+
+# Every colour is far from every other and from every background; a test says how far (CIE Lab).
+COLOURS = {
+    "red": (222, 24, 36),
+    "orange": (255, 128, 0),
+    "yellow": (255, 222, 0),
+    "green": (22, 150, 45),
+    "cyan": (0, 200, 220),
+    "blue": (30, 70, 230),
+    "purple": (125, 40, 160),
+    "pink": (255, 120, 190),
+}
+FORMS = ("circle", "square", "triangle", "star", "cross", "ring")
+RADII = {"small": (0.11, 0.125), "large": (0.175, 0.19)}  # half the side of the box around a form, drawn between these
+BACKGROUNDS = (
+    (244, 244, 244),
+    (226, 226, 226),
+    (238, 233, 224),
+    (222, 230, 236),
+    (20, 20, 20),
+    (44, 44, 44),
+    (34, 38, 48),
+    (46, 38, 34),
+)
+KINDS = ("position", "count", "relation")
+MARGIN = 0.02  # between a form's box and the border
+GAP = 0.03  # between the boxes of two forms
+# Where the centre of a form is "left" (or "top"), neither, and "right" (or "bottom").
+BANDS = ((0.0, 0.32), (0.43, 0.57), (0.68, 1.0))
+RELATIONS = ("left of", "right of", "above", "below")
+_TRIES = 64  # arrangements drawn at once
+
+Places = NDArray[np.float64]  # x, y of each centre in each of some arrangements, (N, count, 2)
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A form with its centre (x, y) and its radius, half the side of the box that it fills."""
+
+    size: str
+    colour: str
+    form: str
+    x: float
+    y: float
+    radius: float
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One thing, several that are equal but for their place, or two in a relation, the first named first."""
+
+    objects: tuple[Thing, ...]
+    background: tuple[int, int, int]
+
+
+class _Draws:
+    """Numbers of one scene. All come from `random()`, whose stream NumPy keeps more steadily than that of others."""
+
+    def __init__(self, seed: int, index: int) -> None:
+        self.generator = generator(seed, "scenes", index)
+
+    def number(self, low: float, high: float) -> float:
+        return low + (high - low) * float(self.generator.random())
+
+    def below(self, count: int) -> int:
+        return int(self.generator.random() * count)
+
+    def places(
+        self, count: int, radius: float, fits: Callable[[Places], NDArray[np.bool_]]
+    ) -> list[tuple[float, float]]:
+        """Return x, y of `count` centres whose boxes are within the border, drawn until they fit."""
+        low = radius + MARGIN
+        while True:
+            tries = low + (1 - 2 * low) * self.generator.random((_TRIES, count, 2))
+            found = np.flatnonzero(fits(tries))
+            if len(found):
+                return [(float(x), float(y)) for x, y in tries[found[0]]]
+
+
+def scene(seed: int, index: int, kinds: Sequence[str] = KINDS) -> Scene:
+    """Return scene number `index` of a seed, of one of `kinds`, each as often as the others.
+
+    kinds: of "position", one thing at one of nine places; "count", two or three equal things; "relation", two things,
+        of another colour or form, one left of, right of, above or below the other.
+    """
+    draws = _Draws(seed, index)
+    kind = kinds[draws.below(len(kinds))]
+    background = BACKGROUNDS[draws.below(len(BACKGROUNDS))]
+    objects = {"position": _one, "count": _several, "relation": _two}[kind](draws)
+    return Scene(objects, background)
+
+
+def _words(draws: _Draws) -> tuple[str, str, str]:
+    colours = tuple(COLOURS)
+    return tuple(RADII)[draws.below(2)], colours[draws.below(len(colours))], FORMS[draws.below(len(FORMS))]
+
+
+def _one(draws: _Draws) -> tuple[Thing, ...]:
+    size, colour, form = _words(draws)
+    radius = draws.number(*RADII[size])
+    least, most = radius + MARGIN, 1 - radius - MARGIN
+    x, y = (draws.number(max(low, least), min(high, most)) for low, high in (BANDS[draws.below(3)] for _ in range(2)))
+    return (Thing(size, colour, form, x, y, radius),)
+
+
+def _several(draws: _Draws) -> tuple[Thing, ...]:
+    size, colour, form = _words(draws)
+    radius = draws.number(*RADII[size])
+    count = 2 + draws.below(2)
+
+    def apart(tries: Places) -> NDArray[np.bool_]:
+        far = [
+            np.abs(tries[:, first] - tries[:, second]).max(axis=-1) >= 2 * radius + GAP
+            for first in range(count)
+            for second in range(first)
+        ]
+        return np.logical_and.reduce(far)
+
+    places = draws.places(count, radius, apart)
+    return tuple(Thing(size, colour, form, x, y, radius) for x, y in places)
+
+
+def _two(draws: _Draws) -> tuple[Thing, ...]:
+    first, second = _words(draws), _words(draws)
+    while first[1:] == second[1:]:
+        second = _words(draws)
+    radii = draws.number(*RADII[first[0]]), draws.number(*RADII[second[0]])
+    wanted = RELATIONS[draws.below(len(RELATIONS))]
+    axis = 0 if wanted in ("left of", "right of") else 1
+
+    def related(tries: Places) -> NDArray[np.bool_]:
+        along = tries[:, 1, axis] - tries[:, 0, axis]
+        across = np.abs(tries[:, 1, 1 - axis] - tries[:, 0, 1 - axis])
+        forward = along if wanted in ("left of", "above") else -along
+        return (forward >= sum(radii) + GAP) & (across <= forward / 2)
+
+    (x, y), (other_x, other_y) = draws.places(2, max(radii), related)
+    return Thing(*first, x, y, radii[0]), Thing(*second, other_x, other_y, radii[1])

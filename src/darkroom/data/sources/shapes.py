@@ -1,0 +1,48 @@
+"""Rendered, captioned scenes of coloured forms: as many as a part asks for, at any size.
+
+They need no download, their captions are exactly true, and what is in them can be counted in what a model makes.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.sample import Entry, Raw
+from darkroom.data.scenes.captions import caption, label
+from darkroom.data.scenes.rendering import render
+from darkroom.data.scenes.scene import scene
+from darkroom.errors import DarkroomError
+from darkroom.params import PARAMS
+from darkroom.schemas.sources import Shapes as Settings
+
+
+class Shapes:
+    """Samples `shapes-SEED-000000000` and on; labels are form and colour, "red circle": 48 classes."""
+
+    def __init__(self, settings: Settings, path: Path | None = None) -> None:
+        self._settings = settings
+
+    def size(self) -> None:
+        """Return None: there are as many as are asked for."""
+        return
+
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        """Return the scenes `start` to `stop` (not included), one by one.
+
+        Raises:
+            DarkroomError: no `stop`.
+        """
+        if stop is None:
+            raise DarkroomError(f"{PARAMS}: the source `shapes` has no end: give its part a `stop`.")
+        seed = self._settings.seed
+        return (Entry(f"shapes-{seed}-{number:09d}", f"scene {number}", number) for number in range(start, stop))
+
+    def read(self, entry: Entry) -> Raw:
+        """Return a scene, RGB or RGBA. It has no identity: two scenes that look alike are two samples."""
+        settings = self._settings
+        found = scene(settings.seed, entry.payload, settings.kinds)
+        return Raw(render(found, settings.size, settings.transparent), label(found), caption(found))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings: with the numbers of the scenes they say what each picture is."""
+        return self._settings.model_dump()

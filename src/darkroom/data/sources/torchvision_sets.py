@@ -1,0 +1,183 @@
+"""The classification data sets of torchvision, by their names there: MNIST, CIFAR10, Food101, ImageNet and others.
+
+Sets of image files are read as files, through the loader that their classes take, so that nothing is decoded twice and
+damage is named; others give pixels. Numbers are torchvision's own, but where its order is that of the file system.
+"""
+
+import operator
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, UnidentifiedImageError
+
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources.torchvision_classes import arguments, find, parameters
+from darkroom.data.sources.torchvision_opening import downloads, open_or_download
+from darkroom.errors import DarkroomError
+from darkroom.params import PARAMS
+from darkroom.schemas.sources import Torchvision as Settings
+
+# These list folders and do not sort: their images come in the order of their paths here.
+_UNSORTED = {"INaturalist", "Omniglot", "SUN397"}
+_NAMES = ("classes", "categories", "all_categories")  # where classes keep the names of the labels
+_NO_LABEL = -1  # of STL10's unlabelled images
+
+
+class Torchvision:
+    """Samples `cifar10-train-00000` and on: data set, split, options and number; labels are the names of the classes.
+
+    Pickled without the data set: an entry holds what `read` needs, a path or pixels, so that no other process holds the
+    data set again, or loads torch.
+    """
+
+    def __init__(self, settings: Settings, path: Path | None = None) -> None:
+        self._settings = settings
+        kind = find(settings.dataset)
+        self._given = arguments(kind, settings)
+        self._in_files = "loader" in parameters(kind)
+        self._root = path or downloads() / settings.dataset
+        self._data = open_or_download(kind, self._root, self._given, settings.download)
+        self._length = len(self._data)
+        self._classes = _classes(self._data, settings)
+        self._check()
+
+    def size(self) -> int:
+        """Return the number of images."""
+        return self._length
+
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        """Yield the images `start` to `stop` (not included), as paths from a set of files, else as pixels."""
+        digits = len(str(self._length - 1))
+        options = [_option(name, value) for name, value in sorted(self._settings.options.items())]
+        name = "-".join(filter(None, [self._settings.dataset, self._settings.split, *options]))
+        prefix = re.sub(r"[^a-z0-9_-]", "_", name.lower())
+        order = self._order()
+        for number in range(start, self._length if stop is None else stop):
+            key = f"{prefix}-{number:0{digits}d}"
+            if self._in_files:
+                path, target = self._data[order[number]]
+                below = Path(path).relative_to(self._root).as_posix()
+                yield Entry(key, below, (below, _number(target)))
+            else:
+                yield Entry(key, f"{name} {number}", self._loaded(number))
+
+    def read(self, entry: Entry) -> Raw:
+        """Return an image, a file's bytes where it is one, with the name of its class.
+
+        Raises:
+            DamageError: it cannot be read.
+        """
+        if isinstance(entry.payload, DamageError):
+            raise entry.payload
+        image, target = entry.payload
+        if self._in_files:
+            return self._raw(_bytes(self._root / image), target, Path(image).suffix[1:] or None)
+        return self._raw(image, target, None)
+
+    def facts(self) -> dict[str, Any]:
+        """Return data set, split, options and the number of images."""
+        settings = self._settings
+        return {
+            "dataset": settings.dataset,
+            "split": settings.split,
+            "options": dict(sorted(settings.options.items())),
+            "images": self._length,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_data": None}
+
+    def _loaded(self, number: int) -> tuple[Image.Image, int | None] | DamageError:
+        """Return an image and its class from a set that gives pixels, or what is wrong with it."""
+        try:
+            image, target = self._data[number]
+            image.load()
+        except Exception as error:
+            return _damage(error, self._root)
+        return image, _number(target)
+
+    def _order(self) -> Any:
+        if self._settings.dataset not in _UNSORTED:
+            return range(self._length)
+        return sorted(range(self._length), key=lambda number: Path(self._data[number][0]).relative_to(self._root).parts)
+
+    def _check(self) -> None:
+        """Check that the first image that can be read has one class."""
+        for number in range(min(self._length, 16)):
+            try:
+                _, target = self._data[number]
+            except Exception:  # damage: `read` names it
+                continue
+            try:
+                _number(target)
+            except TypeError:
+                raise DarkroomError(
+                    f"{PARAMS}: {self._settings.dataset} gives {type(target).__name__} and no number of a class, "
+                    f"with `torchvision.options` {self._settings.options}: it is no classification set so."
+                ) from None
+            return
+
+    def _raw(self, image: bytes | Image.Image, target: int | None, extension: str | None) -> Raw:
+        label, findings = self._label(target)
+        caption = self._settings.caption
+        said = None if caption is None or label is None else caption.format(label=label)
+        return Raw(image, label, said, extension, _identity(image), findings)
+
+    def _label(self, target: int | None) -> tuple[str | None, tuple[Finding, ...]]:
+        if target is None or target == _NO_LABEL:
+            return None, ()
+        if not self._classes:
+            return str(target), ()
+        if not 0 <= target < len(self._classes):
+            return str(target), (Finding(Reason.LABEL_OUT_OF_RANGE, f"class {target} of {len(self._classes)}"),)
+        return self._classes[target], ()
+
+
+def _number(target: Any) -> int | None:
+    """Return the number of a class, None where there is none. Raises TypeError: neither."""
+    return None if target is None else operator.index(target)
+
+
+def _classes(data: Any, settings: Settings) -> list[str]:
+    """Return the names of the classes, the first of several of one; none where an option asks for other targets."""
+    if {"target_type", "target_types"} & set(settings.options):
+        return []
+    found: list[Any] = next((getattr(data, name) for name in _NAMES if hasattr(data, name)), [])
+    return [str(name[0] if isinstance(name, tuple) else name) for name in found]
+
+
+def _option(name: str, value: bool | int | str) -> str:
+    """Return what a key says of an option: its value, or its name where that is true or false."""
+    return name if value is True else f"no_{name}" if value is False else str(value)
+
+
+def _identity(image: bytes | Image.Image) -> bytes:
+    if isinstance(image, bytes):
+        return image
+    return f"{image.mode} {image.width} {image.height} ".encode() + image.tobytes()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise DamageError(Reason.MISSING) from None
+    except OSError as error:
+        raise DamageError(Reason.UNREADABLE, error.strerror or "") from error
+
+
+def _damage(error: Exception, root: Path) -> DamageError:
+    """Return what is wrong with an image that a data set could not give."""
+    detail = " ".join(str(error).replace(f"{root}/", "").split())
+    if isinstance(error, FileNotFoundError):
+        return DamageError(Reason.MISSING)
+    if isinstance(error, UnidentifiedImageError):
+        return DamageError(Reason.NOT_AN_IMAGE)
+    if isinstance(error, Image.DecompressionBombError):
+        return DamageError(Reason.BOMB, detail)
+    if isinstance(error, OSError) and error.strerror:
+        return DamageError(Reason.UNREADABLE, error.strerror)
+    return DamageError(Reason.TRUNCATED if "truncated" in detail.lower() else Reason.CORRUPT, detail)

@@ -1,0 +1,411 @@
+"""The source `torchvision`, from files in the real formats to stored images, and what it says where there are none."""
+
+import inspect
+import pickle
+import socket
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from darkroom.artifacts.manifest import read_manifest
+from darkroom.data.damage import DamageError
+from darkroom.data.decoding import open_image
+from darkroom.data.images import to_array
+from darkroom.data.reader import ImageShards
+from darkroom.data.sources import open_source, torchvision_opening
+from darkroom.data.sources.torchvision_classes import arguments, files, find, parameters
+from darkroom.data.splits import SPLITS
+from darkroom.errors import DarkroomError
+from darkroom.schemas.ingest import Params
+from darkroom.schemas.parts import Part
+from darkroom.schemas.sources import Torchvision as Settings
+from darkroom.stages import ingest
+from data.sources import torchvision_files as made
+
+VALUES = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text())
+DEFAULT = {"dataset": "CIFAR10", "split": "train", "options": {}, "download": True, "mirror": True}
+
+
+@pytest.fixture(autouse=True)
+def no_network(tmp_path, monkeypatch):
+    """Work in an empty folder; a test that reached for the network would fail."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+
+    def refuse(*arguments, **options):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def settings(**changes) -> Settings:
+    return Settings(**{**DEFAULT, "caption": "a photo of a {label}", **changes})
+
+
+def opened(path: Path | None = None, **changes):
+    part = Part(source="torchvision", path="data/none" if path is None else str(path))
+    return open_source(part, settings(**changes))
+
+
+def ingested(
+    path: Path | None, size: int, channels: str = "RGB", processes: int = 1, most: float = 0.05, **changes
+) -> dict:
+    """Run the stage; return what is stored, by key: pixels, label, caption."""
+    values = {
+        "run": {**VALUES["run"], "ingest_processes": processes},
+        "torchvision": {**VALUES["torchvision"], **changes},
+        "ingest": {**VALUES["ingest"], "image_size": size, "channels": channels, "max_quarantined": most},
+        "parts": {"part": {"source": "torchvision", "path": "data/none" if path is None else str(path)}},
+    }
+    ingest.run(Params.model_validate(values), "part")
+    stored = {}
+    for split in SPLITS:
+        shards = ImageShards.open_parts(["part"], split)
+        for row, key in enumerate(shards.keys):
+            stored[key] = shards[row], shards.labels[row], shards.captions[row]
+    return dict(sorted(stored.items()))
+
+
+def facts() -> dict:
+    return read_manifest(Path("data/shards/part"), "shards")["source"]
+
+
+def test_cifar10_from_its_archive(tmp_path, monkeypatch):
+    images, labels = made.pixels(30, 32, 32, 3), [number % 10 for number in range(30)]
+    root = made.write_cifar10(tmp_path / "cifar", images, labels, monkeypatch)
+    stored = ingested(Path("cifar"), 32)
+    assert list(stored) == [f"cifar10-train-{number:02d}" for number in range(30)]
+    for number, (pixels, label, caption) in enumerate(stored.values()):
+        assert (pixels == images[number].transpose(2, 0, 1)).all()
+        assert label == made.CIFAR_NAMES[number % 10] and caption == f"a photo of a {label}"
+    told = {"name": "torchvision", "start": 0, "stop": 30, "dataset": "CIFAR10", "split": "train", "options": {}}
+    assert facts() == {**told, "images": 30}
+    assert sorted(path.name for path in root.iterdir()) == ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_mnist_from_idx_files_in_one_process_and_in_two(tmp_path, monkeypatch, processes):
+    images, labels = made.pixels(40, 28, 28), np.arange(40, dtype=np.uint8) % 10
+    made.write_mnist(tmp_path / ".darkroom/downloads/torchvision/MNIST", images, labels, monkeypatch)
+    stored = ingested(None, 28, "L", processes, dataset="MNIST", split="test", caption=None)
+    assert list(stored) == [f"mnist-test-{number:02d}" for number in range(40)]
+    for number, (pixels, label, caption) in enumerate(stored.values()):
+        assert (pixels == images[number]).all() and caption is None
+        assert label.startswith(f"{number % 10} - ")
+
+
+def test_emnist_says_by_options_which_of_its_sets(tmp_path):
+    raw = tmp_path / "emnist/EMNIST/raw"
+    raw.mkdir(parents=True)
+    images = made.pixels(4, 28, 28)
+    header = b"".join(number.to_bytes(4, "big") for number in (0x803, *images.shape))
+    (raw / "emnist-letters-test-images-idx3-ubyte").write_bytes(header + images.tobytes())
+    (raw / "emnist-letters-test-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x04" + bytes([1, 2, 26, 3]))
+    source = opened(tmp_path / "emnist", dataset="EMNIST", split="test", options={"split": "letters"})
+    entries = list(source.entries(0, None))
+    assert [entry.key for entry in entries] == [f"emnist-test-letters-{number}" for number in range(4)]
+    assert [source.read(entry).label for entry in entries] == ["a", "b", "z", "c"]
+
+
+def test_svhn_has_numbers_for_labels(tmp_path, monkeypatch):
+    images = made.pixels(6, 32, 32, 3)
+    made.write_svhn(tmp_path / "svhn", images, [1, 10, 3, 4, 5, 9], monkeypatch)
+    stored = ingested(Path("svhn"), 32, dataset="SVHN")
+    assert [label for _, label, _ in stored.values()] == ["1", "0", "3", "4", "5", "9"]
+    assert all(
+        (pixels == image.transpose(2, 0, 1)).all() for (pixels, *_), image in zip(stored.values(), images, strict=True)
+    )
+
+
+def test_images_without_a_label_have_none_and_no_caption(tmp_path, monkeypatch):
+    labelled, more = made.pixels(3, 96, 96, 3), made.pixels(4, 96, 96, 3, seed=1)
+    made.write_stl10(tmp_path / "stl", labelled, [1, 3, 2], more, monkeypatch)
+    stored = ingested(Path("stl"), 96, dataset="STL10", split="train+unlabeled")
+    assert next(iter(stored)) == "stl10-train_unlabeled-0"
+    assert [label for _, label, _ in stored.values()] == ["airplane", "car", "bird", None, None, None, None]
+    assert [caption for *_, caption in stored.values()][2:4] == ["a photo of a bird", None]
+    expected = np.concatenate([labelled, more]).transpose(0, 3, 1, 2)
+    assert all((pixels == image).all() for (pixels, *_), image in zip(stored.values(), expected, strict=True))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_folder_set_is_read_as_files_and_its_damage_named(tmp_path, processes):
+    images = made.pixels(12, 20, 20, 3)
+    root = made.write_imagenette(tmp_path / "nette", images)
+    paths = sorted(root.rglob("*.JPEG"))
+    paths[1].write_bytes(b"")
+    paths[5].write_bytes(paths[5].read_bytes()[:-200])
+    paths[7].write_text("<html>404</html>")
+    paths[9].write_bytes(paths[8].read_bytes())
+    changes = {"dataset": "Imagenette", "options": {"size": "160px"}}
+    stored = ingested(Path("nette"), 20, processes=processes, most=0.5, **changes)
+    whole = [number for number in range(12) if number not in (1, 5, 7, 9)]
+    assert list(stored) == [f"imagenette-train-160px-{number:02d}" for number in whole]
+    for number, (pixels, label, _) in zip(whole, stored.values(), strict=True):
+        assert (pixels == to_array(open_image(paths[number].read_bytes(), 10**6))).all()
+        assert label == ["tench", "English springer", "parachute"][number // 4]
+    listed = pq.read_table("data/shards/part/quarantine.parquet").to_pylist()
+    out = {(row["key"][-2:], row["reason"]) for row in listed if row["action"] == "quarantine"}
+    assert out == {("01", "empty"), ("05", "truncated"), ("07", "not_an_image"), ("09", "duplicate")}
+    assert {row["source"] for row in listed} <= {path.relative_to(root).as_posix() for path in paths}
+    assert str(tmp_path) not in str(listed)
+
+
+def test_a_set_of_files_goes_to_other_processes_without_itself_and_without_torch(tmp_path):
+    made.write_imagenette(tmp_path / "nette", made.pixels(300, 4, 4, 3))
+    source = opened(Path("nette"), dataset="Imagenette", options={"size": "160px"})
+    sent = pickle.dumps(source)
+    assert len(sent) < 2000 and b"torch.vision" not in sent
+    copy = pickle.loads(sent)
+    entry = next(source.entries(7, 8))
+    assert len(pickle.dumps(entry)) < 300
+    assert copy.read(entry) == source.read(entry)
+    assert copy._data is None
+
+
+def test_a_file_that_went_is_missing(tmp_path):
+    root = made.write_imagenette(tmp_path / "nette", made.pixels(3, 4, 4, 3))
+    source = opened(Path("nette"), dataset="Imagenette", options={"size": "160px"})
+    entry = next(source.entries(0, 1))
+    (root / entry.where).unlink()
+    with pytest.raises(DamageError, match="missing"):
+        source.read(entry)
+
+
+def write_pets(root: Path) -> None:
+    """Write Oxford's pets, whose class takes no loader: its images are opened by torchvision."""
+    for folder in ("images", "annotations/trimaps"):
+        (root / "oxford-iiit-pet" / folder).mkdir(parents=True)
+    names = [("Abyssinian_1", 1, 1), ("beagle_1", 2, 2), ("beagle_2", 2, 2)]
+    lines = [f"{name} {breed} {kind} 1\n" for name, breed, kind in names]
+    (root / "oxford-iiit-pet/annotations/trainval.txt").write_text("".join(lines))
+    for number, (name, *_) in enumerate(names):
+        data = made.encoded(made.pixels(1, 9, 9, 3, seed=number)[0], "JPEG")
+        path = root / f"oxford-iiit-pet/images/{name}.jpg"
+        path.write_bytes(data[:-150] if name == "beagle_1" else data)
+        (root / f"oxford-iiit-pet/annotations/trimaps/{name}.png").write_bytes(made.encoded(made.pixels(1, 9, 9)[0]))
+
+
+def test_damage_is_named_where_torchvision_opens_the_files_too(tmp_path):
+    write_pets(tmp_path / "pets")
+    source = opened(tmp_path / "pets", dataset="OxfordIIITPet", split="trainval")
+    first, second, third = source.entries(0, None)
+    assert [source.read(entry).label for entry in (first, third)] == ["Abyssinian", "Beagle"]
+    with pytest.raises(DamageError, match="truncated") as error:
+        source.read(second)
+    assert str(tmp_path) not in str(error.value)
+
+
+def test_names_of_classes_are_not_given_to_other_targets(tmp_path):
+    write_pets(tmp_path / "pets")
+    options = {"target_types": "binary-category"}
+    source = opened(tmp_path / "pets", dataset="OxfordIIITPet", split="trainval", options=options)
+    assert source.read(next(source.entries(2, 3))).label == "1"
+    with pytest.raises(DarkroomError, match="no number of a class"):
+        opened(tmp_path / "pets", dataset="OxfordIIITPet", split="trainval", options={"target_types": "segmentation"})
+
+
+def test_the_order_is_not_that_of_the_file_system(tmp_path, monkeypatch):
+    data = tmp_path / "sun" / "SUN397"
+    for name in ("a/abbey/sun_b.jpg", "a/abbey/sun_a.jpg", "b/bar/sun_c.jpg"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_bytes(made.encoded(made.pixels(1, 4, 4, 3)[0], "JPEG"))
+    (data / "ClassName.txt").write_text("/a/abbey\n/b/bar\n")
+    forward = [entry.where for entry in opened(tmp_path / "sun", dataset="SUN397", split=None).entries(0, None)]
+    found = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda *given: reversed(list(found(*given))))
+    backward = [entry.where for entry in opened(tmp_path / "sun", dataset="SUN397", split=None).entries(0, None)]
+    assert forward == backward == sorted(forward)
+
+
+def test_imagenet_from_its_archives_with_the_first_name_of_a_class(tmp_path, monkeypatch):
+    root = made.write_imagenet(tmp_path / "net", made.pixels(5, 24, 24, 3), monkeypatch)
+    stored = ingested(Path("net"), 24, dataset="ImageNet", split="val")
+    assert [label for _, label, _ in stored.values()] == ["tench"] * 3 + ["goldfish"] * 2
+    assert sorted(path.name for path in root.iterdir() if not path.name.startswith("ILSVRC")) == ["meta.bin", "val"]
+
+
+def test_imagenet_cut_off_while_it_is_unpacked_does_not_look_whole(tmp_path, monkeypatch):
+    from torchvision.datasets import imagenet
+
+    root = made.write_imagenet(tmp_path / "net", made.pixels(5, 24, 24, 3), monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(imagenet.shutil, "move", fail(OSError(28, "No space left on device")))
+        with pytest.raises(DarkroomError, match=r"ImageNet is not in .*net, or not whole.*No space left"):
+            opened(root, dataset="ImageNet", split="val")
+    assert sorted(path.name for path in root.iterdir()) == ["ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_val.tar"]
+    assert opened(root, dataset="ImageNet", split="val").size() == 5
+
+
+def fail(error: Exception):
+    def called(*arguments, **options):
+        raise error
+
+    return called
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "folder", "name"),
+    [
+        ("CIFAR10", "train", "CIFAR10", "cifar-10-python.tar.gz"),
+        ("FashionMNIST", "test", "FashionMNIST/FashionMNIST/raw", "train-images-idx3-ubyte.gz"),
+        ("Food101", "train", "Food101", "food-101.tar.gz"),
+        ("GTSRB", "test", "GTSRB/gtsrb", "GTSRB_Final_Test_Images.zip"),
+        ("ImageNet", "train", "ImageNet", "ILSVRC2012_devkit_t12.tar.gz"),
+        ("USPS", "train", "USPS", "usps.bz2"),
+    ],
+)
+def test_without_a_network_the_sentence_names_set_folder_and_files(dataset, split, folder, name):
+    with pytest.raises(DarkroomError) as error:
+        opened(dataset=dataset, split=split)
+    said = str(error.value)
+    assert said.startswith(f"{dataset} is not in .darkroom/downloads/torchvision/{dataset}")
+    assert f"into .darkroom/downloads/torchvision/{folder}, and run the same command again" in said
+    assert name in said and ".download-" not in said
+    assert dataset == "ImageNet" or "Name or service not known" in said or "urlopen error" in said
+    assert not [path for path in Path(".darkroom").rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def test_nothing_is_downloaded_where_it_may_not_be(monkeypatch):
+    monkeypatch.setattr(torchvision_opening, "_bring", fail(AssertionError("brought")))
+    with pytest.raises(DarkroomError, match=r"set `torchvision\.download` to true"):
+        opened(download=False)
+    assert not Path(".darkroom").exists()
+
+
+def test_a_download_that_is_cut_off_leaves_nothing_that_looks_whole(tmp_path, monkeypatch):
+    from torchvision.datasets import eurosat
+
+    def unpack(url, download_root, md5, whole):
+        for number in range(4):
+            path = Path(download_root, "2750", "Forest", f"Forest_{number}.jpg")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(made.encoded(made.pixels(1, 8, 8, 3, seed=number)[0], "JPEG"))
+            if number == 1 and not whole:
+                raise URLError("connection reset")
+
+    place = Path(".darkroom/downloads/torchvision/EuroSAT")
+    (place / ".download-killed").mkdir(parents=True)
+    monkeypatch.setattr(eurosat, "download_and_extract_archive", lambda *a, **k: unpack(*a, **k, whole=False))
+    with pytest.raises(DarkroomError, match="connection reset"):
+        opened(dataset="EuroSAT", split=None)
+    assert not list(place.iterdir())
+    monkeypatch.setattr(eurosat, "download_and_extract_archive", lambda *a, **k: unpack(*a, **k, whole=True))
+    assert opened(dataset="EuroSAT", split=None).size() == 4
+    assert [path.name for path in place.iterdir()] == ["eurosat"]
+    monkeypatch.setattr(eurosat, "download_and_extract_archive", fail(AssertionError("downloaded again")))
+    assert opened(dataset="EuroSAT", split=None).size() == 4
+
+
+def test_a_damaged_file_that_looks_whole_is_named_and_not_taken(tmp_path, monkeypatch):
+    root = made.write_mnist(tmp_path / "mnist", made.pixels(9, 28, 28), np.zeros(9, np.uint8), monkeypatch)
+    opened(root, dataset="MNIST")
+    path = root / "MNIST/raw/train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DarkroomError, match=r"MNIST is not in .*mnist, or not whole"):
+        opened(root, dataset="MNIST")
+
+
+REFUSED = [
+    ({"dataset": "cifar10"}, "no data set `cifar10`; did you mean CIFAR10"),
+    ({"dataset": "Birds"}, "no data set `Birds`; it has "),
+    ({"dataset": "VOCDetection"}, r"no classification set \(object detection\)"),
+    ({"dataset": "Cityscapes"}, r"no classification set \(segmentation\)"),
+    ({"dataset": "CocoCaptions"}, r"no classification set \(images with captions\)"),
+    ({"dataset": "UCF101"}, "no classification set"),
+    ({"dataset": "FakeData"}, "no classification set"),
+    ({"dataset": "ImageFolder"}, "the source `folder` reads it"),
+    ({"split": "val"}, "has the splits train and test; `torchvision.split` is val"),
+    ({"split": None}, "has the splits train and test; `torchvision.split` is null"),
+    ({"dataset": "Food101", "split": None}, "names? one|must name one"),
+    ({"dataset": "Food101", "split": "val"}, "Valid values are {'train', 'test'}"),
+    ({"dataset": "ImageNet", "split": "test"}, "Valid values are {'train', 'val'}"),
+    ({"dataset": "EuroSAT"}, "has no splits; `torchvision.split` is train and must be null"),
+    ({"dataset": "EMNIST"}, "needs `split` under `torchvision.options`"),
+    ({"dataset": "Imagenette", "options": {"sise": "160px"}}, "no `sise` .*did you mean `size`"),
+    ({"dataset": "Imagenette", "options": {"size": "100px"}}, "Unknown value '100px'"),
+    ({"options": {"train": False}}, "takes no `train` under `torchvision.options`"),
+    ({"options": {"root": "/"}}, "takes no `root`"),
+    ({"dataset": "Imagenette", "options": {"split": "val"}}, "takes no `split`"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), REFUSED, ids=[sentence[:40] for _, sentence in REFUSED])
+def test_what_cannot_be_is_refused_before_any_work(monkeypatch, changes, sentence):
+    monkeypatch.setattr(socket, "getaddrinfo", fail(AssertionError("looked for the network")))
+    with pytest.raises(DarkroomError, match=sentence):
+        opened(**changes)
+    assert not Path("data").exists()
+
+
+CLASSIFICATION = [
+    *(
+        "CIFAR10",
+        "CIFAR100",
+        "CLEVRClassification",
+        "Caltech101",
+        "Caltech256",
+        "CelebA",
+        "Country211",
+        "DTD",
+        "EMNIST",
+    ),
+    *(
+        "EuroSAT",
+        "FER2013",
+        "FGVCAircraft",
+        "FashionMNIST",
+        "Flowers102",
+        "Food101",
+        "GTSRB",
+        "INaturalist",
+        "ImageNet",
+    ),
+    *("Imagenette", "KMNIST", "LFWPeople", "LSUN", "MNIST", "Omniglot", "OxfordIIITPet", "PCAM", "Places365", "QMNIST"),
+    *("RenderedSST2", "SEMEION", "STL10", "SUN397", "SVHN", "StanfordCars", "USPS"),
+]
+
+
+def test_every_class_of_torchvision_is_a_classification_set_or_refused():
+    """A new version may bring more: look at them, and add them here or to those that are refused."""
+    from torchvision import datasets
+
+    found = []
+    for name in datasets.__all__:
+        if not inspect.isclass(getattr(datasets, name)):
+            continue
+        try:
+            found.append(find(name).__name__)
+        except DarkroomError:
+            continue
+    assert sorted(found) == sorted(CLASSIFICATION)
+
+
+@pytest.mark.parametrize("dataset", CLASSIFICATION)
+def test_each_is_called_with_what_it_takes(dataset):
+    cls = find(dataset)
+    takes = set(parameters(cls))
+    split = "train" if {"train", "split"} & takes else None
+    options = {"split": "digits"} if dataset == "EMNIST" else {}
+    given = arguments(cls, settings(dataset=dataset, split=split, options=options))
+    inspect.signature(cls).bind(root="folder", **given)
+    assert set(given) == ({"train"} if "train" in takes else {"split"} if "split" in takes else set()) | set(options)
+
+
+def test_files_are_those_that_a_class_downloads():
+    from torchvision import datasets
+
+    assert files(datasets.CIFAR100) == ["cifar-100-python.tar.gz"]
+    assert files(datasets.EMNIST) == ["gzip.zip"]
+    assert files(datasets.EuroSAT) == ["EuroSAT.zip"]
+    assert files(datasets.Flowers102) == ["102flowers.tgz", "imagelabels.mat", "setid.mat"]
+
+
+def test_a_caption_holds_the_label_alone():
+    with pytest.raises(ValueError, match=r"may hold \{label\} only"):
+        settings(caption="a {word}")
+    settings(caption="a {label}, {label}")
