@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.digits import Digits
 from darkroom.data.sources.folder import Folder
+from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE
@@ -41,6 +42,7 @@ class Source(Protocol):
 SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "digits": Digits,
     "folder": Folder,
+    "webdataset": Webdataset,
 }
 
 
