@@ -155,7 +155,7 @@ class _Walk:
 
     def _damaged(self, what: str) -> DamagedTarError:
         return DamagedTarError(
-            f"at byte {self._at:,} of {self._end:,}: {what}; {self._found:,} members before it are readable"
+            f"at byte {self._at:,} of {self._end:,}: {what}; members before it that can be read: {self._found:,}"
         )
 
     def _refused(self, name: str, what: str) -> DarkroomError:

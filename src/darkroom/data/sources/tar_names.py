@@ -13,7 +13,7 @@ ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".
 
 
 def in_folder(path: Path) -> list[str]:
-    """Return the tars of a folder, sorted by name, or the one tar that `path` is. Raises DarkroomError: there is none."""
+    """Return the tars of a folder, sorted by name, or the one tar that `path` is. Raises DarkroomError: no tar."""
     if path.is_file():
         return [path.as_posix()]
     if not path.is_dir():
