@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check import check, schema
+from darkroom.data.cache import GIGABYTES
 from darkroom.errors import DarkroomError
 from darkroom.launch import Rank, answerable, launch, rank, require_shareable, take_device
 from darkroom.params import PARAMS, given, processes, threads, validate
@@ -42,6 +43,11 @@ def choose_device(device: str) -> None:
         # A scheduler that gave this job devices 2 and 3 means device 3 by cuda:1.
         os.environ["CUDA_VISIBLE_DEVICES"] = seen[number] if number < len(seen) else "" if seen else str(number)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def set_cache(gigabytes: float) -> None:
+    """Make `run.cache_gb` known to the readers of shards, also in the processes that this one starts."""
+    os.environ[GIGABYTES] = str(gigabytes)
 
 
 def _own_checkout() -> None:
@@ -127,6 +133,7 @@ def _run(stage: str, part: str | None, asked: int | None, place: Rank | None) ->
     count = _processes(stage, values, place, asked)
     set_threads(threads(values[stage]))
     choose_device(values["run"]["device"])
+    set_cache(values["run"]["cache_gb"])
     name = f"{stage}@{part}" if part else stage
     require_writable(LOGS / "runs.jsonl")
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history

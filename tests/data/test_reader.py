@@ -9,7 +9,7 @@ import pytest
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash
 from darkroom.data import files
 from darkroom.data.images import ImageSpec
-from darkroom.data.reader import ImageShards
+from darkroom.data.reader import ImageShards, same_spec
 from data.making import SPEC, flip, make_part, pixels
 
 
@@ -111,7 +111,7 @@ def test_a_flipped_bit_in_another_member_is_found_by_verify(root: Path) -> None:
 
 
 def test_a_flipped_bit_in_the_index_is_found_on_opening(root: Path) -> None:
-    index = root / "first" / "train" / "00001.parquet"
+    index = root / "first" / "train" / "index.parquet"
     flip(index, 100)
     with pytest.raises(ArtifactError, match=f"{index} is corrupted"):
         ImageShards.open_parts(["first"], "train", root)
@@ -145,7 +145,7 @@ def test_a_manifest_that_counts_otherwise_is_refused(root: Path) -> None:
     manifest = json.loads(path.read_text())
     manifest["splits"]["train"]["shards"][0]["images"] += 1
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match=r"00000\.parquet has 7 rows, and the manifest says 8"):
+    with pytest.raises(ArtifactError, match=r"index\.parquet has \d+ rows in \d shards, and the manifest says \d+ in"):
         ImageShards.open_parts(["first"], "train", root)
 
 
@@ -158,12 +158,21 @@ def test_a_manifest_that_says_another_shape_is_refused(root: Path) -> None:
         ImageShards.open_parts(["first"], "train", root)[0]
 
 
-@pytest.mark.parametrize("spec", [ImageSpec(8, "RGB", "png"), ImageSpec(6, "L", "png"), ImageSpec(6, "RGB", "webp")])
+@pytest.mark.parametrize("spec", [ImageSpec(8, "RGB", "png"), ImageSpec(6, "L", "png")])
 def test_parts_whose_images_differ_are_refused(root: Path, spec: ImageSpec) -> None:
     make_part(root, "other", 60, 70, spec)
     assert spec != SPEC
     with pytest.raises(ArtifactError, match="`first` and `other` do not fit"):
         ImageShards.open_parts(["first", "other"], "train", root)
+
+
+def test_parts_in_two_formats_are_read_together(root: Path) -> None:
+    make_part(root, "other", 60, 70, ImageSpec(6, "RGB", "webp"))
+    reader = ImageShards.open_parts(["first", "other"], "train", root)
+    assert [(reader[row] == pixels(number)).all() for row, number in enumerate(numbers(reader))] == [True] * len(reader)
+    manifests = {part: json.loads((root / part / "manifest.json").read_text()) for part in ("first", "other")}
+    assert same_spec(manifests) == ImageSpec(6, "RGB", "mixed")
+    assert same_spec({"other": manifests["other"]}) == ImageSpec(6, "RGB", "webp")
 
 
 def test_no_parts_are_refused(root: Path) -> None:

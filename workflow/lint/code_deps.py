@@ -45,7 +45,7 @@ HARMLESS = {
     "darkroom.training.remote.files": _ELSEWHERE,
     "darkroom.training.remote.hub": _ELSEWHERE,
     "darkroom.training.remote.wandb_artifacts": _ELSEWHERE,
-    "darkroom.training.network": "says what a network's error means",
+    "darkroom.network": "says what a network's error means",
     "darkroom.training.saver": "says when a checkpoint is written, and not what",
     "darkroom.training.state": "finds the folder of a training's state",
     "darkroom.training.trackers": "copies records to TensorBoard and Weights & Biases",

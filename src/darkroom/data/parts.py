@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.data.damage import Action, Finding, Listed, Reason, action_of
@@ -107,14 +107,67 @@ def write_part(
     Raises:
         DarkroomError: more samples are damaged than `policy` allows; names the reasons and the list.
     """
-    writers = {split: ShardWriter(folder / split, shard_size, how.spec.format) for split in SPLITS}
+    writers = {split: _Stored(ShardWriter(folder / split, shard_size, how.spec.format), how) for split in SPLITS}
+    facts = {"source": dict(source), "mirror": mirror, "in_place": False}
+    return write_with(writers, folder, part, outcomes, how, policy, facts, logs)
+
+
+class Writer(Protocol):
+    """Takes the samples of one split of a part."""
+
+    def add(self, one: Outcome) -> None:
+        """Store a sample, or note where it lies."""
+        ...
+
+    def close(self) -> dict[str, Any]:
+        """Finish, and return what a manifest holds of the split: `shards` and `index_sha256`."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Stored:
+    writer: ShardWriter
+    how: Preparation
+
+    def add(self, one: Outcome) -> None:
+        assert one.data is not None and one.original_size is not None  # else it has a finding that quarantines it
+        size = (self.how.spec.size, self.how.spec.size)
+        self.writer.append(one.key, one.data, size, one.original_size, one.label, one.caption)
+
+    def close(self) -> dict[str, Any]:
+        return self.writer.close()
+
+
+def write_with(
+    writers: Mapping[str, Writer],
+    folder: Path,
+    part: str,
+    outcomes: Iterable[Outcome],
+    how: Preparation,
+    policy: Policy,
+    facts: Mapping[str, Any],
+    logs: Path,
+) -> dict[str, Any]:
+    """Give each sample that may be used to the writer of its split; write the list of the others and the manifest.
+
+    Args:
+        writers: of each split.
+        folder: as the others below, see `write_part`.
+        part: its name.
+        outcomes: what the writers take.
+        how: how the images were, or will be, prepared.
+        policy: which samples are used, and in which split.
+        facts: further facts of the manifest.
+        logs: the folder for the list of damaged samples where there are too many.
+
+    Raises:
+        DarkroomError: as `write_part`.
+    """
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
     sieve = Sieve(policy.rules)
-    size = (how.spec.size, how.spec.size)
     for one in sieve.passed(outcomes):
-        assert one.data is not None and one.original_size is not None  # else it has a finding that quarantines it
         split = split_of(one.key, policy.shares, policy.split_seed)
-        writers[split].append(one.key, one.data, size, one.original_size, one.label, one.caption)
+        writers[split].add(one)
         labels[split][one.label] += 1
     splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
     require_few(part, sieve.listed, sieve.seen, policy.max_quarantined, logs)
@@ -122,13 +175,11 @@ def write_part(
         folder,
         KIND,
         part=part,
-        source=dict(source),
         image=how.spec.facts(),
         preparation=how.facts(),
-        mirror=mirror,
-        in_place=False,
         quarantine=write_quarantine(folder, sieve.listed),
         splits=splits,
+        **facts,
     )
     return read_manifest(folder, KIND)
 

@@ -21,7 +21,7 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.images import encode
 from darkroom.data.preparing import Preparation, prepare
-from darkroom.data.sample import Entry, Raw
+from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
 
@@ -39,6 +39,7 @@ class Outcome:
     sha256: of `data`, or of the source's bytes where there are any and it is indexed in place.
     original_size: width and height in the source, upright; None where no image was found.
     identity: 16 bytes that are equal for duplicates; None: never one.
+    extent: where the source has it, see `Raw`.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Outcome:
     caption: str | None = None
     identity: bytes | None = None
     findings: tuple[Finding, ...] = ()
+    extent: Extent | None = None
 
 
 def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) -> Outcome:
@@ -81,6 +83,7 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
         raw.caption,
         None if raw.identity is None else hashlib.blake2b(raw.identity, digest_size=16).digest(),
         (*entry.findings, *raw.findings, *_extension(raw, image.format)),
+        raw.extent,
     )
 
 

@@ -2,67 +2,99 @@
 
 import hashlib
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.data.damage import DamageError
+from darkroom.data.decoding import open_image
 from darkroom.data.files import OpenFiles
-from darkroom.data.images import MODES, ImageSpec, decode
+from darkroom.data.images import MODES, ImageSpec, decode, to_array
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.preparing import Preparation, prepare
+from darkroom.data.remote import is_remote
+from darkroom.data.tar_files import TarFiles
+from darkroom.network import redacted
 
 _HEADER = tarfile.BLOCKSIZE
+_OPEN = 16  # tars open at once where some are remote: what is open stays in the cache
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard among those that are open: its rows are [first, first + images). `sha256` is the tar's."""
+    """A shard among those that are open: its rows are [first, first + images).
+
+    tar: the path of its tar, or the URL; sha256: of the tar.
+    how: how its images are prepared on reading, where they are as their owner stores them; None: they are stored so.
+    """
 
     folder: Path
     name: str
     first: int
     images: int
     sha256: str
+    tar: str
+    how: Preparation | None
 
     @property
     def path(self) -> Path:
-        """The tar."""
-        return self.folder / f"{self.name}.tar"
+        """The tar, for messages where it is behind a URL."""
+        return Path(self.tar)
 
 
 class ImageShards:
-    """Stored images by row. Every image is one `pread`, checked against the sha256 in the index.
+    """Images by row, stored or left in the tars of their owner. Each is one `pread`, checked against its sha256.
 
-    Opening checks the manifests' kind, the hash and row count of each index, and the size of each tar; it reads no tar.
-    In memory stands the index alone. Safe to use in forked processes and threads, and to pickle.
+    Opening checks the manifests' kind, the hash and row count of each index, and the size of each local tar; it reads
+    no tar. In memory stands the index alone. Safe to use in forked processes and threads, and to pickle.
 
     image_shape: (C, H, W) of every image.
     shards: the shards in row order.
     sources: for each part, or for the folder's name, the sha256 of its manifest.
     """
 
-    def __init__(self, folders: Mapping[Path, Mapping[str, Any]], image_shape: tuple[int, int, int]) -> None:
-        """Open shards: for each folder of tars what the manifest says of them, `shards` and `index_sha256`."""
+    def __init__(
+        self,
+        folders: Mapping[Path, Mapping[str, Any]],
+        image_shape: tuple[int, int, int],
+        how: Mapping[Path, Preparation] | None = None,
+    ) -> None:
+        """Open shards.
+
+        Args:
+            folders: for each folder what its manifest says of it, `shards` and `index_sha256`.
+            image_shape: (C, H, W) of every image.
+            how: of the folders whose images are prepared on reading.
+        """
         self.image_shape = image_shape
         self.shards: list[Shard] = []
         self.sources: dict[str, str] = {}
         first = 0
         for folder, facts in folders.items():
             for entry in facts["shards"]:
-                self.shards.append(Shard(folder, entry["name"], first, entry["images"], entry["sha256"]))
-                _check_size(self.shards[-1].path, entry["bytes"])
+                tar = entry.get("tar", f"{folder / entry['name']}.tar")
+                shard = Shard(
+                    folder, entry["name"], first, entry["images"], entry["sha256"], tar, (how or {}).get(folder)
+                )
+                _check_size(shard, entry["bytes"])
+                self.shards.append(shard)
                 first += entry["images"]
         self._rows = first
         self._index = Index(folders, IMAGES)
         self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
         self._sha256 = self._index.digests("sha256")
         self._firsts = np.array([shard.first for shard in self.shards], dtype=np.int64)
-        self._files = OpenFiles([shard.path for shard in self.shards])
+        self._tars = TarFiles(
+            [shard.tar for shard in self.shards], {shard.tar: shard.sha256 for shard in self.shards if _remote(shard)}
+        )
+        self._files = OpenFiles(self._tars, _OPEN if any(map(_remote, self.shards)) else None)
 
     @classmethod
     def open_parts(cls, parts: Sequence[str], split: str, root: Path = SHARDS) -> "ImageShards":
@@ -74,7 +106,8 @@ class ImageShards:
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
         spec = same_spec(manifests)
         folders = {root / part / split: manifest["splits"][split] for part, manifest in manifests.items()}
-        reader = cls(folders, spec.shape)
+        in_place = {root / part / split: made for part, made in manifests.items() if made["in_place"]}
+        reader = cls(folders, spec.shape, {folder: Preparation.of(made) for folder, made in in_place.items()})
         reader.sources = {part: manifest_hash(root / part) for part in manifests}
         return reader
 
@@ -130,10 +163,19 @@ class ImageShards:
         # Only other readers use the header, but those skip the image in silence where it is damaged.
         if (fault := _header_fault(header)) is not None:
             raise self._fault(number, row, f"its tar header is damaged: {fault}")
-        image = decode(data, MODES[self.image_shape[0]])
+        image = self._decoded(number, row, data)
         if image.shape != self.image_shape:
             raise self._fault(number, row, f"its shape is {image.shape}, and the manifest says {self.image_shape}")
         return image
+
+    def _decoded(self, number: int, row: int, data: bytes) -> NDArray[np.uint8]:
+        how = self.shards[number].how
+        if how is None:
+            return decode(data, MODES[self.image_shape[0]])
+        try:
+            return to_array(prepare(open_image(data, how.max_pixels), how, self._index.column("key")[row].as_py()))
+        except DamageError as error:  # it could be read when it was ingested, by another version of the library
+            raise self._fault(number, row, str(error)) from error
 
     def __getitems__(self, rows: Sequence[int]) -> NDArray[np.uint8]:
         """Return the images of some rows, uint8 (N, C, H, W), in the order of `rows`. Raises as `__getitem__`."""
@@ -151,21 +193,32 @@ class ImageShards:
         """Return `key`, `label` and `caption` of each row of a shard."""
         return self._index.rows(["key", "label", "caption"], shard.first, shard.images)
 
+    def prefetch(self, shards: Iterable[Shard]) -> None:
+        """Fetch those of some shards that are behind URLs in the background, in this order."""
+        self._tars.remote.prefetch([shard.tar for shard in shards if _remote(shard)])
+
     def verify(self) -> None:
         """Check every byte of every tar, also of members that are not images. Raises ArtifactError naming the shard."""
-        for shard in self.shards:
-            check_file(shard.path, shard.sha256)
+        for number, shard in enumerate(self.shards):
+            if shard.how is None:
+                check_file(shard.path, shard.sha256)
+            elif sha256_file(self._tars(number)) != shard.sha256:
+                raise _changed(shard, "its sha256 is not the one that was recorded")
 
     def _fault(self, number: int, row: int, what: str) -> ArtifactError:
-        path = self.shards[number].path
+        shard, key = self.shards[number], self._index.column("key")[row].as_py()
+        if shard.how is not None:
+            return _changed(shard, f"the image {key} cannot be read from it: {what}")
         return ArtifactError(
-            f"{path}: the image {self._index.texts('key')[row]} is corrupted ({what}): delete the shard and restore "
-            f"it with `dvc checkout {path.parent}`, or run the stage that makes it again."
+            f"{shard.path}: the image {key} is corrupted ({what}): delete the shard and restore "
+            f"it with `dvc checkout {shard.folder}`, or run the stage that makes it again."
         )
 
 
 def same_spec(manifests: Mapping[str, Mapping[str, Any]]) -> ImageSpec:
-    """Return what the images of some parts share, from their manifests.
+    """Return what the images of some parts share, from their manifests: size and channels.
+
+    Their formats may differ, since each image is read by what it is; then the format is "mixed".
 
     Raises:
         ArtifactError: two parts differ, or there is no part; names them.
@@ -175,21 +228,39 @@ def same_spec(manifests: Mapping[str, Mapping[str, Any]]) -> ImageSpec:
         raise ArtifactError("no part was asked for: name at least one under `parts` in params.yaml.")
     first, *others = specs
     for part in others:
-        if specs[part] != specs[first]:
+        if specs[part].shape != specs[first].shape:
             raise ArtifactError(
                 f"the parts `{first}` and `{part}` do not fit together: {specs[first].facts()} and "
                 f"{specs[part].facts()}; ingest both with the same settings (`dvc repro ingest`)."
             )
-    return specs[first]
+    formats = {spec.format for spec in specs.values()}
+    return specs[first] if len(formats) == 1 else replace(specs[first], format="mixed")
 
 
-def _check_size(path: Path, size: int) -> None:
-    found = path.stat().st_size if path.is_file() else None
-    if found != size:
-        what = "is missing" if found is None else f"has {found} bytes, and the manifest says {size}"
-        raise ArtifactError(
-            f"{path} {what}: restore it with `dvc checkout {path.parent}`, or run the stage that makes it again."
-        )
+def _remote(shard: Shard) -> bool:
+    return is_remote(shard.tar)
+
+
+def _check_size(shard: Shard, size: int) -> None:
+    if _remote(shard):
+        return
+    found = shard.path.stat().st_size if shard.path.is_file() else None
+    if found == size:
+        return
+    what = "is missing" if found is None else f"has {found} bytes, and the manifest says {size}"
+    if shard.how is not None:
+        raise _changed(shard, f"it {what}")
+    raise ArtifactError(
+        f"{shard.path} {what}: restore it with `dvc checkout {shard.folder}`, or run the stage that makes it again."
+    )
+
+
+def _changed(shard: Shard, what: str) -> ArtifactError:
+    part = shard.folder.parent.name
+    return ArtifactError(
+        f"{redacted(shard.tar)} changed since the part `{part}` was indexed in place ({what}): put the old file back, "
+        f"or ingest it again with `dvc repro ingest@{part}`."
+    )
 
 
 def _header_fault(header: bytes) -> str | None:

@@ -1,7 +1,7 @@
 """The units that sources give and shards keep."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -41,6 +41,14 @@ class Entry:
     findings: tuple[Finding, ...] = ()
 
 
+class Extent(NamedTuple):
+    """Where bytes lie: in which of a source's tars, from which offset on, and how many."""
+
+    tar: int
+    offset: int
+    size: int
+
+
 @dataclass(frozen=True)
 class Raw:
     """What a source reads of an entry.
@@ -48,6 +56,7 @@ class Raw:
     image: the bytes of a file, or an image that the source holds as pixels; any size and mode.
     extension: what the name says of the format ("jpg"); None where there is no name to be wrong.
     identity: what makes two samples duplicates; None: this source has none by construction.
+    extent: where `image` lies, in sources that are indexed in place.
     """
 
     image: bytes | Image.Image
@@ -56,3 +65,4 @@ class Raw:
     extension: str | None = None
     identity: bytes | None = None
     findings: tuple[Finding, ...] = field(default=())
+    extent: Extent | None = None

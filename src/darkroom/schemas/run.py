@@ -15,6 +15,7 @@ class Run(Section):
     device: Device
     workers: Annotated[int, Field(ge=0)]
     ingest_processes: Annotated[int, Field(gt=0)]
+    cache_gb: Annotated[float, Field(gt=0)]
     micro_batch: Annotated[int, Field(gt=0)] | None
     activation_checkpointing: bool
     accelerate: str | None

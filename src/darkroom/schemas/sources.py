@@ -1,5 +1,6 @@
 """The sections of the sources, one each, and the settings that a part has of them."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,9 @@ from darkroom.schemas.numbers import Positive, Seed
 from darkroom.schemas.parts import Part
 
 Classes = list[str] | None  # the labels that are allowed; None: all
+# Of a member of a webdataset sample: what comes after the first dot of its name.
+Ending = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
+JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
 
 
 class Digits(Section):
@@ -70,13 +74,23 @@ class Webdataset(Section):
     """Existing shards: tars with images, captions, labels and facts."""
 
     url: str | None
-    image: list[str]
-    label: str | None
-    caption: str | None
+    image: Annotated[list[Ending], Field(min_length=1)]
+    label: Ending | JsonField | None
+    caption: Ending | JsonField | None
     classes: Classes
     repack: bool
     damaged_shard: Literal["stop", "quarantine"]
     mirror: bool
+
+    @model_validator(mode="after")
+    def _integers(self) -> "Webdataset":
+        for place, name in enumerate(self.classes or []):
+            if re.fullmatch(r"-?[0-9]+", name) and name != str(place):
+                raise ValueError(
+                    f"the class {name!r} stands at place {place}, so a label {name} could mean it or the class of that "
+                    "number: give it a name with a letter, or leave `classes` empty"
+                )
+        return self
 
 
 class Urls(Section):

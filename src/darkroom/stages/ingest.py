@@ -1,11 +1,13 @@
 """Stage `ingest@PART`: a source in, `data/shards/PART/` out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.images import ImageSpec
+from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.layout import SHARDS
 from darkroom.data.parts import Policy, write_part
 from darkroom.data.pipeline import outcomes
@@ -39,20 +41,24 @@ def run(params: Params, part: str) -> None:
     details = settings_of(part, chosen, getattr(params, chosen.source))
     source = open_source(chosen, details)
     start, stop = slice_of(source, part, chosen.start, chosen.stop)
-    print(f"images {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")
+    unit = getattr(source, "unit", "images")
+    print(f"{unit} {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")
     how = preparation(settings)
-    found = outcomes(source, source.entries(start, stop), how, params.run.ingest_processes)
+    tars = tars_of(source)
+    write: Callable[..., dict[str, Any]] = (
+        partial(write_part, shard_size=settings.shard_size) if tars is None else partial(write_in_place, tars=tars)
+    )
+    found = outcomes(source, source.entries(start, stop), how, params.run.ingest_processes, store=tars is None)
     with atomic_folder(SHARDS / part) as folder:
-        manifest = write_part(
+        manifest = write(
             folder,
             part,
-            told_singly(found, None if stop is None else stop - start, part),
+            told_singly(found, stop - start if stop is not None and unit == "images" else None, part),
             source={"name": chosen.source, "start": start, "stop": stop, **source.facts()},
             how=how,
             policy=Policy(
                 settings.rules.model_dump(), settings.max_quarantined, settings.splits.model_dump(), settings.split_seed
             ),
-            shard_size=settings.shard_size,
             mirror=getattr(details, "mirror", False),
             logs=LOGS / f"ingest-{part}",
         )

@@ -9,6 +9,7 @@ from darkroom.data.sources.digits import Digits
 from darkroom.data.sources.folder import Folder
 from darkroom.data.sources.shapes import Shapes
 from darkroom.data.sources.torchvision_sets import Torchvision
+from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE
@@ -45,6 +46,7 @@ SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "folder": Folder,
     "shapes": Shapes,
     "torchvision": Torchvision,
+    "webdataset": Webdataset,
 }
 
 

@@ -3,7 +3,7 @@
 import re
 
 from darkroom.errors import DarkroomError
-from darkroom.training.network import require_no_password, telling
+from darkroom.network import require_no_password, telling
 from darkroom.training.remote.place import Place, Store
 
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest
+from darkroom.network import telling
 from darkroom.training.checkpoint import KIND, verify
-from darkroom.training.network import telling
 
 CHECKPOINT = re.compile(r"images-\d+")
 

@@ -1,0 +1,169 @@
+"""Shards behind URLs: each is fetched whole into a cache when it is first needed."""
+
+import errno
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fsspec
+from fsspec.core import url_to_fs
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.cache import Cache, OtherContentError
+from darkroom.errors import DarkroomError
+from darkroom.network import redacted, require_no_password, telling
+
+_TRIES = 4
+# What file systems tell that changes with a file's content.
+_VERSION = (
+    *("size", "ETag", "etag", "Content-MD5", "content_md5", "Digest", "md5Hash", "blob_id", "generation"),
+    *("LastModified", "Last-Modified", "last_modified", "mtime", "created"),
+)
+_AGAIN = (408, 429)  # HTTP: too slow, too many; other statuses from 400 to 499 stay as they are
+
+Result = TypeVar("Result")
+
+
+def is_remote(tar: str) -> bool:
+    """Return whether the name of a tar is a URL; a path, and a URL of `file:`, are not."""
+    return "://" in tar and not tar.startswith(("file://", "local://"))
+
+
+def local_path(tar: str) -> Path:
+    """Return the path of a tar that is not remote."""
+    return Path(tar.removeprefix("file://").removeprefix("local://"))
+
+
+def require_url(url: str, key: str) -> None:
+    """Check that `url`, the value of `key` in params.yaml, is a path or a URL that is only read.
+
+    Raises:
+        DarkroomError: it would run a command, as `pipe:` does in other readers of shards, names a file system that is
+            not known, or holds a password.
+    """
+    protocol, colon, rest = url.strip().partition(":")
+    if url.strip().startswith("|") or url.strip().endswith("|") or protocol.lower() == "pipe":
+        raise DarkroomError(
+            f"`{key}` is {redacted(url)!r}, which would run a command: that is never done for data. Give an fsspec URL "
+            "(https://…, s3://…, gs://…, hf://…), or download the shards and give the part their folder."
+        )
+    if colon and "/" not in protocol and not rest.startswith("//"):
+        raise DarkroomError(f"`{key}` is {redacted(url)!r}, which is no path and no URL: write PROTOCOL://….")
+    if "://" in url and protocol not in fsspec.available_protocols():
+        raise DarkroomError(f"`{key}` is {redacted(url)!r}, and fsspec knows no protocol {protocol!r}.")
+    require_no_password(url, key)
+
+
+class RemoteShards:
+    """Shards behind URLs of fsspec, fetched whole into a cache. Can be pickled, and used after a fork.
+
+    Args:
+        sha256: of the URLs where it is known: then a shard in the cache is taken without asking the network, and one
+            with another content is refused.
+        cache: None: the one of this checkout.
+        pause: seconds before the second try of what the network failed at, twice as many before the third.
+    """
+
+    def __init__(self, sha256: Mapping[str, str] | None = None, cache: Cache | None = None, pause: float = 1.0) -> None:
+        self._sha256 = dict(sha256 or {})
+        self._cache = cache or Cache()
+        self._pause = pause
+        self._wanted: deque[str] = deque()
+        self._thread: threading.Thread | None = None
+
+    def fetch(self, url: str) -> Path:
+        """Return the local copy of a shard; it may be gone at the next call, but not while it is open (`OpenFiles`).
+
+        Raises:
+            DarkroomError: it cannot be fetched, after some tries; names the URL, without secrets.
+            ArtifactError: it has changed since its SHA-256 was recorded.
+        """
+        sha256 = self._sha256.get(url)
+        if sha256 is not None and (found := self._cache.find(url, sha256=sha256)) is not None:
+            return found
+        what = f"cannot fetch {redacted(url)}"
+        info = self._tried(what, lambda: _info(url))
+        version = repr([(key, str(info[key])) for key in _VERSION if info.get(key) is not None])
+
+        def make(part: Path) -> None:
+            print(f"fetches {redacted(url)}")
+            self._tried(what, lambda: _copy(url, part, info.get("size")))
+
+        try:
+            return self._cache.make(url, version, make, sha256)
+        except OtherContentError as error:
+            raise ArtifactError(
+                f"{redacted(url)} is another file than the one that was ingested ({error}): put the old one back, or "
+                "run `dvc repro --force ingest@PART` of its part, as DVC does not see what changes behind a URL."
+            ) from error
+
+    def small(self, url: str) -> bytes | None:
+        """Return a small file beside shards, or None where there is none. Raises DarkroomError as `fetch`."""
+        return self._tried(f"cannot read {redacted(url)}", lambda: _bytes(url))
+
+    def prefetch(self, urls: Iterable[str]) -> None:
+        """Fetch shards in the background, in this order; what an earlier call asked for and is not begun is dropped.
+
+        What fails is left to `fetch`, which says so.
+        """
+        self._wanted = deque(urls)
+        if self._wanted and (self._thread is None or not self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while self._wanted:
+            with suppress(Exception):
+                self.fetch(self._wanted.popleft())
+
+    def _tried(self, what: str, work: Callable[[], Result]) -> Result:
+        """Return what `work` returns; where the network fails, try again, and in the end say so in a sentence."""
+        for number in range(_TRIES):
+            try:
+                with telling(what):
+                    return work()
+            except DarkroomError as error:
+                reason = error.__cause__
+                if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise reason from None  # this machine's disk, of which the runner tells
+                if number == _TRIES - 1 or _final(reason):
+                    raise
+            time.sleep(self._pause * 2**number)
+        raise AssertionError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_wanted": deque(), "_thread": None}
+
+
+def _final(error: BaseException | None) -> bool:
+    status = getattr(error, "status", 0)
+    return isinstance(error, FileNotFoundError | PermissionError) or (400 <= status < 500 and status not in _AGAIN)
+
+
+def _info(url: str) -> dict[str, Any]:
+    system, path = url_to_fs(url)  # a new one after a fork
+    system.invalidate_cache()
+    return dict(system.info(path))
+
+
+def _copy(url: str, part: Path, size: int | None) -> None:
+    system, path = url_to_fs(url)
+    system.get_file(path, str(part))
+    found = part.stat().st_size
+    if size not in (None, found):
+        raise OSError(f"{found:,} bytes came, and {size:,} were to come")
+
+
+def _bytes(url: str) -> bytes | None:
+    system, path = url_to_fs(url)
+    try:
+        return bytes(system.cat_file(path))
+    except Exception as error:
+        # Buckets that nobody may list answer 403 where there is nothing.
+        if _final(error):
+            return None
+        raise

@@ -1,0 +1,188 @@
+"""Existing shards, in the layout of webdataset and img2dataset: a folder of tars, or tars behind URLs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.files import OpenFiles
+from darkroom.data.remote import is_remote, local_path
+from darkroom.data.sample import Entry, Extent, Raw
+from darkroom.data.sources.annotations import Annotations
+from darkroom.data.sources.img2dataset import Log, read_log
+from darkroom.data.sources.keys import key_of, shown
+from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
+from darkroom.data.sources.tar_samples import Sample, samples
+from darkroom.data.tar_files import TarFiles
+from darkroom.data.tars import DamagedTarError, compression, members
+from darkroom.errors import DarkroomError
+from darkroom.schemas.sources import Webdataset as Settings
+
+_OPEN = 16  # tars open at once: what is open stays in the cache
+_LARGEST = 2**30  # bytes of an image
+_LONGEST = 2**24  # bytes of a label, caption or JSON
+_MOST = 10**6  # samples that are listed as missing where only their number is known
+
+
+class _Place(NamedTuple):
+    """Where a sample's image lies, the ending of its name, and where the texts lie that are read of it."""
+
+    image: Extent
+    ending: str
+    texts: dict[str, Extent]
+
+
+class Webdataset:
+    """The samples of some tars: shard after shard, in each by their keys. A slice is one of shards.
+
+    in_place: whether the images stay where they are.
+    unit: what `start` and `stop` of a part count.
+    tars: the tars by number, as local files.
+    """
+
+    unit = "shards"
+
+    def __init__(self, settings: Settings, path: Path | None = None) -> None:
+        """Find the tars; none is opened.
+
+        Raises:
+            DarkroomError: not exactly one of path and `webdataset.url`, no tar, or a URL that is not allowed.
+        """
+        if (path is None) == (settings.url is None):
+            raise DarkroomError(
+                "a part of the source `webdataset` has either a `path`, a folder of tars or a tar, or `webdataset.url` "
+                f"(in its `settings`), and this one has {'neither' if path is None else 'both'}."
+            )
+        self.in_place = not settings.repack
+        self._url = settings.url
+        self._image = [ending.lower() for ending in settings.image]
+        self._stops = settings.damaged_shard == "stop"
+        self._annotations = Annotations(settings.label, settings.caption, settings.classes)
+        self.tars = TarFiles(in_folder(path) if path is not None else behind(str(settings.url)))
+        self._files = OpenFiles(self.tars, _OPEN)
+
+    def size(self) -> int | None:
+        """Return None: how many samples there are is known once the tars are read."""
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        """Return shards, how many there are in all, and url, as params.yaml has it, where they are behind one."""
+        return {"shards": len(self.tars.names), **({} if self._url is None else {"url": self._url})}
+
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        """Yield the samples of the shards `start` to `stop` (not included), and what is missing of them.
+
+        Raises:
+            DarkroomError: there are no such shards, one cannot be fetched, is refused (`darkroom.data.tars.members`),
+                or is damaged and `webdataset.damaged_shard` says to stop.
+        """
+        count = len(self.tars.names)
+        end = count if stop is None else stop
+        if not 0 <= start < end <= count:
+            raise DarkroomError(
+                f"a part asks for shards {start} to {end} of a source that has {count}: choose start and stop in "
+                f"params.yaml with 0 <= start < stop <= {count}."
+            )
+        for number in range(start, end):
+            self.tars.prefetch(range(number + 1, min(number + 2, end)))
+            yield from self._shard(number)
+
+    def read(self, entry: Entry) -> Raw:
+        """Return the image as it is stored, its label and its caption."""
+        if isinstance(entry.payload, Finding):
+            raise DamageError(entry.payload.reason, entry.payload.detail)
+        place: _Place = entry.payload
+        data = self._bytes(place.image, place.ending, _LARGEST)
+        texts = {ending: self._bytes(extent, ending, _LONGEST) for ending, extent in place.texts.items()}
+        label, of_label = self._annotations.label(texts)
+        caption, of_caption = self._annotations.caption(texts)
+        ending = place.ending.rpartition(".")[2]
+        named = ending if f".{ending}" in Image.registered_extensions() else None  # else it promises no format
+        return Raw(data, label, caption, named, data, (*of_label, *of_caption), place.image)
+
+    def _bytes(self, extent: Extent, ending: str, most: int) -> bytes:
+        if extent.size > most:
+            raise DamageError(Reason.BOMB, f"a {ending} of {extent.size:,} bytes")
+        try:
+            data = self._files.read(*extent)
+        except OSError as error:
+            raise DamageError(Reason.UNREADABLE, error.strerror or str(error)) from error
+        if len(data) < extent.size:
+            raise DamageError(Reason.TRUNCATED, "the tar became shorter while it was read")
+        return data
+
+    def _shard(self, number: int) -> Iterator[Entry]:
+        shard = shown_tar(self.tars.names[number])
+        found, damage = [], None
+        try:
+            for member in members(self._plain(number, shard), shard):
+                found.append(member)
+        except DamagedTarError as error:
+            damage = str(error)
+            if self._stops:
+                raise DarkroomError(
+                    f"{shard} is damaged, {damage}. Fetch it again, or set `webdataset.damaged_shard` to quarantine: "
+                    "then what is readable is used, and the rest is listed."
+                ) from error
+        except OSError as error:
+            raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
+        grouped = samples(found)
+        entries = [self._entry(number, shard, sample) for sample in grouped]
+        if (log := self._log(number)) is not None:
+            entries += _missing(shard, log, grouped)
+        yield from sorted(entries, key=lambda entry: entry.key)
+        if damage is not None:
+            yield Entry(key_of(stem_of(shard)), shard, Finding(Reason.DAMAGED_SHARD, damage))
+
+    def _plain(self, number: int, shard: str) -> Path:
+        """Return the path of a tar, unpacked."""
+        if self.in_place and (kind := compression(self.tars.stored(number))) is not None:
+            raise DarkroomError(
+                f"{shard} is compressed ({kind}), and no single image can be read from it in place: set "
+                "`webdataset.repack` to true, or unpack it."
+            )
+        return self.tars(number)
+
+    def _entry(self, number: int, shard: str, sample: Sample) -> Entry:
+        key, parts = sample
+        places = {ending: Extent(number, part.offset, part.size) for ending, part in parts.items()}
+        where = f"{shard}: {shown(key)}"
+        ending = next((ending for ending in self._image if ending in places), None)
+        if ending is None:
+            has = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))
+            return Entry(key_of(key), where, Finding(Reason.MISSING, f"no image among its members ({has})"))
+        texts = {name: places[name] for name in self._annotations.endings if name in places}
+        return Entry(key_of(key), where, _Place(places[ending], ending, texts))
+
+    def _log(self, number: int) -> Log | None:
+        """Return what img2dataset says of a shard."""
+        name = self.tars.names[number]
+        if is_remote(name):
+            folder, _, file = name.rpartition("/")
+            return None if "?" in file else read_log(stem_of(file), lambda beside: self._beside(f"{folder}/{beside}"))
+        path = local_path(name)
+        return read_log(stem_of(path.name), lambda beside: _content(path.with_name(beside)))
+
+    def _beside(self, url: str) -> bytes | None:
+        return self.tars.remote.small(url)
+
+
+def _missing(shard: str, log: Log, grouped: list[Sample]) -> Iterator[Entry]:
+    """Yield what img2dataset could not download, and what it says is in the tar and is not."""
+    for key, why in log.failed.items():
+        yield Entry(key_of(key), f"{shard}: {shown(key)}", Finding(Reason.DOWNLOAD_FAILED, why))
+    found = {key for key, _ in grouped}
+    if log.stored is not None:
+        for key in log.stored - found:
+            detail = f"{log.name} says that it is in the tar, and it is not"
+            yield Entry(key_of(key), f"{shard}: {shown(key)}", Finding(Reason.MISSING, detail))
+    else:
+        for number in range(len(found), min(log.count, len(found) + _MOST)):
+            detail = f"{log.name} says that {log.count:,} samples are in the tar, and {len(found):,} are"
+            yield Entry(key_of(stem_of(shard)), f"{shard}: sample {number + 1}", Finding(Reason.MISSING, detail))
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None

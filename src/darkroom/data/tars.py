@@ -1,0 +1,212 @@
+"""Walks the members of tars that others made: nothing is extracted, nothing believed, and no damage is silent.
+
+The `tarfile` of the standard library takes a damaged header, or a cut between two members, for the end of the archive.
+"""
+
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NamedTuple
+
+from darkroom.errors import DarkroomError
+
+_BLOCK = tarfile.BLOCKSIZE
+_EXTENDED = 2**20  # bytes of an extended header, at most: names and times need a few hundred
+_CHUNK = 2**20
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+# Endings whose members a decoder of shards would unpickle, which runs whatever is in them. Arrays (.npy, .npz) are not
+# among them: no member of such an ending is ever read here, and NumPy unpickles only where it is asked to.
+_PICKLES = {"pyd", "pickle", "pkl", "pth", "pt", "ckpt", "joblib", "dill"}
+_PACKED = {"gz", "bz2", "xz", "zst"}
+_KINDS = {
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+}
+_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE)
+
+
+class Member(NamedTuple):
+    """A file in a tar: its name, the offset of its first byte, and its size. A leading `./` is no part of the name."""
+
+    name: str
+    offset: int
+    size: int
+
+
+class DamagedTarError(DarkroomError):
+    """A tar is cut off, or a header in it is damaged: at which byte, and how many members before it are readable."""
+
+
+def compression(path: Path) -> str | None:
+    """Return how a file is compressed, by its first bytes and not its name: gzip, bzip2, xz or zstd; None: it is not.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        begins = file.read(6)
+    return next((kind for magic, kind in _MAGIC.items() if begins.startswith(magic)), None)
+
+
+def members(path: Path, shard: str) -> Iterator[Member]:
+    """Yield the files in a tar, in their order. Folders are left out; the bytes of the files are not read.
+
+    Args:
+        path: a tar that is not compressed: POSIX (ustar, pax) or GNU.
+        shard: what it is called, for messages.
+
+    Raises:
+        DarkroomError: a member that does not belong into a shard, as an attacker would make it: an absolute name or one
+            with `..`, a link, a device, a pipe, a sparse file, a pickle; names shard and member.
+        DamagedTarError: after the members before it, see there.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        yield from _Walk(file, shard).members()
+
+
+class _Walk:
+    def __init__(self, file: BinaryIO, shard: str) -> None:
+        self._file, self._shard = file, shard
+        self._end = os.fstat(file.fileno()).st_size
+        self._at = self._found = 0  # the byte of the next header; files found
+
+    def members(self) -> Iterator[Member]:
+        said: dict[str, str] = {}  # what extended headers say of the next member
+        while (info := self._header()) is not None:
+            data = self._at + _BLOCK
+            if info.type in _NAMES or info.type in _RECORDS:
+                said |= self._extension(info)
+                self._at = data + _padded(info.size)
+                continue
+            name, size = said.get("path", info.name), self._number(said.get("size"), info.size)
+            if (fault := _hostile(name, info, said)) is not None:
+                raise self._refused(name, fault)
+            if data + size > self._end:
+                raise self._damaged(f"the member {_quoted(name)} of {size:,} bytes goes on past the end of the file")
+            self._at = data + _padded(size)
+            said = {}
+            if not info.isdir():
+                self._found += 1
+                yield Member(name.removeprefix("./"), data, size)
+        if said:
+            raise self._damaged("the archive ends after an extended header, where its member should be")
+
+    def _header(self) -> tarfile.TarInfo | None:
+        """Return the header at the current place; None at a proper end of the archive."""
+        block = self._read(self._at, _BLOCK)
+        if not block:
+            raise self._damaged("the file ends here without the two blocks of zeros that end a tar")
+        if block == bytes(_BLOCK):
+            self._require_end()
+            return None
+        try:
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except (tarfile.HeaderError, ValueError) as error:
+            raise self._damaged(f"the header of a member is damaged ({error})") from error
+        if info.size < 0:
+            raise self._damaged(f"the header of a member is damaged (its size is {info.size})")
+        return info
+
+    def _require_end(self) -> None:
+        """Check that from the current place on there are zeros, two blocks at least."""
+        start = self._at
+        if self._end - start < 2 * _BLOCK:
+            raise self._damaged("the file ends within the two blocks of zeros that end a tar")
+        for first in range(start, self._end, _CHUNK):
+            chunk = self._read(first, _CHUNK)
+            if chunk.strip(b"\0"):
+                self._at = first + len(chunk) - len(chunk.lstrip(b"\0"))
+                raise self._damaged("there are bytes after the end of the archive: its headers or another tar")
+
+    def _extension(self, info: tarfile.TarInfo) -> dict[str, str]:
+        """Return what an extended header says: `path` and `size` where it does, and every other record."""
+        if info.size > _EXTENDED:
+            raise self._refused(info.name, f"an extended header of {info.size:,} bytes")
+        data = self._read(self._at + _BLOCK, info.size)
+        if len(data) < info.size:
+            raise self._damaged("the file ends within an extended header")
+        if info.type in _NAMES:
+            key = "path" if info.type == tarfile.GNUTYPE_LONGNAME else "linkpath"
+            return {key: data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
+        try:
+            records = dict(_records(data))
+        except ValueError as error:
+            raise self._damaged("an extended header is damaged") from error
+        # A global header is for comments; a name or size for all members is none that a reader should follow.
+        return records if info.type != tarfile.XGLTYPE else {k: v for k, v in records.items() if _sparse(k)}
+
+    def _number(self, text: str | None, otherwise: int) -> int:
+        if text is None:
+            return otherwise
+        if not (text.isascii() and text.isdigit()):
+            raise self._damaged(f"an extended header is damaged (it says size {text!r})")
+        return int(text)
+
+    def _read(self, at: int, size: int) -> bytes:
+        self._file.seek(at)
+        return self._file.read(size)
+
+    def _damaged(self, what: str) -> DamagedTarError:
+        return DamagedTarError(
+            f"at byte {self._at:,} of {self._end:,}: {what}; members before it that can be read: {self._found:,}"
+        )
+
+    def _refused(self, name: str, what: str) -> DarkroomError:
+        return DarkroomError(
+            f"{self._shard}: the member {_quoted(name)} is {what}, which no shard of images has to hold: the shard is "
+            "refused. Ask whoever made it, or write it anew without that member."
+        )
+
+
+def _hostile(name: str, info: tarfile.TarInfo, said: dict[str, str]) -> str | None:
+    """Return what is wrong with a member of this name, header and extended header; None: nothing."""
+    parts = name.replace("\\", "/").split("/")
+    if name.startswith(("/", "\\")) or (len(parts[0]) == 2 and parts[0].endswith(":")):
+        return "an absolute path"
+    if ".." in parts:
+        return "a path with `..`"
+    if any(map(_sparse, said)):
+        return _KINDS[tarfile.GNUTYPE_SPARSE]
+    if info.isdir():
+        return "a folder with content" if info.size else None
+    if info.type not in tarfile.REGULAR_TYPES or info.type in _KINDS:
+        return _KINDS.get(info.type, f"of the unknown type {info.type!r}")
+    endings = PurePosixPath(name).name.lower().split(".")[1:]
+    if endings and endings[-1] in _PACKED:
+        endings.pop()
+    if endings and endings[-1] in _PICKLES:
+        return f"a pickle by its ending .{endings[-1]}"
+    return None
+
+
+def _records(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the records of a pax header, each its length, a space, KEY=VALUE and a line feed. Raises ValueError."""
+    while data.strip(b"\0"):
+        digits, _, _ = data.partition(b" ")
+        if not digits.isdigit() or len(digits) > len(str(_EXTENDED)):
+            raise ValueError
+        length = int(digits)
+        key, equals, value = data[len(digits) + 1 : length].partition(b"=")
+        if not key or not equals or not value.endswith(b"\n") or len(data) < length:
+            raise ValueError
+        yield key.decode("utf-8", "surrogateescape"), value[:-1].decode("utf-8", "surrogateescape")
+        data = data[length:]
+
+
+def _sparse(key: str) -> bool:
+    return key.startswith("GNU.sparse.")
+
+
+def _padded(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _quoted(name: str) -> str:
+    return ascii(name) if not name.isprintable() else f"`{name}`"

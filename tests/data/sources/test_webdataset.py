@@ -1,0 +1,426 @@
+import gzip
+import json
+import pickle
+import shutil
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.sample import Entry, Raw
+from darkroom.data.shards import KEY
+from darkroom.data.sources.webdataset import Webdataset
+from darkroom.errors import DarkroomError
+from darkroom.params import validate
+from darkroom.schemas.sources import Webdataset as Settings
+from data.making_tars import img2dataset, picture, settings, tar
+
+
+@pytest.fixture(autouse=True)
+def _cache_in_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "checkout"))
+
+
+def opened(path: Path | None, **changes: Any) -> Webdataset:
+    return Webdataset(settings(**changes), path)
+
+
+def entries(source: Webdataset, start: int = 0, stop: int | None = None) -> list[Entry]:
+    return list(source.entries(start, stop))
+
+
+def outcome(source: Webdataset, entry: Entry) -> Raw | tuple[Reason, str]:
+    try:
+        return source.read(entry)
+    except DamageError as error:
+        return error.reason, error.detail
+
+
+def one(path: Path, members: dict[str, bytes], **changes: Any) -> Raw:
+    """Return what is read of a tar with one sample."""
+    source = opened(tar(path / "one.tar", members), **changes)
+    (entry,) = entries(source)
+    return source.read(entry)
+
+
+def found(raw: Raw) -> list[Reason]:
+    return [finding.reason for finding in raw.findings]
+
+
+# --- img2dataset ---
+
+
+def test_a_folder_of_img2dataset_comes_whole_or_is_listed(tmp_path: Path) -> None:
+    kept = img2dataset(tmp_path / "laion")
+    source = opened(tmp_path / "laion")
+    every = entries(source)
+    assert len(every) == 20
+    assert [entry.key for entry in every] == sorted(entry.key for entry in every)  # shards have ascending keys, too
+    read = {entry.key: outcome(source, entry) for entry in every}
+    images = {key: raw for key, raw in read.items() if isinstance(raw, Raw)}
+    assert sorted(images) == kept
+    for key, raw in images.items():
+        shard, row = int(key[:5]), int(key[5:])
+        assert raw.image == picture(100 * shard + row)
+        assert (raw.label, raw.caption, raw.extension) == (str(row % 3), f"picture {row}, größer", "jpg")
+        assert (raw.identity, raw.findings) == (raw.image, ())
+        assert raw.extent is not None
+        assert raw.extent.tar == shard
+        data = (tmp_path / "laion" / f"{shard:05d}.tar").read_bytes()
+        assert data[raw.extent.offset :][: raw.extent.size] == raw.image
+    assert read["000010003"] == (Reason.DOWNLOAD_FAILED, "failed_to_download: HTTP Error 404: Not Found")
+    assert read["000000007"] == (Reason.DOWNLOAD_FAILED, "failed_to_resize: Image decoding error")
+    assert {entry.where for entry in every[:2]} == {"00000.tar: 000000000", "00000.tar: 000000001"}
+    assert source.facts() == {"shards": 2}
+
+
+def test_a_slice_is_one_of_shards(tmp_path: Path) -> None:
+    img2dataset(tmp_path / "laion", shards=3)
+    source = opened(tmp_path / "laion")
+    assert {entry.key[:5] for entry in entries(source, 1, 2)} == {"00001"}
+    assert entries(source, 0, 1) + entries(source, 1) == entries(source)
+    for start, stop in ((0, 4), (3, None), (2, 2)):
+        with pytest.raises(DarkroomError, match=f"shards {start} to .* of a source that has 3"):
+            entries(source, start, stop)
+
+
+def test_webdataset_itself_reads_the_same_keys_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WDS_SECURE", "1")
+    from webdataset import TarWriter
+    from webdataset.tariterators import group_by_keys, tar_file_iterator
+
+    path = tmp_path / "a.tar"
+    with path.open("wb") as file, TarWriter(file) as writer:
+        for number in range(4):
+            writer.write({"__key__": f"{number:04d}", "left.JPG": picture(number), "txt": "a", "cls": number})
+        writer.write({"__key__": "sub/0004", "png": picture(4, "PNG"), "json": {"a": 1}})
+        writer.write({"__key__": "__meta__/0005", "png": b""})
+    with path.open("rb") as file:
+        members = [{**member, "__url__": "a.tar"} for member in tar_file_iterator(file)]
+    theirs = {sample["__key__"]: sample for sample in group_by_keys(members)}
+    source = opened(path, image=["left.jpg", "png"], label="cls")
+    ours = {entry.where.removeprefix("a.tar: "): source.read(entry) for entry in entries(source)}
+    assert ours.keys() == theirs.keys()
+    for key, raw in ours.items():
+        assert raw.image == theirs[key].get("left.jpg", theirs[key].get("png"))
+        assert raw.label == (theirs[key]["cls"].decode() if "cls" in theirs[key] else None)
+        assert raw.caption == (theirs[key]["txt"].decode() if "txt" in theirs[key] else None)
+        assert raw.extension == ("png" if "png" in theirs[key] else "jpg")
+
+
+# --- samples and keys ---
+
+
+def test_names_of_all_kinds_give_keys_that_are_allowed_and_differ(tmp_path: Path) -> None:
+    latin = b"caf\xe9".decode("utf-8", "surrogateescape")
+    names = ["a/000", "a-000", "b/000", "./c", "ü", "x" * 90, "with blank", latin]
+    source = opened(tar(tmp_path / "a.tar", {f"{name}.jpg": picture(n) for n, name in enumerate(names)}))
+    every = entries(source)
+    assert len({entry.key for entry in every}) == len(names)
+    assert all(KEY.fullmatch(entry.key) for entry in every)
+    assert {"a-000", "c"} <= {entry.key for entry in every}
+    for entry in every:
+        entry.where.encode()  # can stand in a file
+        source.read(entry)
+    assert r"a.tar: caf\xe9" in [entry.where for entry in every]
+
+
+def test_members_in_any_order_make_a_sample_and_a_second_one_is_another(tmp_path: Path) -> None:
+    members = [("b.jpg", picture(1)), ("a.txt", b"A"), ("b.txt", b"B"), ("a.jpg", picture(0))]
+    again = [("a.jpg", picture(2)), ("a.txt", b"again")]
+    source = opened(tar(tmp_path / "a.tar", members + again))
+    read = [(entry.key, source.read(entry)) for entry in entries(source)]
+    assert [(key, raw.caption) for key, raw in read] == [("a", "A"), ("a", "again"), ("b", "B")]
+    assert [raw.image for _, raw in read] == [picture(0), picture(2), picture(1)]
+
+
+def test_files_that_are_no_samples_are_left_out_and_samples_without_an_image_are_listed(tmp_path: Path) -> None:
+    others = ["._0.jpg", "__meta__/a.json", "1.txt", "2.txt", "2.npy", "README"]
+    source = opened(tar(tmp_path / "a.tar", {"0.jpg": picture(0), **dict.fromkeys(others, b"")}))
+    read = {entry.key: outcome(source, entry) for entry in entries(source)}
+    assert isinstance(read.pop("0"), Raw)
+    assert read == {
+        "1": (Reason.MISSING, "no image among its members (txt)"),
+        "2": (Reason.MISSING, "no image among its members (npy, txt)"),
+        "README": (Reason.MISSING, "no image among its members (one without an ending)"),
+    }
+
+
+def test_the_first_ending_of_the_settings_is_the_image(tmp_path: Path) -> None:
+    members = {"0.JPG": picture(0), "0.png": picture(1, "PNG"), "0.raw": picture(2, "PNG")}
+    assert one(tmp_path, members, image=["png", "jpg"]).image == members["0.png"]
+    raw = one(tmp_path, members, image=["webp", "jpg"])
+    assert (raw.image, raw.extension) == (members["0.JPG"], "jpg")
+    assert one(tmp_path, members, image=["raw"]).extension is None  # promises no format
+
+
+# --- labels ---
+
+CLASSES = ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("members", "label", "classes", "expected", "reasons"),
+    [
+        ({"cls": b"1"}, "cls", CLASSES, "dog", []),
+        ({"cls": b" 1\n"}, "cls", CLASSES, "dog", []),
+        ({"cls": b"2"}, "cls", CLASSES, "2", [Reason.LABEL_OUT_OF_RANGE]),
+        ({"cls": b"-1"}, "cls", CLASSES, "-1", [Reason.LABEL_OUT_OF_RANGE]),
+        ({"cls": b"9" * 30}, "cls", CLASSES, "9" * 30, [Reason.LABEL_OUT_OF_RANGE]),
+        ({"cls": b"dog"}, "cls", CLASSES, "dog", []),
+        ({"cls": b"cow"}, "cls", CLASSES, "cow", [Reason.LABEL_OUT_OF_RANGE]),
+        ({"cls": b"7"}, "cls", None, "7", []),
+        ({"cls": b""}, "cls", None, None, [Reason.LABEL_MISSING]),
+        ({"cls": b"\xff"}, "cls", None, None, [Reason.LABEL_MISSING]),
+        ({}, "cls", None, None, [Reason.LABEL_MISSING]),
+        ({}, None, None, None, []),
+        ({"json": b'{"l": 1}'}, "json:l", CLASSES, "dog", []),
+        ({"json": b'{"l": 1.0}'}, "json:l", CLASSES, "dog", []),
+        ({"json": b'{"l": "cat"}'}, "json:l", CLASSES, "cat", []),
+        ({"json": b'{"l": null}'}, "json:l", CLASSES, None, [Reason.LABEL_MISSING]),
+        ({"json": b'{"l": [1]}'}, "json:l", CLASSES, None, [Reason.LABEL_MISSING]),
+        ({"json": b'{"l": NaN}'}, "json:l", CLASSES, None, [Reason.LABEL_MISSING]),
+        ({"json": b'{"l": "\\ud83d"}'}, "json:l", None, None, [Reason.LABEL_MISSING]),
+        ({"json": b"[1]"}, "json:l", CLASSES, None, [Reason.LABEL_MISSING]),
+        ({"json": b'{"l": 1'}, "json:l", CLASSES, None, [Reason.LABEL_MISSING]),
+        ({"json": b"[" * 100_000}, "json:l", CLASSES, None, [Reason.LABEL_MISSING]),
+    ],
+)
+def test_labels(tmp_path: Path, members: dict, label: str, classes: list, expected: str, reasons: list) -> None:
+    named = {"0.jpg": picture(0), **{f"0.{ending}": data for ending, data in members.items()}}
+    raw = one(tmp_path, named, label=label, classes=classes, caption=None)
+    assert (raw.label, found(raw)) == (expected, reasons)
+
+
+def test_classes_that_could_be_taken_for_numbers_are_refused() -> None:
+    values = settings().model_dump()
+    assert validate(Settings, {**values, "classes": ["0", "1"]}).classes == ["0", "1"]
+    with pytest.raises(DarkroomError, match="the class '5' stands at place 0"):
+        validate(Settings, {**values, "classes": ["5", "7"]})
+
+
+@pytest.mark.parametrize("changes", [{"label": "json:"}, {"image": []}, {"image": [".jpg"]}, {"caption": "a/b"}])
+def test_settings_that_name_nothing_are_refused(changes: dict) -> None:
+    with pytest.raises(DarkroomError, match=next(iter(changes))):
+        validate(Settings, {**settings().model_dump(), **changes})
+
+
+# --- captions ---
+
+
+@pytest.mark.parametrize(
+    ("members", "caption", "expected", "reasons"),
+    [
+        ({"txt": "größer\n".encode()}, "txt", "größer", []),
+        ({"txt": b"gr\xf6\xdfer"}, "txt", "größer", [Reason.CAPTION_NOT_UTF8]),
+        ({"txt": b" "}, "txt", None, [Reason.CAPTION_MISSING]),
+        ({}, "txt", None, [Reason.CAPTION_MISSING]),
+        ({}, None, None, []),
+        ({"json": '{"c": "größer"}'.encode()}, "json:c", "größer", []),
+        ({"json": b'{"c": "a \\ud83d"}'}, "json:c", "a ?", [Reason.CAPTION_NOT_UTF8]),
+        ({"json": b'{"c": ""}'}, "json:c", None, [Reason.CAPTION_MISSING]),
+        ({"json": b'{"c": ["a"]}'}, "json:c", None, [Reason.CAPTION_MISSING]),
+        ({"json": b"{"}, "json:c", None, [Reason.CAPTION_MISSING]),
+    ],
+)
+def test_captions(tmp_path: Path, members: dict, caption: str, expected: str, reasons: list) -> None:
+    named = {"0.jpg": picture(0), **{f"0.{ending}": data for ending, data in members.items()}}
+    raw = one(tmp_path, named, label=None, caption=caption)
+    assert (raw.caption, found(raw)) == (expected, reasons)
+    (raw.caption or "").encode()
+
+
+# --- damage ---
+
+
+def cut(path: Path, member: str) -> None:
+    """Cut a tar before a member, at its boundary."""
+    with tarfile.open(path) as file:
+        offset = file.getmember(member).offset
+    path.write_bytes(path.read_bytes()[:offset])
+
+
+def order(path: Path) -> list[str]:
+    with tarfile.open(path) as file:
+        return [name.removesuffix(".jpg") for name in file.getnames() if name.endswith(".jpg")]
+
+
+def test_a_damaged_shard_stops_with_shard_byte_and_what_to_do(tmp_path: Path) -> None:
+    img2dataset(tmp_path / "laion")
+    path = tmp_path / "laion" / "00001.tar"
+    cut(path, f"{order(path)[5]}.jpg")
+    with pytest.raises(DarkroomError) as caught:
+        entries(opened(tmp_path / "laion"))
+    message = str(caught.value)
+    assert message.startswith(f"00001.tar is damaged, at byte {path.stat().st_size:,} of {path.stat().st_size:,}: ")
+    assert "can be read: 15" in message
+    assert "`webdataset.damaged_shard` to quarantine" in message
+
+
+@pytest.mark.parametrize("sidecar", ["parquet", "stats", "none"])
+def test_a_damaged_shard_in_quarantine_gives_what_is_before_and_lists_the_rest(tmp_path: Path, sidecar: str) -> None:
+    folder = tmp_path / "laion"
+    img2dataset(folder)
+    path = folder / "00001.tar"
+    keys = order(path)
+    cut(path, f"{keys[5]}.jpg")
+    if sidecar != "parquet":
+        (folder / "00001.parquet").unlink()
+    if sidecar == "none":
+        (folder / "00001_stats.json").unlink()
+    source = opened(folder, damaged_shard="quarantine")
+    every = entries(source, 1)
+    read = [(entry.key, outcome(source, entry)) for entry in every]
+    assert sorted(key for key, raw in read if isinstance(raw, Raw)) == sorted(keys[:5])
+    reasons = Counter(raw[0] for _, raw in read if isinstance(raw, tuple))
+    lost = {"parquet": {Reason.MISSING: 3, Reason.DOWNLOAD_FAILED: 2}, "stats": {Reason.MISSING: 3}, "none": {}}[
+        sidecar
+    ]
+    assert reasons == {**lost, Reason.DAMAGED_SHARD: 1}
+    assert (every[-1].key, every[-1].where) == ("00001", "00001.tar")
+    if sidecar == "parquet":
+        assert {key for key, raw in read if isinstance(raw, tuple) and raw[0] == Reason.MISSING} == set(keys[5:])
+
+
+def test_samples_that_are_gone_from_a_whole_tar_are_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "laion"
+    img2dataset(folder, shards=1)
+    with tarfile.open(folder / "00000.tar") as file:
+        rest = [(m.name, file.extractfile(m).read()) for m in file if not m.name.startswith("000000004")]  # type: ignore
+    tar(folder / "00000.tar", rest)
+    (entry,) = [entry for entry in entries(opened(folder)) if entry.key == "000000004"]
+    assert entry.payload == Finding(Reason.MISSING, "00000.parquet says that it is in the tar, and it is not")
+
+
+@pytest.mark.parametrize("name", ["00000.parquet", "00000_stats.json"])
+def test_a_log_that_cannot_be_read_is_named_and_one_of_others_is_let_be(tmp_path: Path, name: str) -> None:
+    tar(tmp_path / "00000.tar", {"0.jpg": picture(0)})
+    (tmp_path / name).write_bytes(b"nothing")
+    with pytest.raises(DarkroomError, match=f"{name} beside the shard cannot be read"):
+        entries(opened(tmp_path))
+    if name == "00000.parquet":
+        pq.write_table(pa.table({"offset": [1]}), tmp_path / name)
+    else:
+        (tmp_path / name).write_text(json.dumps({"images": 3}))
+    assert len(entries(opened(tmp_path))) == 1
+
+
+def test_a_hostile_shard_is_refused_whatever_the_rule(tmp_path: Path) -> None:
+    tar(tmp_path / "a.tar", {"0.jpg": picture(0), "0.pyd": b""})
+    with pytest.raises(DarkroomError, match=r"a\.tar: the member `0.pyd` is a pickle"):
+        entries(opened(tmp_path, damaged_shard="quarantine"))
+
+
+@hypothesis_settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_what_goes_in_comes_out_or_is_listed_wherever_a_shard_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "property"
+    if not folder.is_dir():
+        img2dataset(folder, shards=1)
+        shutil.copy(folder / "00000.tar", folder / "whole")
+    whole = (folder / "whole").read_bytes()
+    (folder / "00000.tar").write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    source = opened(folder, damaged_shard="quarantine")
+    every = {entry.key: outcome(source, entry) for entry in entries(source)}
+    assert {f"00000{row:04d}" for row in range(10)} <= every.keys()
+
+
+def test_a_tar_that_shrinks_while_it_is_read_is_truncated(tmp_path: Path) -> None:
+    path = tar(tmp_path / "a.tar", {"0.jpg": picture(0), "1.jpg": picture(1)})
+    source = opened(path)
+    _, second = entries(source)
+    path.write_bytes(path.read_bytes()[:1500])
+    assert outcome(source, second) == (Reason.TRUNCATED, "the tar became shorter while it was read")
+
+
+def test_a_text_as_large_as_a_film_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("darkroom.data.sources.webdataset._LONGEST", 5)
+    source = opened(tar(tmp_path / "a.tar", {"0.jpg": picture(0), "0.txt": b"longer"}))
+    (entry,) = entries(source)
+    assert outcome(source, entry) == (Reason.BOMB, "a txt of 6 bytes")
+
+
+# --- where they are ---
+
+
+def test_compressed_shards_are_read_when_repacked_and_refused_in_place(tmp_path: Path) -> None:
+    img2dataset(tmp_path / "plain", shards=1)
+    (tmp_path / "packed").mkdir()
+    data = (tmp_path / "plain" / "00000.tar").read_bytes()
+    (tmp_path / "packed" / "00000.tar.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "plain" / "00000.parquet").rename(tmp_path / "packed" / "00000.parquet")
+    source = opened(tmp_path / "packed", repack=True)
+    read = [outcome(source, entry) for entry in entries(source)]
+    assert sorted(raw.image for raw in read if isinstance(raw, Raw)) == sorted(
+        source.read(entry).image for entry in entries(opened(tmp_path / "plain"))
+    )
+    assert len(read) == 10
+    with pytest.raises(DarkroomError, match=r"00000\.tar\.gz is compressed \(gzip\).*`webdataset.repack` to true"):
+        entries(opened(tmp_path / "packed"))
+    packed = tmp_path / "packed" / "00000.tar.gz"
+    packed.write_bytes(packed.read_bytes()[:-4])
+    source = opened(tmp_path / "packed", repack=True, damaged_shard="quarantine")
+    reasons = Counter(entry.payload.reason for entry in entries(source))
+    assert reasons == {Reason.MISSING: 8, Reason.DOWNLOAD_FAILED: 2, Reason.DAMAGED_SHARD: 1}
+
+
+def test_shards_behind_urls_are_those_of_the_folder(tmp_path: Path) -> None:
+    img2dataset(tmp_path / "laion", shards=3)
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    for file in (tmp_path / "laion").iterdir():
+        memory.pipe_file(f"/bucket/{file.name}", file.read_bytes())
+    url = "memory://bucket/{00000..00001}.tar::memory://bucket/00002.tar"
+    source = pickle.loads(pickle.dumps(opened(None, url=url)))
+    local = opened(tmp_path / "laion")
+    ours, theirs = entries(source), entries(local)
+    assert [entry.key for entry in ours] == [entry.key for entry in theirs]
+    assert ours[0].where == "memory://bucket/00000.tar: 000000000"
+    assert [outcome(source, entry) for entry in ours] == [outcome(local, entry) for entry in theirs]
+    assert source.facts() == {"shards": 3, "url": url}
+    plain = opened(None, url=str(tmp_path / "laion" / "{00000..00002}.tar"))
+    assert entries(plain) == theirs
+
+
+def test_exactly_one_of_path_and_url(tmp_path: Path) -> None:
+    with pytest.raises(DarkroomError, match="this one has neither"):
+        opened(None)
+    with pytest.raises(DarkroomError, match="this one has both"):
+        opened(tmp_path, url="s3://bucket/0.tar")
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("s3://b/{0..2.tar", "a brace"),
+        ("s3://b/0.tar::pipe:cat 1.tar", "run a command"),
+        ("{p,x}ipe:cat", "run a command"),
+    ],
+)
+def test_urls_that_are_not_allowed(url: str, what: str) -> None:
+    with pytest.raises(DarkroomError, match=what):
+        opened(None, url=url)
+
+
+def test_folders_without_tars_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DarkroomError, match="holds no tar"):
+        opened(tmp_path)
+    with pytest.raises(DarkroomError, match="none does not exist"):
+        opened(tmp_path / "none")
+
+
+def test_a_page_that_says_it_is_not_there_is_damaged_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(b"<html>404</html>" + bytes(2048))
+    with pytest.raises(DarkroomError, match="at byte 0 of"):
+        entries(opened(tmp_path))
