@@ -19,16 +19,20 @@ from dataclasses import dataclass
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
+from darkroom.data.formats import FORMATS
 from darkroom.data.images import encode
+<<<<<<< HEAD
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.sample import Entry, Extent, Raw
+=======
+from darkroom.data.preparing import Preparation, prepare, upright_size
+from darkroom.data.sample import Entry, Raw
+>>>>>>> 9a66de2bb77c9df712b8af8593b7581d88435e6a
 from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
 
 _CHUNK = 16  # entries that a process takes at once
 _AHEAD = 3  # chunks a process that are begun and not yet taken
-# What a name may call each format that Pillow knows by another one.
-_NAMES = {"JPEG": {"jpg", "jpeg", "jpe", "jfif"}, "TIFF": {"tif", "tiff"}, "MPO": {"jpg", "jpeg", "mpo"}}
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
         entry.where,
         data,
         hashlib.sha256(kept).digest(),
-        image.size,
+        upright_size(image),
         raw.label,
         raw.caption,
         None if raw.identity is None else hashlib.blake2b(raw.identity, digest_size=16).digest(),
@@ -88,9 +92,9 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
 
 
 def _extension(raw: Raw, format: str | None) -> Iterator[Finding]:
-    if raw.extension is None or format is None:
+    if raw.extension is None or format not in FORMATS:
         return
-    if raw.extension.lower() not in _NAMES.get(format, {format.lower()}):
+    if raw.extension.lower() not in FORMATS[format].extensions:
         yield Finding(Reason.WRONG_EXTENSION, f"{format} in a file called .{raw.extension}")
 
 

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
+from darkroom.data.colours import as_channels, eight_bits
 from darkroom.data.damage import DamageError, Reason
 from darkroom.data.images import ImageSpec
+from darkroom.random import generator
 
 FILTERS = {
     "box": Image.Resampling.BOX,
@@ -15,15 +17,25 @@ FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-_WHITE = (255, 255, 255, 255)
+# What sets an image upright, by the EXIF orientation that says how the camera was held.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_LONG = 8  # an image longer than this many times its width is first cut to that: enlarged, it would fill the memory
 
 
 @dataclass(frozen=True)
 class Preparation:
     """How images are prepared; stands in the manifest of a part under `preparation`, and `spec` under `image`.
 
-    crop: center, adm or random; resample: a key of FILTERS; seed: of random crops; max_pixels, min_size: limits of what
-    is accepted; quality: of JPEG.
+    crop: center, adm or random, see `square`; resample: a key of FILTERS; seed: of random crops; max_pixels, min_size:
+    limits of what is accepted; quality: of JPEG.
     """
 
     spec: ImageSpec
@@ -47,9 +59,10 @@ class Preparation:
 
 
 def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
-    """Return an image as it is stored: upright, cropped to a square of spec.size pixels, 8 bits a channel.
+    """Return an image as it is stored: upright, cropped to a square of spec.size pixels, 8 bits a channel, in sRGB.
 
-    Transparent images become opaque on white where `spec.channels` has no alpha.
+    What is transparent becomes white where `spec.channels` has no alpha. Only pixels are left: no metadata. The rules
+    are in docs/images.md.
 
     Args:
         image: with its pixels read, any size and mode.
@@ -60,14 +73,68 @@ def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
         DamageError: too small, or pixels that no rule turns into 8 bits a channel.
     """
     if min(image.size) < how.min_size:
-        raise DamageError(Reason.TOO_SMALL, f"{image.width} x {image.height} pixels")
-    if image.mode.startswith(("I", "F")):
-        raise DamageError(Reason.UNSUPPORTED, f"pixels of mode {image.mode}")
-    upright = ImageOps.exif_transpose(image)
-    if upright.has_transparency_data and how.spec.channels != "RGBA":
-        upright = Image.alpha_composite(Image.new("RGBA", upright.size, _WHITE), upright.convert("RGBA"))
-    converted = upright.convert(how.spec.channels)
-    side = min(converted.size)
-    left, top = (converted.width - side) // 2, (converted.height - side) // 2
+        reason = Reason.TOO_SMALL if min(image.size) else Reason.ZERO_SIZE
+        raise DamageError(reason, f"{image.width} x {image.height} pixels")
+    profile = image.info.get("icc_profile")
+    made = square(upright(eight_bits(image), orientation(image)), how, key)
+    stored = as_channels(made, profile if isinstance(profile, bytes) else None, how.spec.channels)
+    stored.info = {}
+    return stored
+
+
+def orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation of an image, 1 to 8; 1, upright, where there is none or it cannot be read."""
+    try:
+        found = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # whatever is wrong with metadata, the pixels are there
+        return 1
+    return found if found in _TURNS else 1
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """Return an image turned and mirrored as an orientation says; the same one where it is upright."""
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Return width and height of an image once it is upright."""
+    return (image.height, image.width) if orientation(image) >= 5 else image.size
+
+
+def square(image: Image.Image, how: Preparation, key: str) -> Image.Image:
+    """Return a new image, a square of spec.size pixels out of one whose pixels can be averaged.
+
+    center: the largest square in the middle, resized in one step. random: the largest square at a place that follows
+    from `how.seed` and the key, resized in one step. adm: as `center_crop_arr` of ADM and DiT (Dhariwal and Nichol,
+    "Diffusion models beat GANs on image synthesis", 2021): halved with a box filter while the shorter side is at least
+    twice as long as it shall be, resized until it is right, and cropped in the middle.
+
+    Filters reach over all pixels that count (antialiased), and colours weigh by their alpha, so that none comes out of
+    what is transparent.
+    """
+    size, filter = how.spec.size, FILTERS[how.resample]
+    if how.crop == "adm":
+        return _adm(image, size, filter)
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    if how.crop == "random":
+        draw = generator(how.seed, f"crop/{key}")
+        left, top = (int(draw.integers(0, length - side + 1)) for length in image.size)
     box = (left, top, left + side, top + side)
-    return converted.resize((how.spec.size, how.spec.size), FILTERS[how.resample], box=box)
+    return image.crop(box) if side == size else image.resize((size, size), filter, box=box)
+
+
+def _adm(image: Image.Image, size: int, filter: Image.Resampling) -> Image.Image:
+    longest = _LONG * min(image.size)
+    if max(image.size) > longest:
+        image = _middle(image, min(image.width, longest), min(image.height, longest))
+    while min(image.size) >= 2 * size:
+        image = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
+    scale = size / min(image.size)
+    image = image.resize((round(image.width * scale), round(image.height * scale)), filter)
+    return _middle(image, size, size)
+
+
+def _middle(image: Image.Image, width: int, height: int) -> Image.Image:
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))

@@ -1,0 +1,108 @@
+"""The formats of image files that are opened, and what can be told of a file without decoding it.
+
+Each begins with a signature. Formats without one (TGA), drawings (SVG, PDF), and formats that need another program
+(EPS: Ghostscript) are not opened.
+"""
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from PIL import (
+    AvifImagePlugin,
+    BmpImagePlugin,
+    GifImagePlugin,
+    ImageFile,
+    Jpeg2KImagePlugin,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+
+@dataclass(frozen=True)
+class Format:
+    """signature: what a file begins with; opener: Pillow's; extensions: what a name may end with, in lower case."""
+
+    signature: re.Pattern[bytes]
+    opener: type[ImageFile.ImageFile]
+    extensions: frozenset[str]
+
+
+def _format(signature: bytes, opener: type[ImageFile.ImageFile], *extensions: str) -> Format:
+    return Format(re.compile(signature, re.DOTALL), opener, frozenset(extensions))
+
+
+# By the name that Pillow has for it. A multi-picture file (MPO) is a JPEG that others follow: its first is read.
+FORMATS = {
+    "JPEG": _format(rb"\xff\xd8\xff", JpegImagePlugin.JpegImageFile, "jpg", "jpeg", "jpe", "jfif", "mpo"),
+    "PNG": _format(rb"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile, "png", "apng"),
+    "WEBP": _format(rb"RIFF....WEBP", WebPImagePlugin.WebPImageFile, "webp"),
+    "GIF": _format(rb"GIF8[79]a", GifImagePlugin.GifImageFile, "gif"),
+    # The second header's length is one of those that exist: a text may well begin with BM.
+    "BMP": _format(rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0", BmpImagePlugin.BmpImageFile, "bmp", "dib"),
+    "TIFF": _format(rb"II[*+]\0|MM\0[*+]", TiffImagePlugin.TiffImageFile, "tif", "tiff"),
+    "PPM": _format(rb"P[4-6f][\s#]", PpmImagePlugin.PpmImageFile, "ppm", "pgm", "pbm", "pnm", "pfm"),
+    "AVIF": _format(rb"....ftyp(avi[fs]|m[is]f1(?=.{0,48}avi[fs]))", AvifImagePlugin.AvifImageFile, "avif", "avifs"),
+    "JPEG2000": _format(
+        rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n",
+        Jpeg2KImagePlugin.Jpeg2KImageFile,
+        *("jp2", "j2k", "j2c", "jpc", "jpf", "jpx"),
+    ),
+}
+
+
+def format_of(data: bytes) -> str | None:
+    """Return the key of FORMATS whose signature a file's content begins with, or None."""
+    return next((name for name, format in FORMATS.items() if format.signature.match(data)), None)
+
+
+def ends_early(name: str, data: bytes) -> bool:
+    """Return whether a file says of itself that its end is missing, in formats whose decoders do not always see it.
+
+    libjpeg takes the zeros of a download that was given its space and never finished for grey pixels, and OpenJPEG
+    leaves black what is not there. In both a marker ends the image, which cannot stand in its data.
+    """
+    match name:
+        case "JPEG":
+            return not data.endswith(b"\xff\xd9") and data.find(b"\xff\xd9", _first_scan(data)) < 0
+        case "JPEG2000":
+            return data.find(b"\xff\xd9") < 0
+        case "WEBP":
+            return int.from_bytes(data[4:8], "little") + 8 > len(data)
+    return False
+
+
+def _first_scan(data: bytes) -> int:
+    """Return where the pixels of a JPEG begin: thumbnails lie before."""
+    at = 2
+    while data[at : at + 1] == b"\xff":
+        marker = data[at + 1 : at + 2]
+        if marker == b"\xff":  # filling
+            at += 1
+            continue
+        if marker == b"\xda":
+            return at
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return at
+
+
+def wrong_checksum(data: bytes) -> str | None:
+    """Return the type of the first chunk of a PNG that pixels depend on and whose CRC-32 is wrong, or None.
+
+    Pillow does not compare the checksums of pixels.
+    """
+    view, at = memoryview(data), 8
+    while at + 12 <= len(data):
+        end = at + 8 + int.from_bytes(view[at : at + 4], "big")
+        kind = bytes(view[at + 4 : at + 8])
+        if end + 4 > len(data) or kind == b"IEND":
+            break
+        if kind in (b"IHDR", b"PLTE", b"tRNS", b"IDAT") and zlib.crc32(view[at + 4 : end]) != int.from_bytes(
+            view[end : end + 4], "big"
+        ):
+            return kind.decode("ascii")
+        at = end + 4
+    return None
