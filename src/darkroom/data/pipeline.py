@@ -21,13 +21,8 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.formats import FORMATS
 from darkroom.data.images import encode
-<<<<<<< HEAD
-from darkroom.data.preparing import Preparation, prepare
-from darkroom.data.sample import Entry, Extent, Raw
-=======
 from darkroom.data.preparing import Preparation, prepare, upright_size
-from darkroom.data.sample import Entry, Raw
->>>>>>> 9a66de2bb77c9df712b8af8593b7581d88435e6a
+from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
 
