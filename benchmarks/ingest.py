@@ -173,7 +173,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         photographs, few = Path(place) / "photographs", Path(place) / "few"
         make_photographs(photographs, asked.images)
-        for path in sorted(photographs.rglob("*.jpg"))[:: 10]:
+        for path in sorted(photographs.rglob("*.jpg"))[::10]:
             (few / path.parent.name).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, few / path.parent.name)
         taken = {work.__name__: seconds(work, photographs, asked.processes) for work in (bare, darkroom, torchvision)}
@@ -182,8 +182,8 @@ def main() -> None:
     print("| way | s | images/s | speed, bare = 1 |\n|---|---|---|---|")
     for name, took in taken.items():
         print(f"| {name} | {took:.1f} | {asked.images / took:,.0f} | {taken['bare'] / took:.3f} |")
-    print(f"\npeak memory: {memory[0]:.0f} MB at {asked.images // 10:,} images, {memory[1]:.0f} MB at {asked.images:,}: ", end="")
-    print(f"ratio {memory[1] / memory[0]:.3f}")
+    few_and_all = f"{memory[0]:.0f} MB at {asked.images // 10:,} images, {memory[1]:.0f} MB at {asked.images:,}"
+    print(f"\npeak memory: {few_and_all}: ratio {memory[1] / memory[0]:.3f}")
 
 
 if __name__ == "__main__":
