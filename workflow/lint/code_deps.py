@@ -20,6 +20,7 @@ PACKAGE = "darkroom"
 SOURCE = Path("src")
 DVC = Path("dvc.yaml")
 
+_FETCHED = "fetches and keeps shards that lie elsewhere; what comes is checked by its hash"
 _ELSEWHERE = "copies checkpoints elsewhere and back; what comes back is checked by its hashes"
 
 # Modules that no stage depends on, because no line in them can change a byte of an output.
@@ -27,6 +28,8 @@ HARMLESS = {
     "darkroom.__main__": "starts the command line",
     "darkroom.cli": "reads the command line",
     "darkroom.check": "validates, and changes nothing",
+    "darkroom.data.cache": _FETCHED,
+    "darkroom.data.remote": _FETCHED,
     "darkroom.dry_run": "prints what a training would do, and does nothing",
     "darkroom.family": "starts and ends the processes of a training",
     "darkroom.launch": "says which processes share a training, and which one this is",

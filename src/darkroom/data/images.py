@@ -27,7 +27,8 @@ class ImageSpec:
     """What all images of an artifact share; stands in its manifest under `image`.
 
     size: height and width in pixels; channels: L, RGB or RGBA, 8 bits each; format: png or webp, both lossless, or
-    jpeg; `original` where images are read as their owner stores them, and prepared on reading.
+    jpeg; `original` where images are read as their owner stores them, and prepared on reading; `mixed` where parts
+    differ in it.
     """
 
     size: int

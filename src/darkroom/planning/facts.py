@@ -127,7 +127,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
             splits = _manifest(SHARDS / part)["splits"]
             images[part] = {split: splits[split]["images"] for split in SPLITS}
         else:
-            if stop is None:
+            if stop is None or getattr(source, "unit", "images") != "images":
                 raise DarkroomError(
                     f"part `{part}`: how many images {chosen.source} has is known once it is ingested: run "
                     f"`dvc repro ingest@{part}` first."
