@@ -81,6 +81,7 @@ def settings(**changes: Any) -> Settings:
         "label": "json:label",
         "caption": "txt",
         "classes": None,
+        "shard_in_key": False,
         "repack": False,
         "damaged_shard": "stop",
         "mirror": False,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, check_file
-from darkroom.data.damage import Action, Listed, counted
+from darkroom.data.damage import Action, Listed, Reason, counted
 from darkroom.errors import DarkroomError
 
 NAME = "quarantine.parquet"
@@ -46,6 +46,8 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
 def require_few(part: str, rows: Iterable[Listed], seen: int, most: float, kept: Path) -> None:
     """Check that no more than a share of the samples of a part was left out.
 
+    Downloads that failed do not count, on either side: addresses die, and no care at home mends them.
+
     Args:
         part: its name.
         rows: the list.
@@ -54,18 +56,22 @@ def require_few(part: str, rows: Iterable[Listed], seen: int, most: float, kept:
         kept: the folder that the list is written to where there are too many, as the part is not written.
 
     Raises:
-        DarkroomError: too many; names the reasons and the list.
+        DarkroomError: too many, or none is left; names the reasons and the list.
     """
     listed = [row for row in rows if row.action == Action.QUARANTINE]
-    out = len({(row.key, row.source) for row in listed})
-    if out <= most * seen and out < seen:
+    if not seen:
+        raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? Nothing was changed.")
+    failed = {(row.key, row.source) for row in listed if row.reason == Reason.DOWNLOAD_FAILED}
+    out = len({(row.key, row.source) for row in listed} - failed)
+    came = seen - len(failed)
+    if out <= most * came and out < came:
         return
     kept.mkdir(parents=True, exist_ok=True)
     write_quarantine(kept, listed)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted(listed)[Action.QUARANTINE].items())
     first = listed[0]
     raise DarkroomError(
-        f"part `{part}`: {out:,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` allows a "
+        f"part `{part}`: {out + len(failed):,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` allows a "
         f"share of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
         + f". All are listed in {kept / NAME}; mend the source, or raise the share. Nothing was changed."
     )

@@ -78,6 +78,7 @@ class Webdataset(Section):
     label: Ending | JsonField | None
     caption: Ending | JsonField | None
     classes: Classes
+    shard_in_key: bool
     repack: bool
     damaged_shard: Literal["stop", "quarantine"]
     mirror: bool

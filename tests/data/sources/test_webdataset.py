@@ -93,6 +93,14 @@ def test_a_slice_is_one_of_shards(tmp_path: Path) -> None:
             entries(source, start, stop)
 
 
+def test_shards_that_begin_at_the_same_key_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    for shard in ("cats", "dogs"):
+        tar(tmp_path / f"{shard}.tar", {f"{number:06d}.jpg": picture(number) for number in range(3)})
+    keys = [entry.key for entry in entries(opened(tmp_path, shard_in_key=True))]
+    assert keys == [f"{shard}-{number:06d}" for shard in ("cats", "dogs") for number in range(3)]
+    assert len({entry.key for entry in entries(opened(tmp_path))}) == 3
+
+
 def test_webdataset_itself_reads_the_same_keys_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WDS_SECURE", "1")
     from webdataset import TarWriter

@@ -179,7 +179,7 @@ def _flip(path):
         (lambda p: (p / "shards" / "0.safetensors").unlink(), "a file of it is missing"),
         (lambda p: (p / "manifest.json").write_text('{"kind": "chec'), "is no JSON"),
         (lambda p: (p / "manifest.json").write_text("[]"), "lists no files"),
-        (lambda p: write_manifest(p, "dit", images=16, files={}), "'checkpoint' in format 1 is needed"),
+        (lambda p: write_manifest(p, "dit", images=16, files={}), "'checkpoint' in format 2 is needed"),
         (lambda p: write_manifest(p, "checkpoint", images=24, files={}), "is that of image 24"),
         (lambda p: write_manifest(p, "checkpoint", images=16, files={"../../x": "0"}), "no file of a checkpoint"),
         (lambda p: write_manifest(p, "checkpoint", images=16, files={"/etc/hostname": "0"}), "no file of a checkpoint"),

@@ -1,6 +1,7 @@
 """Existing shards, in the layout of webdataset and img2dataset: a folder of tars, or tars behind URLs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +59,7 @@ class Webdataset:
         self.in_place = not settings.repack
         self._url = settings.url
         self._image = [ending.lower() for ending in settings.image]
+        self._shard_in_key = settings.shard_in_key
         self._stops = settings.damaged_shard == "stop"
         self._annotations = Annotations(settings.label, settings.caption, settings.classes)
         self.tars = TarFiles(in_folder(path) if path is not None else behind(str(settings.url)))
@@ -132,6 +134,8 @@ class Webdataset:
         entries = [self._entry(number, shard, sample) for sample in grouped]
         if (log := self._log(number)) is not None:
             entries += _missing(shard, log, grouped)
+        if self._shard_in_key:
+            entries = [replace(entry, key=key_of(f"{stem_of(shard)}-{entry.key}")) for entry in entries]
         yield from sorted(entries, key=lambda entry: entry.key)
         if damage is not None:
             yield Entry(key_of(stem_of(shard)), shard, Finding(Reason.DAMAGED_SHARD, damage))
