@@ -1,4 +1,6 @@
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import warnings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
 
 from darkroom.data.damage import DamageError, Reason
-from darkroom.data.decoding import open_image
+from darkroom.data.decoding import _strict, open_image
 from darkroom.data.formats import FORMATS
 from data.pictures import chunk, noise, pictures, png, sized
 
@@ -180,7 +182,7 @@ def test_memory_stays_flat_under_a_bomb() -> None:
     code = """
 import resource, sys
 from darkroom.data.damage import DamageError
-from darkroom.data.decoding import open_image
+from darkroom.data.decoding import _strict, open_image
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try: open_image(sys.stdin.buffer.read(), 10**8)
 except DamageError as error: print(error.reason, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -208,6 +210,16 @@ def test_half_pictures_are_refused_where_the_process_lets_them_pass(monkeypatch:
     for name in ("png", "jpeg", "gif", "bmp"):
         assert reason(pictures()[name][:-200]) == Reason.TRUNCATED
     assert ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_in_the_middle_of_a_picture_opens_others() -> None:
+    with _strict(MANY):  # as if another thread were decoding
+        if not (child := os.fork()):
+            signal.alarm(20)
+            os._exit(reason(pictures()["png"]) is not None)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("kind", [b"zTXt", b"iTXt", b"iCCP"])

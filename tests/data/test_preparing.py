@@ -334,7 +334,7 @@ def test_adm_is_halving_then_bicubic_then_the_middle(width: int, height: int, si
     assume(not any(length % 4 == 1 for length in halvings))  # there a pixel lies half in one box and half in the next
     pixels = 64 + noise(height, width) // 2  # so that no sum of weights leaves the levels
     made = prepared(Image.fromarray(pixels), size=size, crop="adm", resample="bicubic")
-    assert np.abs(made - adm(pixels, size)).max() <= 2  # Pillow rounds to whole levels after each direction
+    assert np.abs(made - adm(pixels, size)).max() <= 4  # Pillow rounds to whole levels after each direction
 
 
 @pytest.mark.parametrize("crop", CROPS)
