@@ -5,6 +5,7 @@ import pytest
 from darkroom.artifacts.manifest import (
     ArtifactError,
     check_file,
+    check_seal,
     file_hashes,
     manifest_hash,
     open_artifact,
@@ -34,14 +35,14 @@ def test_equal_artifacts_have_one_identity(artifact, tmp_path_factory):
 
 
 def test_another_kind_is_refused(artifact):
-    with pytest.raises(ArtifactError, match=r"manifest\.json describes 'model' in format 1, and 'shards'"):
+    with pytest.raises(ArtifactError, match=r"manifest\.json describes 'model' in format 2, and 'shards'"):
         read_manifest(artifact, "shards")
 
 
 def test_another_format_is_refused(artifact):
     path = artifact / "manifest.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(ArtifactError, match=r"in format 2, and 'model' in format 1 is needed.*dvc repro"):
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(ArtifactError, match=r"in format 1, and 'model' in format 2 is needed.*dvc repro"):
         read_manifest(artifact, "model")
 
 
@@ -66,3 +67,25 @@ def test_a_changed_and_a_missing_file_are_named(artifact):
 
 def test_check_file_accepts_what_was_recorded(artifact):
     check_file(artifact / "config", file_hashes(artifact)["config"])
+
+
+def test_a_seal_holds_as_long_as_nothing_is_changed(tmp_path):
+    write_manifest(
+        tmp_path, "model", sums=[0.1, 1e300, -0.0], names={"b": "größer"}, numbers={10: 1, 9: 2}, shape=(1, 2)
+    )
+    check_seal(tmp_path)
+    path = tmp_path / "manifest.json"
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        with pytest.raises(ArtifactError, match=r"manifest\.json is damaged"):
+            check_seal(tmp_path)
+    path.write_bytes(content.replace(b"\n", b"\n\n", 1))  # the same values
+    with pytest.raises(ArtifactError, match="damaged"):
+        check_seal(tmp_path)
+    path.write_text("[]")
+    with pytest.raises(ArtifactError, match="damaged"):
+        check_seal(tmp_path)
+    path.unlink()
+    with pytest.raises(ArtifactError, match="is missing"):
+        check_seal(tmp_path)
