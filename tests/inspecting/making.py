@@ -3,14 +3,20 @@
 import io
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import yaml
 
 from darkroom.cli import main
 from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.in_place import write_in_place
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
-from data.making import SHARES, make_latents, make_part
+from darkroom.data.pipeline import outcomes
+from darkroom.data.sources.webdataset import Webdataset
+from data.making import SHARES, make_latents, make_part, policy, preparation
+from data.making_tars import settings
 
 ROOT = Path(__file__).parents[2]
 CATALOG = Path("data/catalog")
@@ -37,6 +43,20 @@ def project(**parts: tuple[int, int]) -> None:
         make_part(SHARDS, part, start, stop)
         make_latents(SHARDS, LATENT_PARTS, part)
     catalogue(*parts)
+
+
+def index_in_place(part: str, path: Path | None, **changes: Any) -> None:
+    """Write a part whose images stay in the tars of `path`, or of a URL."""
+    source, how = Webdataset(settings(**changes), path), preparation()
+    (SHARDS / part).mkdir(parents=True)
+    found = outcomes(source, source.entries(0, None), how, processes=1, store=False)
+    rules, facts = policy(max_quarantined=0.5), {"name": "webdataset", **source.facts()}
+    write_in_place(SHARDS / part, part, found, source.tars, facts, how, rules, mirror=False, logs=Path("logs"))
+
+
+def rows_of(part: str, split: str) -> list[dict[str, Any]]:
+    """Return the rows of an index."""
+    return pq.read_table(SHARDS / part / split / "index.parquet").to_pylist()
 
 
 def said(*words: str) -> tuple[int, str]:

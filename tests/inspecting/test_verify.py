@@ -1,4 +1,4 @@
-import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -6,6 +6,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,8 @@ from darkroom.cli import main
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.inspecting.faults import Fault, lines, remake
 from data.making import make_latents
-from inspecting.making import ROOT, catalogue, configure, said
+from data.making_tars import img2dataset
+from inspecting.making import ROOT, catalogue, configure, index_in_place, rows_of, said
 
 
 def rewritten(folder: Path, kind: str, change: Callable[[dict], None]) -> None:
@@ -219,95 +221,64 @@ def test_a_part_that_nobody_knows(made: Path, capsys: pytest.CaptureFixture) -> 
     assert "params.yaml has no part `frist`; did you mean `first`?" in capsys.readouterr().err
 
 
-def indexed_in_place(tar: Path, place: str) -> None:
-    """Make of part `first` one whose images all lie in one tar elsewhere, of which each split has some."""
-    sources = {split: SHARDS / "first" / split for split in ("train", "val", "test")}
-    indexes = {split: pq.read_table(folder / "index.parquet").to_pylist() for split, folder in sources.items()}
-    with tarfile.open(tar, "w") as opened:
-        for folder in sources.values():
-            for path in sorted(folder.glob("*.tar")):
-                with tarfile.open(path) as old:
-                    for member in old:
-                        opened.addfile(member, old.extractfile(member))
-    with tarfile.open(tar) as opened:
-        offsets = {member.name: member.offset_data for member in opened}
-    manifest = read_manifest(SHARDS / "first", KIND)
-    for split, folder in sources.items():
-        for path in folder.iterdir():
-            path.unlink()
-        for row in indexes[split]:
-            row["offset"] = offsets[f"{row['key']}.png"]
-        schema = pq.read_schema(SHARDS / "second" / split / "index.parquet")
-        pq.write_table(pa.Table.from_pylist(indexes[split], schema=schema), folder / "index.parquet")
-        facts = manifest["splits"][split]
-        facts["shards"] = [
-            {
-                "name": "00000",
-                "images": len(indexes[split]),
-                "bytes": tar.stat().st_size,
-                "sha256": sha256_file(tar),
-                "tar": place,
-            }
-        ]
-        facts["index_sha256"] = sha256_file(folder / "index.parquet")
-    rewritten(SHARDS / "first", KIND, lambda m: m.update(manifest, in_place=True))
-
-
-def test_a_part_that_is_indexed_in_place(made: Path) -> None:
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a project whose params.yaml has one part, and return a folder of img2dataset beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     configure("first")
-    Path("elsewhere").mkdir()
-    tar = Path("elsewhere/all.tar")
-    indexed_in_place(tar, str(tar))
-    for folder in ("data/latents", "data/catalog"):
-        Path(folder).rename(f"old-{Path(folder).name}")
+    img2dataset(Path("laion"), shards=2, rows=12)
+    return Path("laion")
+
+
+def test_a_part_that_is_indexed_in_place(elsewhere: Path) -> None:
+    index_in_place("first", elsewhere)
     code, text = said("verify")
-    assert code == 0 and text.startswith("first    30 images in 1 shards, ")
+    assert code == 0 and text.startswith("first    20 images in 2 shards, ")
+    tar = elsewhere / "00001.tar"
     content = tar.read_bytes()
-    row = pq.read_table(SHARDS / "first/test/index.parquet").to_pylist()[1]
+    row = next(row for row in rows_of("first", "test") if row["key"].startswith("00001"))
     damage(tar, row["offset"] + 40, b"\0\0\0")
     code, text = said("verify")
-    assert code == 1
+    assert code == 1 and "00000.tar" not in text
     assert f"{tar}: is damaged: its sha256 is not that of the manifest: it changed since it was indexed" in text
     assert f"{tar}: image {row['key']} is damaged: its sha256 is not that of the index" in text
-    tar.write_bytes(content)
+    damage(tar, row["offset"] - 512, bytes(512))
+    assert f"{tar}: image {row['key']} is not where the index says" in said("verify")[1]
+    tar.write_bytes(content[:-1])
+    assert f"{tar}: has another size" in said("verify")[1]
     tar.unlink()
-    assert "elsewhere/all.tar: is missing: it changed since it was indexed; restore it" in said("verify")[1]
+    assert f"{tar}: is missing: it changed since it was indexed; put the old file back" in said("verify")[1]
 
 
-def test_remote_tars_are_read_where_that_is_asked_for(made: Path) -> None:
-    import fsspec
-
-    configure("first")
-    Path("all.tar").touch()
-    indexed_in_place(Path("all.tar"), "memory://bucket/all.tar")
-    for folder in ("data/latents", "data/catalog"):
-        Path(folder).rename(f"old-{Path(folder).name}")
+def test_remote_tars_are_read_where_that_is_asked_for(elsewhere: Path) -> None:
     memory = fsspec.filesystem("memory")
-    content = Path("all.tar").read_bytes()
-    memory.pipe_file("/bucket/all.tar", content[:-2000] + b"?" + content[-1999:])
-    code, text = said("verify")
-    assert code == 0 and "1 remote shards not read (`--remote` reads them)" in text
-    code, text = said("verify", "--remote")
-    assert code == 1
-    assert "memory://bucket/all.tar: is damaged: its sha256 is not that of the manifest" in text
-    memory.pipe_file("/bucket/all.tar", content)
-    assert said("verify", "--remote")[0] == 0
-    memory.rm_file("/bucket/all.tar")
-    assert "memory://bucket/all.tar: is missing" in said("verify", "--remote")[1]
+    for path in elsewhere.glob("*.tar"):
+        memory.pipe_file(f"/laion/{path.name}", path.read_bytes())
+    try:
+        index_in_place("first", None, url="memory://laion/{00000..00001}.tar")
+        content = memory.cat_file("/laion/00000.tar")
+        memory.pipe_file("/laion/00000.tar", content[:-2000] + b"?" + content[-1999:])
+        code, text = said("verify")
+        assert code == 0 and "2 remote shards not read (`--remote` reads them)" in text
+        code, text = said("verify", "--remote")
+        assert code == 1
+        assert "memory://laion/00000.tar: is damaged: its sha256 is not that of the manifest" in text
+        memory.pipe_file("/laion/00000.tar", content)
+        assert said("verify", "--remote")[0] == 0
+        memory.rm_file("/laion/00000.tar")
+        assert "memory://laion/00000.tar: " in said("verify", "--remote")[1]
+    finally:
+        memory.rm("/laion", recursive=True)
 
 
-@pytest.mark.parametrize("packer", ["gzip", "bz2", "lzma"])
-def test_packed_tars_are_hashed_as_they_lie_and_read_as_they_were(made: Path, packer: str) -> None:
-    import importlib
-
-    from darkroom.inspecting.tar_check import Job, check_tar
-
-    tar = SHARDS / "first/train/00000.tar"
-    rows = pq.ParquetFile(tar.parent / "index.parquet").read_row_group(0)
-    data = importlib.import_module(packer).compress(tar.read_bytes())
-    packed = Path("packed")
-    packed.write_bytes(data)
-    job = Job(packed, len(data), hashlib.sha256(data).hexdigest(), rows, None, "do")
-    assert check_tar(job).faults == [] and check_tar(job).bytes == len(data)
-    packed.write_bytes(data[:-9])
-    assert check_tar(job).faults
+def test_what_is_indexed_in_place_is_shown_once(elsewhere: Path) -> None:
+    index_in_place("first", elsewhere)
+    code, text = said("show")
+    assert code == 0 and "read where they lie, not copied: first" in text
+    (part,) = json.loads(said("show", "--json", "--images", "0")[1])["parts"]
+    assert (part["shards"], part["bytes"]) == (2, sum(path.stat().st_size for path in elsewhere.glob("*.tar")))
+    catalogue("first")
+    (part,) = read_manifest(Path("data/catalog"), "catalog")["parts"]
+    assert (part["shards"], part["bytes"]) == (2, sum(path.stat().st_size for path in elsewhere.glob("*.tar")))
+    assert said("verify")[0] == 0

@@ -15,7 +15,6 @@ from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifes
 from darkroom.data.catalog import KIND
 from darkroom.data.duplicates import find_duplicates, find_shared_keys
 from darkroom.data.grid import image_grid, opaque, save_png, spread
-from darkroom.data.images import ImageSpec
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
@@ -24,7 +23,6 @@ from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 
 _GRID_PIXELS = 64  # smaller images are enlarged in the grid to about this size
-MIXED = "mixed"  # what `image.format` says where parts store images in different formats
 # What a part's `quarantine` says of samples, with a sample under each of its reasons.
 _ACTIONS = ("quarantine", "repair", "keep")
 
@@ -58,7 +56,6 @@ def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
     """
     manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in parts}
     spec = same_spec(manifests)
-    formats = {ImageSpec.of(manifest).format for manifest in manifests.values()}
     counts: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
     captions: Counter[str] = Counter(dict.fromkeys(SPLITS, 0))
     described, wrong = [], {action: Counter[str]() for action in _ACTIONS}
@@ -81,7 +78,7 @@ def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
         "unlabelled": total("unlabelled"),
         "captions": dict(captions),
         "counts": {split: {name: counts[split][name] for name in classes} for split in SPLITS},
-        "image": {**spec.facts(), "format": formats.pop() if len(formats) == 1 else MIXED},
+        "image": spec.facts(),
         "parts": described,
         "quarantine": {action: dict(sorted(reasons.items())) for action, reasons in wrong.items()},
         "duplicates": find_duplicates(manifests, root),
@@ -96,10 +93,16 @@ def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> di
     ]
     shorter = np.concatenate(sides)
     spread_of = np.percentile(shorter, (0, 50, 100), method="lower").tolist() if len(shorter) else []
+    # A tar that is indexed in place is in each split that has images of it.
+    tars = {
+        entry.get("tar", f"{split}/{entry['name']}"): entry["bytes"]
+        for split in SPLITS
+        for entry in manifest["splits"][split]["shards"]
+    }
     return {
         "images": sum(facts["images"] for facts in splits),
-        "shards": sum(len(facts["shards"]) for facts in splits),
-        "bytes": sum(entry["bytes"] or 0 for facts in splits for entry in facts["shards"]),
+        "shards": len(tars),
+        "bytes": sum(tars.values()),
         "mirror": manifest["mirror"],
         "quarantine": {action: manifest["quarantine"][action] for action in _ACTIONS},
         "shorter_side": spread_of,

@@ -73,11 +73,11 @@ def check_rows(path: Path, table: pa.Table, split: Split, part: Part, remedy: st
         yield from _places(path, rows, entry.bytes, entry.name, remedy)
 
 
-def _places(path: Path, rows: pa.Table, most: int | None, shard: str, remedy: str) -> Iterator[Fault]:
+def _places(path: Path, rows: pa.Table, most: int, shard: str, remedy: str) -> Iterator[Fault]:
     """Yield the images of a shard that lie outside its tar, or over one another."""
     offsets, sizes = rows["offset"].to_numpy(), rows["size"].to_numpy()
     ends = offsets + sizes
-    outside = (offsets < _HEADER) | (sizes < 0) | (ends > (np.iinfo(np.int64).max if most is None else most))
+    outside = (offsets < _HEADER) | (sizes < 0) | (ends > most)
     order = np.argsort(offsets, kind="stable")
     over = np.zeros(len(offsets), bool)
     over[order[1:]] = offsets[order[1:]] < ends[order[:-1]] + _HEADER

@@ -27,8 +27,8 @@ class Tar(Facts):
 
     name: str
     images: int
-    bytes: int | None = None
-    sha256: str | None = None
+    bytes: int
+    sha256: str
     tar: str | None = None
 
 

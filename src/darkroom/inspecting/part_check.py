@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,11 +17,12 @@ from darkroom.data.index import NAME as INDEX
 from darkroom.data.layout import KIND
 from darkroom.data.quarantine import NAME as QUARANTINE
 from darkroom.data.quarantine import SCHEMA
+from darkroom.data.remote import is_remote
 from darkroom.data.splits import SPLITS
 from darkroom.inspecting.faults import Fault, remake
 from darkroom.inspecting.indexes import check_keys, check_rows, read_index, slices
 from darkroom.inspecting.manifests import Part, Quarantine, Tar, sealed
-from darkroom.inspecting.tar_check import Checked, Job, check_tar, remote
+from darkroom.inspecting.tar_check import Checked, Job, check_tar
 from darkroom.schemas.ingest import Ingest
 
 _WORKERS = 8  # tars that are read at once, at most; hashing leaves the interpreter to the others
@@ -95,7 +96,7 @@ def check_part(
             _add(jobs, _job(folder / split, entry, some, part, damaged))
     result.faults += check_keys(tables, ingest.splits.model_dump(), ingest.split_seed, again)
     result.shards = len(jobs)
-    wanted = [job for job in jobs.values() if also_remote or not remote(job.place)]
+    wanted = [job for job in jobs.values() if also_remote or not is_remote(job.place)]
     result.skipped = len(jobs) - len(wanted)
     with ThreadPoolExecutor(max(1, min(_WORKERS, processors))) as pool:
         for checked in told(pool.map(check_tar, wanted), result.images):
@@ -107,21 +108,23 @@ def check_part(
 
 def _job(folder: Path, entry: Tar, rows: pa.Table | None, part: Part, damaged: str) -> Job:
     if not part.in_place:
-        place: Path | str = folder / f"{entry.name}.tar"
+        place = str(folder / f"{entry.name}.tar")
         return Job(place, entry.bytes, entry.sha256, rows, EXTENSION.get(part.image.format, "?"), damaged)
-    remedy = f"it changed since it was indexed; restore it, or index it again with `dvc repro ingest@{part.part}`"
-    return Job(entry.tar or entry.name, entry.bytes, entry.sha256, rows, None, remedy)
+    remedy = (
+        f"it changed since it was indexed; put the old file back, or index it again with `dvc repro ingest@{part.part}`"
+    )
+    return Job(str(entry.tar), entry.bytes, entry.sha256, rows, None, remedy)
 
 
 def _add(jobs: dict[str, Job], job: Job) -> None:
     """Put a tar with the others; one that holds images of several splits is read once."""
-    known = jobs.get(str(job.place))
+    known = jobs.get(job.place)
     if known is None:
-        jobs[str(job.place)] = job
+        jobs[job.place] = job
         return
     tables = [rows for rows in (known.rows, job.rows) if rows is not None]
     rows = pa.concat_tables(tables) if tables else None
-    jobs[str(job.place)] = Job(job.place, job.bytes, job.sha256, rows, job.extension, job.remedy)
+    jobs[job.place] = replace(job, rows=rows)
 
 
 def _statistics(path: Path, entry: Tar, remedy: str) -> Iterator[Fault]:

@@ -72,7 +72,7 @@ def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict
         "source": manifest["source"].get("name", "?"),
         "images": {split: facts["images"] for split, facts in chosen.items()},
         "shards": len(tars),
-        "bytes": sum(entry.get("bytes") or 0 for entry in tars.values()),
+        "bytes": sum(entry["bytes"] for entry in tars.values()),
         "image": manifest["image"],
         "in_place": manifest["in_place"],
         "mirror": manifest["mirror"],

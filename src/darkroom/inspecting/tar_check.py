@@ -2,21 +2,20 @@
 
 import hashlib
 import json
-import lzma
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
 
+from darkroom.data.remote import is_remote, local_path
+from darkroom.errors import DarkroomError
 from darkroom.inspecting.faults import Fault
 from darkroom.inspecting.tars import Gap, Hashed, Member, walk
+from darkroom.network import redacted, telling
 
 _BUFFER = 1 << 20
-_LOCAL = ("file://", "local://")
 _FACTS = ("key", "label", "caption", "width", "height", "original_width", "original_height")
 
 
@@ -25,19 +24,24 @@ class Job:
     """A tar to check.
 
     place: a path, or a URL.
-    bytes, sha256: of the tar, where they are known.
+    bytes, sha256: of the tar, as the manifest says.
     rows: of the index, those of its images; None where the index is damaged.
     extension: of the members that are images; None where the tar is indexed in place: then it may hold what it likes
         beside them.
     remedy: what to do where it is damaged.
     """
 
-    place: Path | str
-    bytes: int | None
-    sha256: str | None
+    place: str
+    bytes: int
+    sha256: str
     rows: pa.Table | None
     extension: str | None
     remedy: str
+
+    @property
+    def shown(self) -> str:
+        """The path, or the URL without what signs it."""
+        return redacted(self.place) if is_remote(self.place) else self.place
 
 
 @dataclass(frozen=True)
@@ -52,45 +56,34 @@ class Checked:
         return self.images
 
 
-def remote(place: Path | str) -> bool:
-    """Return whether a tar lies behind a URL."""
-    return "://" in str(place) and not str(place).startswith(_LOCAL)
-
-
 def check_tar(job: Job) -> Checked:
-    """Check a tar; see `Job`."""
+    """Check a tar; see `Job`. One behind a URL is read from there, and not from the cache."""
     images = 0 if job.rows is None else job.rows.num_rows
     try:
-        if remote(job.place):
-            with fsspec.open(str(job.place), "rb") as stream:
+        if is_remote(job.place):
+            # Clients of networks raise errors of their own kinds, whose texts may hold what signs a link.
+            with telling("cannot be read"), fsspec.open(job.place, "rb") as stream:
                 return _checked(job, stream, images)
-        with _path(job.place).open("rb", _BUFFER) as stream:
+        with local_path(job.place).open("rb", _BUFFER) as stream:
             return _checked(job, stream, images)
     except FileNotFoundError:
-        return Checked([Fault(job.place, "is missing", job.remedy)], 0, images)
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        return Checked([Fault(job.place, "cannot be read", job.remedy, detail=str(error))], 0, images)
-
-
-def _path(place: Path | str) -> Path:
-    for start in _LOCAL:
-        place = str(place).removeprefix(start)
-    return Path(place)
+        return Checked([Fault(job.shown, "is missing", job.remedy)], 0, images)
+    except (DarkroomError, OSError) as error:
+        return Checked([Fault(job.shown, "cannot be read", job.remedy, detail=redacted(str(error)))], 0, images)
 
 
 def _checked(job: Job, stream: BinaryIO, images: int) -> Checked:
     hashed = Hashed(stream)
     rows = None if job.rows is None else job.rows.to_pylist()
     contents = _Stored(job, rows) if job.extension else _InPlace(job, rows)
-    faults = [fault for item in walk(hashed if job.extension else hashed.unpacked()) for fault in contents.faults(item)]
-    hashed.finish()
+    faults = [fault for item in walk(hashed) for fault in contents.faults(item)]
     faults += contents.missing()
     whole = []
-    if job.bytes not in (None, hashed.bytes):
+    if job.bytes != hashed.bytes:
         detail = f"{hashed.bytes:,} bytes, and the manifest says {job.bytes:,}"
-        whole.append(Fault(job.place, "has another size", job.remedy, detail=detail))
-    elif job.sha256 not in (None, hashed.sha256):
-        whole.append(Fault(job.place, "is damaged: its sha256 is not that of the manifest", job.remedy))
+        whole.append(Fault(job.shown, "has another size", job.remedy, detail=detail))
+    elif job.sha256 != hashed.sha256:
+        whole.append(Fault(job.shown, "is damaged: its sha256 is not that of the manifest", job.remedy))
     return Checked(whole + faults, hashed.bytes, images)
 
 
@@ -109,7 +102,7 @@ class _InPlace:
     def missing(self) -> Iterator[Fault]:
         """Yield the images that were not met."""
         for row in self._rows.values():
-            yield Fault(self._job.place, "is not where the index says", self._job.remedy, row["key"])
+            yield Fault(self._job.shown, "is not where the index says", self._job.remedy, row["key"])
 
 
 class _Stored:
@@ -122,7 +115,7 @@ class _Stored:
 
     def faults(self, item: Member | Gap) -> Iterator[Fault]:
         """Yield what is wrong with a member, or that there should be one."""
-        place, remedy = self._job.place, self._job.remedy
+        place, remedy = self._job.shown, self._job.remedy
         if isinstance(item, Gap):
             yield Fault(
                 place, "has no header where one must be", remedy, detail=f"at byte {item.offset:,}, {item.what}"
@@ -147,7 +140,7 @@ class _Stored:
         """Yield the members that were not met."""
         for name in sorted(self._awaited):
             key, _, extension = name.rpartition(".")
-            yield Fault(self._job.place, f"has no .{extension}, or its header is damaged", self._job.remedy, key)
+            yield Fault(self._job.shown, f"has no .{extension}, or its header is damaged", self._job.remedy, key)
 
 
 def _names(row: dict[str, Any], image: str | None) -> Iterator[str]:
@@ -161,9 +154,9 @@ def _names(row: dict[str, Any], image: str | None) -> Iterator[str]:
 
 def _image_faults(job: Job, row: dict[str, Any], item: Member) -> Iterator[Fault]:
     if (item.offset, item.size) != (row["offset"], row["size"]):
-        yield Fault(job.place, "is not where the index says", job.remedy, row["key"])
+        yield Fault(job.shown, "is not where the index says", job.remedy, row["key"])
     if hashlib.sha256(item.data).digest() != row["sha256"]:
-        yield Fault(job.place, "is damaged: its sha256 is not that of the index", job.remedy, row["key"])
+        yield Fault(job.shown, "is damaged: its sha256 is not that of the index", job.remedy, row["key"])
 
 
 def _agrees(row: dict[str, Any], extension: str, data: bytes) -> bool:

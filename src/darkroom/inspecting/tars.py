@@ -1,18 +1,13 @@
 """Goes through a tar from its first byte to its last, past what is damaged: the library stops there in silence."""
 
-import bz2
-import gzip
 import hashlib
-import lzma
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import BinaryIO
 
 _BLOCK = tarfile.BLOCKSIZE
 _EMPTY = bytes(_BLOCK)
-_CHUNK = 1 << 20
-_PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _WITHOUT_DATA = {tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE}
 
 
@@ -35,21 +30,12 @@ class Gap:
     what: str
 
 
-class Stream(Protocol):
-    """What can be read from its beginning to its end."""
-
-    def read(self, count: int = -1, /) -> bytes:
-        """Return so many bytes, fewer at the end; all where `count` is -1."""
-        ...
-
-
 class Hashed:
-    """A stream that is hashed and counted while it is read, packed or not."""
+    """A stream that is hashed and counted while it is read."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._hash = hashlib.sha256()
-        self._ahead = b""
         self.bytes = 0
 
     @property
@@ -57,31 +43,16 @@ class Hashed:
         """Of what was read."""
         return self._hash.hexdigest()
 
-    def read(self, count: int = -1, /) -> bytes:
+    def read(self, count: int) -> bytes:
         """Return so many bytes, fewer at the end."""
-        cut = len(self._ahead) if count < 0 else count
-        ahead, self._ahead = self._ahead[:cut], self._ahead[cut:]
-        data = ahead + self._stream.read(count if count < 0 else count - len(ahead))
+        data = self._stream.read(count)
         self._hash.update(data)
         self.bytes += len(data)
         return data
 
-    def unpacked(self) -> Stream:
-        """Return the stream as it was before it was packed by gzip, bzip2 or xz, as its first bytes say."""
-        self._ahead = self._stream.read(6)
-        for magic, opener in _PACKED.items():
-            if self._ahead.startswith(magic):
-                return opener(self)
-        return self
 
-    def finish(self) -> None:
-        """Read what is left."""
-        while self.read(_CHUNK):
-            pass
-
-
-def walk(stream: Stream) -> Iterator[Member | Gap]:
-    """Yield what is in a tar, in one pass.
+def walk(stream: Hashed) -> Iterator[Member | Gap]:
+    """Yield what is in a tar, in one pass over all of it.
 
     After a damaged header it goes on with the next block that is a header by its checksum.
     """
