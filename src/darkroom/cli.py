@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from darkroom.errors import DarkroomError
 from darkroom.stages import PER_PART, STAGES, TRAININGS
@@ -29,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     preset = commands.add_parser("preset", help="list the presets, or lay one over params.yaml")
     preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
+    _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if stage in PER_PART:
@@ -37,6 +39,22 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--processes", type=int, help="processes that share each batch; as params.yaml says")
             command.add_argument("--dry-run", action="store_true", help="print what it would do, and stop")
     return top
+
+
+def _add_data(data: argparse.ArgumentParser) -> None:
+    actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
+    verify = actions.add_parser("verify", help="check every hash and count of the shards, the latents and the catalog")
+    verify.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all")
+    verify.add_argument("--remote", action="store_true", help="also read tars that lie behind URLs")
+    show = actions.add_parser("show", help="print counts, classes, sizes, captions and damage, and write a grid")
+    show.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all")
+    show.add_argument("--split", choices=["train", "val", "test"], help="images of this split alone")
+    show.add_argument(
+        "--grid", default="logs/data/grid.png", metavar="FILE", help="where the grid is written; %(default)s"
+    )
+    show.add_argument("--images", type=int, default=36, help="images in the grid, 0: no grid; %(default)s")
+    show.add_argument("--quarantine", action="store_true", help="list every sample that something was wrong with")
+    show.add_argument("--json", action="store_true", help="print JSON")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.comparing.table import table
 
             print(table(options.old, options.new, options.md))
+        elif options.command == "data" and options.action == "verify":
+            from darkroom.inspecting.verify import verify
+
+            return int(not verify(options.parts, options.remote))
+        elif options.command == "data":
+            from darkroom.inspecting.show import show
+
+            print(
+                show(options.parts, options.split, Path(options.grid), options.images, options.quarantine, options.json)
+            )
         elif options.command == "preset":
             from darkroom import preset
 

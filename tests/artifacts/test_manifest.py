@@ -5,6 +5,7 @@ import pytest
 from darkroom.artifacts.manifest import (
     ArtifactError,
     check_file,
+    check_seal,
     file_hashes,
     manifest_hash,
     open_artifact,
@@ -66,3 +67,25 @@ def test_a_changed_and_a_missing_file_are_named(artifact):
 
 def test_check_file_accepts_what_was_recorded(artifact):
     check_file(artifact / "config", file_hashes(artifact)["config"])
+
+
+def test_a_seal_holds_as_long_as_nothing_is_changed(tmp_path):
+    write_manifest(
+        tmp_path, "model", sums=[0.1, 1e300, -0.0], names={"b": "größer"}, numbers={10: 1, 9: 2}, shape=(1, 2)
+    )
+    check_seal(tmp_path)
+    path = tmp_path / "manifest.json"
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        with pytest.raises(ArtifactError, match=r"manifest\.json is damaged"):
+            check_seal(tmp_path)
+    path.write_bytes(content.replace(b"\n", b"\n\n", 1))  # the same values
+    with pytest.raises(ArtifactError, match="damaged"):
+        check_seal(tmp_path)
+    path.write_text("[]")
+    with pytest.raises(ArtifactError, match="damaged"):
+        check_seal(tmp_path)
+    path.unlink()
+    with pytest.raises(ArtifactError, match="is missing"):
+        check_seal(tmp_path)

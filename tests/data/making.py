@@ -15,6 +15,7 @@ from darkroom.data.pipeline import outcomes
 from darkroom.data.preparing import Preparation
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Entry, Raw, Sample
+from darkroom.data.sources import Source
 from darkroom.data.splits import SPLITS
 
 SHARES = {"train": 0.6, "val": 0.1, "test": 0.3}
@@ -73,13 +74,23 @@ def policy(**changes: Any) -> Policy:
     return Policy(**{"rules": RULES, "max_quarantined": 0.05, "shares": SHARES, "split_seed": 0, **changes})
 
 
-def make_part(root: Path, part: str, start: int = 0, stop: int = 40, spec: ImageSpec = SPEC, mirror=False) -> Path:
+def make_part(
+    root: Path,
+    part: str,
+    start: int = 0,
+    stop: int = 40,
+    spec: ImageSpec = SPEC,
+    mirror: bool = False,
+    source: Source | None = None,
+    **rules: Any,
+) -> Path:
+    """Write a part of noise, or of another source, into `root / part`; `rules` are changes of the policy."""
     folder = root / part
     folder.mkdir(parents=True)
-    source, how = Noise(spec), preparation(spec)
+    source, how = source or Noise(spec), preparation(spec)
     found = outcomes(source, source.entries(start, stop), how, processes=1)
     logs = root.parent / "logs"
-    write_part(folder, part, found, {"name": "noise"}, how, policy(), shard_size=7, mirror=mirror, logs=logs)
+    write_part(folder, part, found, {"name": "noise"}, how, policy(**rules), shard_size=7, mirror=mirror, logs=logs)
     return folder
 
 

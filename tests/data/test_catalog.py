@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +9,14 @@ from PIL import Image
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import natural_order, write_catalog
-from darkroom.data.images import ImageSpec
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.latents import LatentShards
-from darkroom.data.parts import write_part
 from darkroom.data.reader import ImageShards
-from darkroom.data.sample import Sample
+from darkroom.data.sample import Entry, Raw
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.errors import DarkroomError
-from data.making import SHARES, SPEC, contents, make_latents, make_part, samples
+from data.making import SHARES, SPEC, Noise, contents, make_latents, make_part, pixels
 
 PARTS = ["first", "second"]
 
@@ -62,6 +61,81 @@ def test_images_are_counted(root: Path) -> None:
     assert catalog.identity == manifest_hash(folder)
 
 
+def test_captions_are_counted(root: Path) -> None:
+    folder = catalogue(root)
+    for split in SPLITS:
+        captions = ImageShards.open_parts(PARTS, split, root).captions
+        assert read_manifest(folder, "catalog")["captions"][split] == len(captions) - captions.count(None)
+
+
+class Damaged(Noise):
+    """Noise of which some is missing, twice there, or of another size."""
+
+    def read(self, entry: Entry) -> Raw:
+        if entry.payload % 7 == 3:
+            raise DamageError(Reason.EMPTY)
+        raw = super().read(entry)
+        findings = (Finding(Reason.CAPTION_MISSING),) if entry.payload % 5 == 4 else ()
+        size = {60: (9, 30), 61: (4, 3)}.get(entry.payload, (6, 6))
+        return replace(raw, findings=findings, image=raw.image.resize(size))
+
+
+def test_what_was_left_out_and_how_large_the_originals_were(root: Path) -> None:
+    manifest = make_part(root, "third", 60, 80, source=Damaged(), mirror=True, max_quarantined=0.5)
+    assert read_manifest(manifest, "shards")["quarantine"]["rows"] == 6
+    facts = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")
+    first, _, third = facts["parts"]
+    assert third["quarantine"] == {"quarantine": {"empty": 2}, "repair": {}, "keep": {"caption_missing": 4}}
+    assert first["quarantine"] == {"quarantine": {}, "repair": {}, "keep": {}}
+    assert facts["quarantine"] == third["quarantine"]
+    assert (first["mirror"], third["mirror"]) == (False, True)
+    assert (third["shorter_side"], third["enlarged"]) == ([3, 6, 9], 1)
+    assert (first["images"], first["shards"], first["enlarged"]) == (40, 7, 0)
+    assert first["bytes"] == sum(path.stat().st_size for path in (root / "first").rglob("*.tar"))
+
+
+def test_keys_in_two_parts_are_counted(root: Path) -> None:
+    make_part(root, "third", 38, 43, ImageSpec(6, "RGB", "png"), source=Brighter())
+    facts = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")
+    assert facts["shared_keys"]["keys"] == 5 and facts["duplicates"]["images"] == 0
+    split = split_of("noise-0041", SHARES, 0)
+    assert [f"second/{split}/noise-0041", f"third/{split}/noise-0041"] in facts["shared_keys"]["first"]
+    assert read_manifest(catalogue(root), "catalog")["shared_keys"] == {"keys": 0, "first": []}
+
+
+class Brighter(Noise):
+    """Other images under the same keys."""
+
+    def read(self, entry: Entry) -> Raw:
+        return replace(super().read(entry), image=to_pil(pixels(1000 + entry.payload, self.spec)))
+
+
+class Unlabelled(Noise):
+    """Images alone."""
+
+    def read(self, entry: Entry) -> Raw:
+        return replace(super().read(entry), label=None, caption=None)
+
+
+def test_images_without_any_label(root: Path) -> None:
+    make_part(root, "third", 60, 80, source=Unlabelled())
+    catalog = load_catalog(catalogue(root, ["third"]), root)
+    assert catalog.classes == () and sum(catalog.images.values()) == 20
+    assert catalog.counts == {split: {} for split in SPLITS}
+
+
+def test_formats_may_differ_and_shapes_not(root: Path) -> None:
+    assert load_catalog(catalogue(root), root).spec == SPEC
+    make_part(root, "other", 60, 70, ImageSpec(6, "RGB", "webp"))
+    catalog = load_catalog(catalogue(root, ["first", "other"]), root)
+    assert catalog.spec == ImageSpec(6, "RGB", "mixed") and catalog.image_shape == (3, 6, 6)
+
+
+def test_transparent_images_are_shown_on_a_checkerboard(tmp_path: Path) -> None:
+    make_part(tmp_path / "shards", "p", 0, 9, ImageSpec(6, "RGBA", "png"))
+    assert Image.open(catalogue(tmp_path / "shards", ["p"]) / "grid.png").mode == "RGB"
+
+
 def test_only_the_parts_named_are_read(root: Path) -> None:
     catalog = load_catalog(catalogue(root, ["second"]), root)
     assert list(catalog.parts) == ["second"]
@@ -83,16 +157,16 @@ def test_two_runs_give_the_same_bytes(root: Path) -> None:
     assert contents(catalogue(root)) == before
 
 
-def with_copies() -> Iterator[Sample]:
-    """Twenty images, of which two repeat one of part `first`, and one repeats one of these twenty."""
-    originals = {sample.key: sample for sample in samples(0, 10)}
-    for number, sample in enumerate(samples(60, 80)):
-        source = {3: "noise-0002", 4: "noise-0002", 9: "noise-0006"}.get(number)
-        yield replace(sample, image=originals[source].image) if source else sample
+class Copies(Noise):
+    """Noise, of which three images repeat others of it."""
+
+    def read(self, entry: Entry) -> Raw:
+        raw, source = super().read(entry), {63: 2, 64: 2, 69: 6}.get(entry.payload)
+        return raw if source is None else replace(raw, image=to_pil(pixels(source, self.spec)))
 
 
 def test_duplicates_are_counted_and_named(root: Path) -> None:
-    write_part(root / "third", "third", with_copies(), {}, SPEC, "box", 7, SHARES, 0)
+    make_part(root, "third", 60, 80, source=Copies())
     found = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")["duplicates"]
 
     def path(part: str, key: str) -> str:
@@ -132,13 +206,12 @@ def test_latents_of_other_parts_are_refused(root: Path) -> None:
 
 
 def test_parts_whose_images_differ_are_refused(root: Path) -> None:
-    make_part(root, "other", 60, 70, ImageSpec(6, "RGB", "webp"))
+    make_part(root, "other", 60, 70, ImageSpec(8, "RGB", "png"))
     with pytest.raises(ArtifactError, match="`first` and `other` do not fit"):
         catalogue(root, ["first", "other"])
 
 
 def test_no_training_image_is_refused(tmp_path: Path) -> None:
-    shares = {"train": 0.0, "val": 0.0, "test": 1.0}
-    write_part(tmp_path / "shards" / "p", "p", samples(0, 3), {}, SPEC, "box", 7, shares, 0)
+    make_part(tmp_path / "shards", "p", 0, 3, shares={"train": 0.0, "val": 0.0, "test": 1.0})
     with pytest.raises(DarkroomError, match="train split"):
         catalogue(tmp_path / "shards", ["p"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from darkroom.data.grid import image_grid, save_png
+from darkroom.data.grid import image_grid, opaque, save_png, spread
 from darkroom.errors import DarkroomError
 
 
@@ -59,3 +59,26 @@ def test_a_png_is_written_over_a_read_only_link_of_the_cache(tmp_path: Path) -> 
     before = path.read_bytes()
     save_png(path, image)
     assert path.read_bytes() == before
+
+
+def test_transparent_images_lie_on_a_checkerboard() -> None:
+    images = np.zeros((2, 4, 16, 16), np.uint8)
+    images[:, 0] = 200
+    images[1, 3] = 255
+    images[1, 3, :8] = 128
+    board, image = opaque(images)
+    assert set(np.unique(board)) == {204, 255} and (board == board[:1]).all()
+    assert board[0, 0, 0] == 255 and board[0, 0, 4] == 204 and board[0, 4, 4] == 255
+    assert (image[:, 8:] == np.array([200, 0, 0])[:, None, None]).all()
+    assert image[0, 0, 0] == round((128 * 200 + 127 * 255) / 255)
+    for channels in (1, 3):
+        assert opaque(images[:, :channels]) is not None and (opaque(images[:, :channels]) == images[:, :channels]).all()
+
+
+@given(st.integers(0, 50), st.integers(0, 200))
+def test_rows_are_spread_from_the_first_to_the_last(count: int, of: int) -> None:
+    rows = spread(count, of)
+    assert len(rows) == min(count, of) and rows == sorted(set(rows))
+    if len(rows) > 1:
+        assert (rows[0], rows[-1]) == (0, of - 1)
+        assert max(np.diff(rows)) - min(np.diff(rows)) <= 1

@@ -9,9 +9,10 @@ import yaml
 from darkroom.errors import DarkroomError
 from darkroom.params import read_yaml
 from darkroom.planning import facts, passes, plan, stale, trainings
-from darkroom.planning.numbers import bytes_of, count_of, time_of
+from darkroom.planning.numbers import count_of, time_of
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.table import as_text
+from darkroom.tables import bytes_of
 
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_tokenizer", "score_tokenizer"),

@@ -54,6 +54,21 @@ def grid(path: Path, images: int, columns: int) -> None:
     save_png(path, image_grid(pixels.astype(np.uint8), columns=columns, scale=2))
 
 
+def part(name: str, images: int, shorter_side: tuple[int, ...] = (8, 8, 8), **damage: dict[str, int]) -> dict[str, Any]:
+    """Return what the catalog says of a part; `damage` as quarantine, repair and keep."""
+    return {
+        "name": name,
+        "sha256": "",
+        "images": images,
+        "shards": 9,
+        "bytes": 1_234_567,
+        "mirror": False,
+        "shorter_side": shorter_side,
+        "enlarged": 0,
+        "quarantine": {"quarantine": {}, "repair": {}, "keep": {}, **damage},
+    }
+
+
 def project(*, inception: bool = False, tokenizer: dict[str, float] = TOKENIZER) -> None:
     """Write into the working folder all that `report` reads."""
     dit: dict[str, Any] = DIT | (INCEPTION if inception else {})
@@ -72,7 +87,8 @@ def project(*, inception: bool = False, tokenizer: dict[str, float] = TOKENIZER)
         unlabelled={"train": 3, "val": 0, "test": 0},
         counts=counts,
         image=image,
-        parts=[{"name": "first", "sha256": "", "images": 900}, {"name": "second", "sha256": "", "images": 897}],
+        captions={"train": 1200, "val": 0, "test": 0},
+        parts=[part("first", 900), part("second", 897)],
         duplicates={"images": 7, "across_parts": 5, "across_splits": 2, "first": []},
     )
     floor = {"sha256": "", "dim": 64, "n": 1440, "kid_n": 1439, "held_out": {"n": 260, **FLOOR}, "halves": HALVES}

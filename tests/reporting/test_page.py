@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from darkroom.reporting.page import render
 from darkroom.schemas.report import Params, Report
 from darkroom.stages.report import run
 from helpers import run as run_section
-from reporting.making import CLASSES, DIT, FLOOR, HALVES, INCEPTION, TOKENIZER, Page, change, curve, grid, project
+from reporting.making import CLASSES, DIT, FLOOR, HALVES, INCEPTION, TOKENIZER, Page, change, curve, grid, part, project
 
 TITLE = "Digits <script>alert(1)</script> & more"
 
@@ -160,8 +161,35 @@ def test_data_card_counts(made: Path) -> None:
     for split, images in catalog["images"].items():
         assert f"{images:,} {split}" in text
     assert "7 images repeat an earlier one" in text and "5 one in another part, 2 one in another split" in text
-    assert "first 900, second 897" in text and "8 × 8 pixels, RGB, stored as png" in text
+    assert "8 × 8 pixels, RGB, stored as png" in text and "1,200 images have one" in text
     assert text.count("1,234") == len(CLASSES)
+    assert "first90091.23 MB8 pixels0" in "".join(text.split("\n")) and "second897" in "".join(text.split("\n"))
+
+
+def data_changed(**changes: Any) -> Page:
+    """Return the page of a catalog with changes, which all that was made from it belongs to."""
+    change("data/catalog/manifest.json", **changes)
+    change("data/reference/manifest.json", catalog=manifest_hash(Path("data/catalog")))
+    for name, folder in (("dit", "data/reference"), ("tokenizer", "data/catalog")):
+        change(f"cards/{name}.json", reference={"id": manifest_hash(Path(folder)), "split": "test"})
+    return page()
+
+
+def test_damage_is_a_table_by_part_and_reason(made: Path) -> None:
+    assert "Nothing was wrong with any sample of the sources" in page().text
+    wrong = part("mess", 1000, (9, 300, 4000), quarantine={"empty": 2, "not_an_image": 1300}, keep={"<i>": 1})
+    found = data_changed(parts=[part("first", 900), wrong])
+    rows = [str(attributes["data-damage"]) for tag, attributes in found.tags if attributes.get("data-damage")]
+    assert rows == ["mess quarantine not_an_image", "mess quarantine empty", "mess keep <i>"]
+    assert "messleft outnot an image1,300" in found.text and "messkept as they are<i>1" in found.text
+    assert "9 to 4,000 pixels, median 300" in found.text
+    assert "Nothing was wrong" not in found.text and found.faults == []
+
+
+def test_formats_that_differ(made: Path) -> None:
+    assert (
+        "RGB, stored in several formats" in data_changed(image={"size": 8, "channels": "RGB", "format": "mixed"}).text
+    )
 
 
 def test_curves_with_few_points(made: Path) -> None:

@@ -107,6 +107,11 @@ def write_bytes(path: Path, data: bytes) -> None:
     _sync(path.parent)
 
 
+def json_bytes(value: Any) -> bytes:
+    """Return a JSON value with its keys in order and a newline at the end: the same value gives the same bytes."""
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON value with its keys in order and a newline at the end: the same value gives the same bytes."""
-    write_bytes(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
+    """Write a JSON value as `json_bytes` gives it."""
+    write_bytes(path, json_bytes(value))

@@ -2,15 +2,16 @@
 
 Every artifact is a folder with a `manifest.json` that holds `kind`, `format`, and the facts that a consumer must check
 before it does any work: counts, shapes, dtypes, statistics, class names, hashes of what it was made from. A manifest
-holds no time, host, path outside the artifact, device or git revision, so equal work gives equal bytes.
+holds no time, host, path outside the artifact, device or git revision, so equal work gives equal bytes. Its `seal` is a
+hash of all else in it: a flipped digit of a statistic is otherwise JSON like any other.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.atomic import write_json
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.atomic import json_bytes, write_json
+from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.errors import DarkroomError
 
 FORMAT = 2
@@ -22,8 +23,29 @@ class ArtifactError(DarkroomError):
 
 
 def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
-    """Write `folder/manifest.json` with `kind`, the format version and `facts` (JSON values)."""
-    write_json(folder / NAME, {"kind": kind, "format": FORMAT, **facts})
+    """Write `folder/manifest.json` with `kind`, the format version, `facts` (JSON values) and the seal."""
+    content = json.loads(json_bytes({"kind": kind, "format": FORMAT, **facts}))
+    write_json(folder / NAME, {**content, "seal": sha256_json(content)})
+
+
+def check_seal(folder: Path) -> None:
+    """Check that the manifest in `folder` is byte for byte as `write_manifest` wrote it.
+
+    Raises:
+        ArtifactError: missing or damaged; names the file.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing: run the stage that makes {folder} (`dvc repro`).")
+    data = path.read_bytes()
+    try:
+        content = json.loads(data)
+        seal = content.pop("seal")
+        sound = seal == sha256_json(content) and data == json_bytes({**content, "seal": seal})
+    except (ValueError, AttributeError, KeyError, TypeError):  # no JSON, no mapping, no seal
+        sound = False
+    if not sound:
+        raise ArtifactError(f"{path} is damaged (its seal is not the hash of its content).")
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class Catalog:
 
     classes: the names of the classes; a class's number is its place.
     parts: for each part, in the order of params.yaml, the sha256 of its manifest.
-    spec: size, channels and format of every image.
+    spec: size and channels of every image, and their format, "mixed" where parts have different ones.
     images: images in each split.
     counts: for each split, images of each class.
     identity: the sha256 of its manifest.

@@ -1,17 +1,21 @@
 """Writes the catalog from the manifests and indexes of the parts."""
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
-from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
+from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
 from darkroom.data.catalog import KIND
-from darkroom.data.duplicates import find_duplicates
-from darkroom.data.grid import image_grid, save_png
+from darkroom.data.duplicates import find_duplicates, find_shared_keys
+from darkroom.data.grid import image_grid, opaque, save_png, spread
+from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
 from darkroom.data.reader import ImageShards, same_spec
@@ -19,6 +23,8 @@ from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 
 _GRID_PIXELS = 64  # smaller images are enlarged in the grid to about this size
+# What a part's `quarantine` says of samples, with a sample under each of its reasons.
+_ACTIONS = ("quarantine", "repair", "keep")
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
@@ -31,54 +37,107 @@ def natural_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=rank)
 
 
-def write_catalog(folder: Path, parts: Sequence[str], grid_images: int, root: Path = SHARDS) -> dict[str, Any]:
-    """Write manifest.json and grid.png into `folder`, from the manifests and indexes of the parts; return the manifest.
+def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
+    """Return what is known of all parts together, from their manifests and indexes; no tar is read.
 
-    The manifest (kind "catalog") holds classes (names in natural order), images and unlabelled (of each split), counts
-    (images of each class in each split), image (size, channels, format), parts (name, sha256 of its manifest, images),
-    and duplicates (see `find_duplicates`). The grid shows images taken evenly over the train rows of all parts.
+    Returns:
+        classes: names in natural order, none where nothing has a label.
+        images, unlabelled, captions: images of each split, those without a label, those with a caption.
+        counts: images of each class in each split.
+        image: size and channels of all images, and the format, "mixed" where parts have different ones.
+        parts: for each its name, the sha256 of its manifest, images, shards, bytes of the tars, mirror, quarantine
+            ({action: {reason: samples}}), shorter_side (least, median and greatest, of the originals, in pixels) and
+            enlarged (images whose original was smaller).
+        quarantine: the same over all parts.
+        duplicates: see `find_duplicates`; shared_keys: see `find_shared_keys`.
 
     Raises:
         ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
-        DarkroomError: no image is in the train split.
     """
     manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in parts}
     spec = same_spec(manifests)
     counts: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
-    for manifest in manifests.values():
-        for split in SPLITS:
+    captions: Counter[str] = Counter(dict.fromkeys(SPLITS, 0))
+    described, wrong = [], {action: Counter[str]() for action in _ACTIONS}
+    for part, manifest in manifests.items():
+        indexes = {split: Index({root / part / split: manifest["splits"][split]}, IMAGES) for split in SPLITS}
+        for split, index in indexes.items():
             counts[split].update(manifest["splits"][split]["labels"])
+            captions[split] += len(index.column("caption")) - index.column("caption").null_count
+        for action in _ACTIONS:
+            wrong[action].update(manifest["quarantine"][action])
+        described.append({"name": part, "sha256": manifest_hash(root / part), **_part_facts(manifest, indexes)})
     classes = natural_order(set().union(*counts.values()))
 
     def total(fact: str) -> dict[str, int]:
         return {split: sum(manifest["splits"][split][fact] for manifest in manifests.values()) for split in SPLITS}
 
+    return {
+        "classes": classes,
+        "images": total("images"),
+        "unlabelled": total("unlabelled"),
+        "captions": dict(captions),
+        "counts": {split: {name: counts[split][name] for name in classes} for split in SPLITS},
+        "image": spec.facts(),
+        "parts": described,
+        "quarantine": {action: dict(sorted(reasons.items())) for action, reasons in wrong.items()},
+        "duplicates": find_duplicates(manifests, root),
+        "shared_keys": find_shared_keys(manifests, root),
+    }
+
+
+def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> dict[str, Any]:
+    splits = [manifest["splits"][split] for split in SPLITS]
+    sides = [
+        np.minimum(index.numbers("original_width"), index.numbers("original_height")) for index in indexes.values()
+    ]
+    shorter = np.concatenate(sides)
+    spread_of = np.percentile(shorter, (0, 50, 100), method="lower").tolist() if len(shorter) else []
+    # A tar that is indexed in place is in each split that has images of it.
+    tars = {
+        entry.get("tar", f"{split}/{entry['name']}"): entry["bytes"]
+        for split in SPLITS
+        for entry in manifest["splits"][split]["shards"]
+    }
+    return {
+        "images": sum(facts["images"] for facts in splits),
+        "shards": len(tars),
+        "bytes": sum(tars.values()),
+        "mirror": manifest["mirror"],
+        "quarantine": {action: manifest["quarantine"][action] for action in _ACTIONS},
+        "shorter_side": spread_of,
+        "enlarged": int((shorter < manifest["image"]["size"]).sum()),
+    }
+
+
+def write_catalog(folder: Path, parts: Sequence[str], grid_images: int, root: Path = SHARDS) -> dict[str, Any]:
+    """Write manifest.json and grid.png into `folder`, from the parts; return the manifest.
+
+    The manifest (kind "catalog") holds what `catalog_facts` returns, and files (the sha256 of the grid). The grid shows
+    images taken evenly over the train rows of all parts.
+
+    Raises:
+        ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
+        DarkroomError: no image is in the train split.
+    """
+    facts = catalog_facts(parts, root)
     train = ImageShards.open_parts(parts, "train", root)
     if not len(train):
         raise DarkroomError(
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    rows = np.unique(np.linspace(0, len(train) - 1, min(grid_images, len(train))).round().astype(int))
-    columns = int(np.ceil(np.sqrt(len(rows))))
-    scale = max(1, _GRID_PIXELS // spec.size)
-    save_png(folder / "grid.png", image_grid(train.__getitems__(rows.tolist()), columns, scale=scale))
-    write_manifest(
-        folder,
-        KIND,
-        classes=classes,
-        images=total("images"),
-        unlabelled=total("unlabelled"),
-        counts={split: {name: counts[split][name] for name in classes} for split in SPLITS},
-        image=spec.facts(),
-        parts=[
-            {
-                "name": part,
-                "sha256": manifest_hash(root / part),
-                "images": sum(split["images"] for split in manifest["splits"].values()),
-            }
-            for part, manifest in manifests.items()
-        ],
-        duplicates=find_duplicates(manifests, root),
-    )
+    save_png(folder / "grid.png", data_grid(train.__getitems__(spread(grid_images, len(train)))))
+    write_manifest(folder, KIND, **facts, files=file_hashes(folder))
     return read_manifest(folder, KIND)
+
+
+def data_grid(images: NDArray[np.uint8]) -> Image.Image:
+    """Return images, uint8 (N, C, H, W), as a square grid, small ones enlarged, transparent ones opaque."""
+    scale = max(1, _GRID_PIXELS // images.shape[-1])
+    return image_grid(opaque(images), grid_columns(len(images)), scale=scale)
+
+
+def grid_columns(images: int) -> int:
+    """Return how many images stand in a row of `data_grid`."""
+    return math.ceil(math.sqrt(images))

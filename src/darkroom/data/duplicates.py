@@ -1,8 +1,9 @@
-"""Images that come more than once: equal pixels, under different keys or in different parts."""
+"""What comes more than once in some parts: images with equal pixels, and keys."""
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,14 @@ from darkroom.data.splits import SPLITS
 _NAMED = 10  # groups that are named in the manifest
 
 
+class Place(NamedTuple):
+    """Where an image is."""
+
+    part: str
+    split: str
+    key: str
+
+
 def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> dict[str, Any]:
     """Return how many images of some parts are copies: equal sha256 of the stored bytes, hence equal pixels.
 
@@ -20,25 +29,45 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
         images: images that repeat an earlier one; across_parts, across_splits: those of them whose first occurrence is
         in another part, in another split (a test image that was trained on); first: up to 10 groups as lists of
         "part/split/key".
-
-    Indexes are read part by part, twice; in memory stand 8 bytes an image, and the copies.
     """
-    prefixes = [_prefixes(index) for _, _, index in _indexes(manifests, root)]
-    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *prefixes]), return_counts=True)
-    repeated = values[counts > 1]
-    groups: dict[bytes, list[tuple[str, str, str]]] = {}
-    for part, split, index in _indexes(manifests, root) if len(repeated) else ():
-        for row in np.flatnonzero(np.isin(_prefixes(index), repeated)).tolist():
-            groups.setdefault(index.digests("sha256")[row].tobytes(), []).append(
-                (part, split, index.column("key")[row].as_py())
-            )
-    found = [group for group in groups.values() if len(group) > 1]
+    found = _repeated(manifests, root, _digest_prefixes, lambda index, row: index.digests("sha256")[row].tobytes())
     return {
         "images": sum(len(group) - 1 for group in found),
-        "across_parts": sum(copy[0] != group[0][0] for group in found for copy in group[1:]),
-        "across_splits": sum(copy[1] != group[0][1] for group in found for copy in group[1:]),
+        "across_parts": sum(copy.part != group[0].part for group in found for copy in group[1:]),
+        "across_splits": sum(copy.split != group[0].split for group in found for copy in group[1:]),
         "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]],
     }
+
+
+def find_shared_keys(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> dict[str, Any]:
+    """Return how many keys come in more than one part, which is allowed: an image is known by its part and its key.
+
+    Returns:
+        keys: how many; first: up to 10 of them, each as a list of "part/split/key".
+    """
+    found = _repeated(manifests, root, _key_prefixes, lambda index, row: index.column("key")[row].as_py())
+    return {"keys": len(found), "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]]}
+
+
+def _repeated(
+    manifests: Mapping[str, Mapping[str, Any]],
+    root: Path,
+    prefixes: Callable[[Index], NDArray[np.uint64]],
+    identity: Callable[[Index, int], Any],
+) -> list[list[Place]]:
+    """Return the groups of rows with an equal identity, in the order in which they first come.
+
+    Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. In
+    memory stand 8 bytes an image, and the candidates.
+    """
+    found = [prefixes(index) for _, _, index in _indexes(manifests, root)]
+    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *found]), return_counts=True)
+    candidates = values[counts > 1]
+    groups: dict[Any, list[Place]] = {}
+    for part, split, index in _indexes(manifests, root) if len(candidates) else ():
+        for row in np.flatnonzero(np.isin(prefixes(index), candidates)).tolist():
+            groups.setdefault(identity(index, row), []).append(Place(part, split, index.column("key")[row].as_py()))
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _indexes(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> Iterator[tuple[str, str, Index]]:
@@ -47,6 +76,10 @@ def _indexes(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> Iterator
             yield part, split, Index({root / part / split: manifest["splits"][split]}, IMAGES)
 
 
-def _prefixes(index: Index) -> NDArray[np.uint64]:
-    """Return the first 64 bits of each row's sha256: enough to find candidates, which are then compared in full."""
+def _digest_prefixes(index: Index) -> NDArray[np.uint64]:
     return np.ascontiguousarray(index.digests("sha256")[:, :8]).view(np.uint64).reshape(-1)
+
+
+def _key_prefixes(index: Index) -> NDArray[np.uint64]:
+    hashes = (hashlib.blake2b(key.encode(), digest_size=8).digest() for key in index.texts("key") if key is not None)
+    return np.frombuffer(b"".join(hashes), np.uint64)

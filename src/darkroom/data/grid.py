@@ -11,6 +11,8 @@ from darkroom.data.images import encode, to_pil
 from darkroom.errors import DarkroomError
 
 _BACKGROUND = 255
+_SQUARE = 8  # pixels of a field of the checkerboard, at most
+_FIELDS = (255, 204)  # its greys
 
 
 def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale: int = 1) -> Image.Image:
@@ -40,6 +42,30 @@ def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale:
         left = padding + number % columns * (width + padding)
         canvas[:, top : top + height, left : left + width] = image
     return to_pil(canvas)
+
+
+def opaque(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return images as they are, transparent ones on a checkerboard.
+
+    Args:
+        images: uint8 (N, C, H, W) with C of 1, 3 or 4.
+
+    Returns:
+        uint8 (N, C, H, W), C of 3 where it was 4: alpha * colour + (1 - alpha) * board, rounded to the nearest.
+    """
+    if images.shape[1] != 4:
+        return images
+    height, width = images.shape[2:]
+    side = max(1, min(_SQUARE, min(height, width) // 4))
+    dark = (np.arange(height)[:, None] // side + np.arange(width) // side) % 2
+    board = np.where(dark, _FIELDS[1], _FIELDS[0])  # (H, W)
+    alpha = images[:, 3:].astype(np.int64)
+    return ((alpha * images[:, :3] + (255 - alpha) * board + 127) // 255).astype(np.uint8)
+
+
+def spread(count: int, of: int) -> list[int]:
+    """Return at most `count` row numbers from the first to the last of `of` rows, evenly apart."""
+    return np.unique(np.linspace(0, of - 1, min(count, of)).round().astype(int)).tolist() if of else []
 
 
 def save_png(path: Path, image: Image.Image) -> None:

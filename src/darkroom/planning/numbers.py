@@ -1,14 +1,6 @@
 """Numbers as a person reads them."""
 
 
-def bytes_of(count: float) -> str:
-    """Return bytes with a decimal unit: 1.30 GB."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
 def count_of(count: float) -> str:
     """Return a large number with the letter of its thousands: 1.3 M."""
     for letter, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from darkroom.planning.numbers import bytes_of, count_of, time_of
+from darkroom.planning.numbers import count_of, time_of
 from darkroom.planning.stage_plan import StagePlan
+from darkroom.tables import aligned, bytes_of
 
 _HEADER = ("stage", "parameters", "FLOPs an image", "memory", "disk", "time", "last time")
 
@@ -47,14 +48,7 @@ def as_text(plans: Sequence[StagePlan], start: float, last: Mapping[str, float],
     largest = max((sum(plan.memory.values()) for plan in plans), default=0)
     whole = time_of(total_seconds(plans, start)) + (" and more" if any(p.source == "too large" for p in plans) else "")
     rows.append(("total", "", "", f"≤ {bytes_of(largest)}", bytes_of(disk), whole, ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    lines = []
-    for row in rows:
-        first, *rest = (
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("  ".join((first, *rest)).rstrip())
+    lines = aligned(rows)
     rule = "-" * max(map(len, lines))
     lines[1:1] = [rule]
     lines[-1:-1] = [rule]

@@ -11,7 +11,6 @@ from darkroom.device import set_up_device
 from darkroom.generators.normaliser import Normaliser
 from darkroom.params import given, validate
 from darkroom.planning.facts import Facts
-from darkroom.planning.numbers import bytes_of
 from darkroom.planning.rows import NoiseImages, NoiseLatents
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.step import Step
@@ -19,6 +18,7 @@ from darkroom.planning.timing import emptied
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.stages import train_dit, train_extractor, train_tokenizer
+from darkroom.tables import bytes_of
 from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
 

@@ -20,18 +20,35 @@ class Facts(BaseModel):
 
 
 class ImageFacts(Facts):
-    """How an image is stored: size in pixels, RGB, RGBA or L, png or webp."""
+    """How an image is stored: size in pixels, RGB, RGBA or L, and the format, "mixed" where parts differ."""
 
     size: int
     channels: str
     format: str
 
 
+class Damage(Facts):
+    """Samples that something was wrong with, by reason: left out, mended, or kept as they are."""
+
+    quarantine: dict[str, int]
+    repair: dict[str, int]
+    keep: dict[str, int]
+
+
 class Part(Facts):
-    """A part of the data."""
+    """A part of the data.
+
+    shorter_side: the least, the median and the greatest of the originals, in pixels; empty where there is no image.
+    enlarged: images whose original was smaller than it is stored.
+    """
 
     name: str
     images: int
+    shards: int
+    bytes: int
+    shorter_side: list[int]
+    enlarged: int
+    quarantine: Damage
 
 
 class Duplicates(Facts):
@@ -48,6 +65,7 @@ class Catalog(Facts):
     classes: list[str]
     images: dict[str, int]
     unlabelled: dict[str, int]
+    captions: dict[str, int]
     counts: dict[str, dict[str, int]]
     image: ImageFacts
     parts: list[Part]

@@ -9,11 +9,13 @@ from markupsafe import Markup
 
 from darkroom.reporting.cards import flat, written
 from darkroom.reporting.charts import error_bars
+from darkroom.reporting.damage import damage_rows, range_of
 from darkroom.reporting.headline import headlines
 from darkroom.reporting.inputs import Inputs
 from darkroom.reporting.numbers import Number, widths
 from darkroom.reporting.scores import DEBIASED, DISTANCES, MEANING, TITLES, Row, distance_rows, rows
 from darkroom.reporting.trainings import drawn
+from darkroom.tables import bytes_of
 
 _SPLITS = ("train", "val", "test")
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
@@ -85,6 +87,8 @@ def render(title: str, inputs: Inputs) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["written"] = written
+    environment.filters["bytes"] = bytes_of
+    environment.filters["range"] = range_of
     environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
     table = list(groups(inputs))
     shown = [row for group in table for row in group.rows]
@@ -100,6 +104,7 @@ def render(title: str, inputs: Inputs) -> str:
         shown=_in_grid(inputs, columns),
         pairs=inputs.reconstruction_grid.grid(2 * inputs.reconstructions.images),
         splits=_SPLITS,
+        damage=damage_rows(inputs.catalog),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
         curves=[drawn(training) for training in inputs.trainings],

@@ -1,5 +1,8 @@
 """Numbers the classes, counts the images, finds duplicates across parts."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.catalog import CATALOG
 from darkroom.data.catalog_writer import write_catalog
@@ -15,11 +18,23 @@ def run(params: Params) -> None:
         manifest = write_catalog(folder, list(params.parts), params.catalog.grid_images)
     with atomic_folder(SELECTION) as folder:
         write_selection(folder, params.train_tokenizer.parts or list(params.parts))
-    counts = ", ".join(f"{split} {images}" for split, images in manifest["images"].items())
-    print(f"{len(manifest['classes'])} classes in {len(params.parts)} parts: {counts}")
-    duplicates = manifest["duplicates"]
+    print(summary(manifest))
+
+
+def summary(manifest: Mapping[str, Any]) -> str:
+    """Return what a person is told of all parts: counts, and what is wrong or comes twice."""
+    counts = ", ".join(f"{split} {images:,}" for split, images in manifest["images"].items())
+    classes, parts = len(manifest["classes"]), len(manifest["parts"])
+    text = f"{classes:,} class{'' if classes == 1 else 'es'} in {parts} part{'' if parts == 1 else 's'}: {counts}"
+    unlabelled, duplicates = sum(manifest["unlabelled"].values()), manifest["duplicates"]
+    if unlabelled:
+        text += f"\n{unlabelled:,} images have no label"
+    if left_out := manifest["quarantine"]["quarantine"]:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
+        text += f"\nleft out, see `darkroom data show`: {reasons}"
     if duplicates["images"]:
-        print(
-            f"{duplicates['images']} images are copies of another, {duplicates['across_splits']} of one in another "
-            f"split; the first: {', '.join(duplicates['first'][0])}"
+        text += (
+            f"\n{duplicates['images']:,} images are copies of another, {duplicates['across_splits']:,} of one in "
+            f"another split; the first: {', '.join(duplicates['first'][0])}"
         )
+    return text

@@ -1,0 +1,131 @@
+"""The manifests of image shards and latents as types: another shape is a fault, and nothing is read by it."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from darkroom.artifacts.manifest import ArtifactError, check_seal, read_manifest
+
+
+class Facts(BaseModel):
+    """Some keys of a manifest; others may stand beside them."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ImageFacts(Facts):
+    """What the images of a part share."""
+
+    size: int
+    channels: str
+    format: str
+
+
+class Tar(Facts):
+    """A shard. `tar`: where it is, a path or a URL, where the part is indexed in place."""
+
+    name: str
+    images: int
+    bytes: int
+    sha256: str
+    tar: str | None = None
+
+
+class Split(Facts):
+    """The shards of a split, and images by label."""
+
+    images: int
+    unlabelled: int
+    labels: dict[str, int]
+    shards: list[Tar]
+    index_sha256: str
+
+
+class Quarantine(Facts):
+    """What quarantine.parquet holds: rows, and for each action how many have each reason."""
+
+    rows: int
+    sha256: str
+    quarantine: dict[str, int]
+    repair: dict[str, int]
+    keep: dict[str, int]
+
+
+class Splits(Facts):
+    """What there is of each split."""
+
+    train: Split
+    val: Split
+    test: Split
+
+
+class Part(Facts):
+    """data/shards/PART."""
+
+    part: str
+    image: ImageFacts
+    mirror: bool
+    in_place: bool
+    quarantine: Quarantine
+    splits: Splits
+
+
+class LatentFile(Facts):
+    """A shard of latents."""
+
+    name: str
+    images: int
+    sha256: str
+
+
+class LatentSplit(Facts):
+    """The latents of a split."""
+
+    images: int
+    shards: list[LatentFile]
+    index_sha256: str
+
+
+class LatentSplits(Facts):
+    """What there is of each split."""
+
+    train: LatentSplit
+    val: LatentSplit
+    test: LatentSplit
+
+
+class Shape(Facts):
+    """Of a latent: (C, h, w), and as what its numbers are stored."""
+
+    shape: tuple[int, int, int]
+    dtype: str
+
+
+class Latents(Facts):
+    """data/latents/PART."""
+
+    part: str
+    tokenizer: str
+    shards: str
+    latent: Shape
+    splits: LatentSplits
+
+
+Kind = TypeVar("Kind", bound=Facts)
+
+
+def sealed(folder: Path, kind: str, facts: type[Kind]) -> tuple[dict[str, Any], Kind]:
+    """Return a manifest as it is and as types, after checking that it is byte for byte as it was written.
+
+    Raises:
+        ArtifactError: missing, damaged, of another kind or shape; names the file.
+    """
+    check_seal(folder)
+    manifest = read_manifest(folder, kind)
+    try:
+        return manifest, TypeAdapter(facts).validate_python(manifest)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise ArtifactError(f"{folder / 'manifest.json'}: `{key}`: {first['msg']}.") from error

@@ -1,0 +1,146 @@
+"""What `darkroom data show` tells of some parts, counted from columns of their indexes alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from darkroom.artifacts.manifest import read_manifest
+from darkroom.data.catalog_writer import natural_order
+from darkroom.data.damage import Action
+from darkroom.data.duplicates import find_duplicates, find_shared_keys
+from darkroom.data.grid import spread
+from darkroom.data.index import IMAGES, Index
+from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.quarantine import read_quarantine
+
+_EXAMPLES = 5  # captions that are shown
+_FIRST = 3  # samples shown of each reason
+
+
+def summary(
+    parts: Sequence[str], splits: Sequence[str], every_row: bool = False, root: Path = SHARDS
+) -> dict[str, Any]:
+    """Return what is known of some parts, as JSON values.
+
+    Args:
+        parts: their names.
+        splits: which images; what was left out belongs to none, and is listed for the whole of each part.
+        every_row: list every row of the parts' quarantine.parquet, not only the first of each reason.
+        root: data/shards.
+
+    Returns:
+        parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine), images, classes, sizes,
+        captions, quarantine, and duplicates and shared_keys over all splits.
+
+    Raises:
+        ArtifactError: a part is missing or damaged; names the file.
+    """
+    manifests = {part: read_manifest(root / part, KIND) for part in parts}
+    folders = {
+        root / part / split: manifest["splits"][split] for part, manifest in manifests.items() for split in splits
+    }
+    index = Index(folders, IMAGES)
+    sizes = [
+        np.full(sum(manifest["splits"][split]["images"] for split in splits), manifest["image"]["size"], np.int64)
+        for manifest in manifests.values()
+    ]
+    return {
+        "splits": list(splits),
+        "parts": [_part(name, manifest, splits) for name, manifest in manifests.items()],
+        "images": len(index.column("label")),
+        "classes": _classes(index.column("label")),
+        "sizes": _sizes(index, np.concatenate(sizes)),
+        "captions": _captions(index),
+        "quarantine": _quarantine(manifests, root, every_row),
+        "duplicates": find_duplicates(manifests, root),
+        "shared_keys": find_shared_keys(manifests, root),
+    }
+
+
+def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, Any]:
+    chosen = {split: manifest["splits"][split] for split in splits}
+    tars = {
+        (entry.get("tar", split), entry["name"]): entry for split, facts in chosen.items() for entry in facts["shards"]
+    }
+    return {
+        "name": name,
+        "source": manifest["source"].get("name", "?"),
+        "images": {split: facts["images"] for split, facts in chosen.items()},
+        "shards": len(tars),
+        "bytes": sum(entry["bytes"] for entry in tars.values()),
+        "image": manifest["image"],
+        "in_place": manifest["in_place"],
+        "mirror": manifest["mirror"],
+        "quarantine": {action.value: manifest["quarantine"][action.value] for action in Action},
+    }
+
+
+def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:
+    """Return the counts of each class, the largest first; imbalance: the largest over the smallest."""
+    pairs = {str(pair["values"]): pair["counts"] for pair in labels.drop_null().value_counts().to_pylist()}
+    counts = {name: pairs[name] for name in natural_order(pairs)}
+    ranked = dict(sorted(counts.items(), key=lambda pair: -pair[1]))
+    most, least = max(counts.values(), default=0), min(counts.values(), default=0)
+    return {"unlabelled": labels.null_count, "imbalance": most / least if least else None, "counts": ranked}
+
+
+def _spread(values: Any) -> list[Any] | None:
+    """Return the least, the median and the greatest of some numbers, None where there are none."""
+    return np.percentile(values, (0, 50, 100), method="lower").tolist() if len(values) else None
+
+
+def _sizes(index: Index, sizes: Any) -> dict[str, Any]:
+    """Return what the originals were like: the shorter side in pixels, width over height, and how many were smaller."""
+    width, height = index.numbers("original_width"), index.numbers("original_height")
+    shorter = np.minimum(width, height)
+    return {
+        "shorter_side": _spread(shorter),
+        "aspect_ratio": _spread(width / np.maximum(height, 1)),
+        "enlarged": int((shorter < sizes).sum()),
+    }
+
+
+def _captions(index: Index) -> dict[str, Any]:
+    captions = index.column("caption")
+    there = captions.drop_null()
+    rows = pc.indices_nonzero(pc.is_valid(captions))
+    shown = [rows[place].as_py() for place in spread(_EXAMPLES, len(there))]
+    return {
+        "images": len(there),
+        "without": captions.null_count,
+        "words": _spread(np.concatenate([np.empty(0, np.int64), *map(_words, there.chunks)])),
+        "characters": _spread(pc.utf8_length(there).to_numpy()),
+        "examples": [{"key": index.column("key")[row].as_py(), "caption": captions[row].as_py()} for row in shown],
+    }
+
+
+def _words(texts: pa.Array) -> NDArray[np.int64]:
+    """Return how many words each text has; three times as fast as a regular expression."""
+    return np.fromiter((len(text.split()) for text in texts.to_pylist()), np.int64, len(texts))
+
+
+def _quarantine(manifests: Mapping[str, Mapping[str, Any]], root: Path, every_row: bool) -> list[dict[str, Any]]:
+    """Return for each part, action and reason how many samples it came to, and the first of them, or all."""
+    found = []
+    for part, manifest in manifests.items():
+        table = read_quarantine(root / part, manifest)
+        for action in Action:
+            for reason, count in manifest["quarantine"][action.value].items():
+                both = pc.and_(pc.equal(table["action"], action.value), pc.equal(table["reason"], reason))
+                rows = table.filter(both).select(["key", "source", "detail"])
+                rows = rows if every_row else rows.slice(0, _FIRST)
+                found.append(
+                    {
+                        "part": part,
+                        "action": action.value,
+                        "reason": reason,
+                        "samples": count,
+                        "first": rows.to_pylist(),
+                    }
+                )
+    return found

@@ -1,0 +1,104 @@
+"""`darkroom data verify`: every hash and count of the data, and every fault, not only the first."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from darkroom.artifacts.manifest import NAME, manifest_hash
+from darkroom.data.catalog import CATALOG
+from darkroom.data.latents import LATENT_PARTS
+from darkroom.data.layout import SHARDS
+from darkroom.data.selection import SELECTION
+from darkroom.inspecting.catalog_check import check_catalog, check_selection
+from darkroom.inspecting.faults import Fault, lines
+from darkroom.inspecting.latents_check import LatentResult, check_latents
+from darkroom.inspecting.params import left_over, read_params, require_known
+from darkroom.inspecting.part_check import Result, check_part
+from darkroom.progress import told
+from darkroom.tables import bytes_of
+
+_TOKENIZER = Path("models/tokenizer")
+
+
+def verify(names: Sequence[str], also_remote: bool = False) -> bool:
+    """Check parts of the data, printing a line for each part and for each fault; return whether there is none.
+
+    Args:
+        names: of parts; none: all that params.yaml names.
+        also_remote: read tars behind URLs, too.
+
+    Raises:
+        DarkroomError: params.yaml is not valid, or has no such part.
+    """
+    params = read_params()
+    parts = list(params.parts)
+    chosen = require_known(names, parts)
+    width = max(map(len, (*chosen, "catalog")))
+    processors, faults = os.cpu_count() or 1, 0
+    tokenizers: dict[str, str] = {}
+    readable: list[str] = []
+    for name in chosen:
+        began = time.monotonic()
+        result = check_part(
+            SHARDS / name,
+            name,
+            params.ingest,
+            processors,
+            also_remote,
+            lambda tars, images, name=name: told(tars, images, name),  # type: ignore[misc]
+        )
+        shards = None if result.manifest is None else SHARDS / name
+        readable += [name] if shards else []
+        latents = LatentResult()
+        if (folder := LATENT_PARTS / name).is_dir():
+            latents = check_latents(folder, name, shards, result.indexes, processors)
+            if latents.manifest is not None:
+                tokenizers[name] = latents.manifest.tokenizer
+        found = [*result.faults, *latents.faults]
+        print(f"{name:<{width}}  {_line(result, latents, time.monotonic() - began)}: {_verdict(found)}")
+        faults += _print(found)
+    found = list(_tokenizers(tokenizers))
+    if CATALOG.is_dir():
+        found += check_catalog(CATALOG, parts, readable, sound=not faults and chosen == parts)
+        found += check_selection(SELECTION, readable) if SELECTION.is_dir() else ()
+        print(f"{'catalog':<{width}}  {len(parts)} part{'' if len(parts) == 1 else 's'}: {_verdict(found)}")
+    else:
+        print(f"{'catalog':<{width}}  not there: `dvc repro catalog` makes it")
+    faults += _print(found)
+    if gone := left_over(parts):
+        print(f"{', '.join(gone)}: of no part in params.yaml; nothing reads it, remove it.")
+    return not faults
+
+
+def _line(result: Result, latents: LatentResult, seconds: float) -> str:
+    size = result.bytes + latents.bytes
+    text = f"{result.images:,} images in {result.shards:,} shards"
+    if latents.rows:
+        text += f", {latents.rows:,} latents"
+    if result.skipped:
+        text += f", {result.skipped:,} remote shards not read (`--remote` reads them)"
+    return f"{text}, {bytes_of(size)} at {bytes_of(size / max(seconds, 1e-9))}/s"
+
+
+def _verdict(faults: Sequence[Fault]) -> str:
+    return f"{len(faults):,} fault{'' if len(faults) == 1 else 's'}" if faults else "sound"
+
+
+def _print(faults: Iterable[Fault]) -> int:
+    """Print faults and return how many there are."""
+    listed = list(faults)
+    for line in lines(listed):
+        print(f"  {line}")
+    return len(listed)
+
+
+def _tokenizers(found: dict[str, str]) -> Iterable[Fault]:
+    """Yield the parts whose latents were made by another tokenizer than the first part's, or than is there now."""
+    remedy = "encode them again with `dvc repro encode_latents`"
+    now = manifest_hash(_TOKENIZER) if (_TOKENIZER / NAME).is_file() else next(iter(found.values()), None)
+    for name, tokenizer in found.items():
+        if tokenizer != now:
+            yield Fault(
+                LATENT_PARTS / name / NAME, "was made by another tokenizer than the others or than is there", remedy
+            )
