@@ -2,7 +2,7 @@
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHON
 
-.PHONY: demo test test-all torture lint format clean setup
+.PHONY: demo test test-all torture lint format clean setup img2dataset
 
 # The whole DAG, then its scores.
 demo: setup
@@ -48,3 +48,7 @@ clean:
 
 setup:
 	@workflow/setup
+
+# For the source `urls` alone: img2dataset, in an environment of its own.
+img2dataset:
+	@workflow/setup-img2dataset

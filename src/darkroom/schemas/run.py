@@ -16,6 +16,7 @@ class Run(Section):
     workers: Annotated[int, Field(ge=0)]
     ingest_processes: Annotated[int, Field(gt=0)]
     cache_gb: Annotated[float, Field(gt=0)]
+    img2dataset: Annotated[str, Field(min_length=1)]
     micro_batch: Annotated[int, Field(gt=0)] | None
     activation_checkpointing: bool
     accelerate: str | None

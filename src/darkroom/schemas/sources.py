@@ -100,7 +100,9 @@ class Urls(Section):
     url_column: str
     caption_column: str | None
     label_column: str | None
-    resize: Positive
+    resize: Positive | None
+    encode_format: Literal["jpg", "png", "webp"]
+    disallowed: list[str]
     retries: Annotated[int, Field(ge=0)]
     timeout: Positive
     mirror: bool

@@ -39,7 +39,7 @@ def run(params: Params, part: str) -> None:
     settings, chosen = params.ingest, params.parts[part]
     require_writable(SHARDS / part)
     details = settings_of(part, chosen, getattr(params, chosen.source))
-    source = open_source(chosen, details)
+    source = open_source(chosen, details, params.run)
     start, stop = slice_of(source, part, chosen.start, chosen.stop)
     unit = getattr(source, "unit", "images")
     print(f"{unit} {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")

@@ -7,13 +7,16 @@ from typing import Any, Protocol
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.digits import Digits
 from darkroom.data.sources.folder import Folder
+from darkroom.data.sources.hub import Hub
 from darkroom.data.sources.shapes import Shapes
 from darkroom.data.sources.torchvision_sets import Torchvision
+from darkroom.data.sources.urls import Urls
 from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.parts import Part
+from darkroom.schemas.run import Run
 
 
 class Source(Protocol):
@@ -47,20 +50,25 @@ SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "shapes": Shapes,
     "torchvision": Torchvision,
     "webdataset": Webdataset,
+    "urls": Urls,
+    "hub": Hub,
 }
 
 
-def open_source(chosen: Part, settings: Section) -> Source:
+def open_source(chosen: Part, settings: Section, run: Run | None = None) -> Source:
     """Return the source of a part.
 
     Args:
         chosen: the part, as params.yaml has it.
         settings: of the source, for this part (`darkroom.schemas.sources.settings_of`).
+        run: how it runs; None: nothing is downloaded with img2dataset.
 
     Raises:
         DarkroomError: the source cannot be opened; says what to do.
     """
     path = None if chosen.path == NO_FILE else Path(chosen.path)
+    if chosen.source == "urls":  # the only one that runs a program
+        return Urls(settings, path, run)  # type: ignore[arg-type]
     return SOURCES[chosen.source](settings, path)
 
 

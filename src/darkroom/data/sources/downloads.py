@@ -1,0 +1,175 @@
+"""Downloads images with img2dataset, https://github.com/rom1504/img2dataset, in an environment of its own.
+
+Its output is a folder of shards: `00000.tar` with the images, `00000.parquet` with what became of each address, and
+`00000_stats.json`, written last. A shard with its stats is not downloaded again, so a download that was killed goes on
+where it was, less the shards that were being written.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.sources import tether
+from darkroom.errors import DarkroomError
+from darkroom.schemas.sources import Urls as Settings
+
+SHARD = 1000  # addresses in a shard; a power of ten, so that img2dataset's key of a sample is the number of its row
+_THREADS = 64  # downloads at once, of each process
+_QUALITY = {"jpg": 95, "png": 6, "webp": 95}  # of png: how much work compression is
+_TOLD = 5  # last lines of its output that an error shows
+# Nothing leaves the machine but the downloads: no run is reported, and no newer version asked for.
+_ENVIRONMENT = {"WANDB_MODE": "disabled", "NO_ALBUMENTATIONS_UPDATE": "1", "TQDM_DISABLE": "1", "PYTHONUNBUFFERED": "1"}
+_NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+# Whatever the message, one of a few words: messages name addresses, which may hold passwords.
+_FAULTS = {
+    r"X-Robots-Tag": "the server forbids it by X-Robots-Tag",
+    r"timed? ?out": "no answer in time",
+    r"certificate|SSL": "no safe connection",
+    r"not known|name resolution|nodename|No address associated": "no such host",
+    r"IncompleteRead": "cut off",
+    r"refused|reset|unreachable|aborted|Remote end|No route": "no connection",
+    r"unknown url type|control characters|Invalid IPv6|nonnumeric port|no host|label (empty|too)": "not an address",
+    r"Image decoding error": "img2dataset cannot decode it",
+}
+
+
+def fault(message: str) -> str:
+    """Return what went wrong with a download, in words that name no address."""
+    if status := re.search(r"HTTP Error (\d{3})", message):
+        return f"HTTP {status[1]}"
+    return next((words for pattern, words in _FAULTS.items() if re.search(pattern, message)), "another error")
+
+
+def arguments(table: Path, out: Path, settings: Settings, processes: int) -> list[str]:
+    """Return img2dataset's command line, less its name."""
+    values: dict[str, Any] = {
+        "url_list": table.absolute(),
+        "input_format": "parquet",
+        "url_col": "url",
+        "output_folder": out.absolute(),
+        "output_format": "webdataset",
+        "incremental_mode": "incremental",
+        "number_sample_per_shard": SHARD,
+        "processes_count": processes,
+        "thread_count": _THREADS,
+        "retries": settings.retries,
+        "timeout": settings.timeout,
+        "disallowed_header_directives": json.dumps(settings.disallowed),
+        "extract_exif": False,
+        "compute_hash": "sha256",
+        "enable_wandb": False,
+        "encode_format": settings.encode_format,
+        "encode_quality": _QUALITY[settings.encode_format],
+    }
+    if settings.resize is None:
+        values["disable_all_reencoding"] = True
+    else:
+        values |= {"image_size": settings.resize, "resize_mode": "keep_ratio", "resize_only_if_bigger": True}
+        values["skip_reencode"] = True
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+def shard(out: Path, number: int) -> Path:
+    """Return the path of a shard, less its endings."""
+    return out / f"{number:05d}"
+
+
+def statistics(out: Path, rows: int) -> dict[str, Any]:
+    """Return how many of `rows` addresses were downloaded, and how many failed for which reason."""
+    found: Counter[str] = Counter()
+    for number in range(-(-rows // SHARD)):
+        counts = json.loads(Path(f"{shard(out, number)}_stats.json").read_text())["status_dict"]
+        found.update({("" if message == "success" else fault(message)): 0 for message in counts})
+        for message, count in counts.items():
+            found["" if message == "success" else fault(message)] += count
+    downloaded = found.pop("", 0)
+    return {"addresses": rows, "downloaded": downloaded, "failed": dict(sorted(found.items()))}
+
+
+def download(table: Path, rows: int, out: Path, settings: Settings, program: str, processes: int) -> None:
+    """Download the images behind the addresses in a table into `out`; what is there already stays.
+
+    img2dataset ends with this process, however that ends. One process downloads into a folder; a second waits.
+
+    Args:
+        table: a parquet file with the column `url`.
+        rows: of the table.
+        out: the folder of the shards.
+        settings: how to download.
+        program: img2dataset's.
+        processes: of it.
+
+    Raises:
+        DarkroomError: the program is missing, fails, or leaves shards out; says what to do.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with (out.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (left := _left(out, rows)):
+            print(f"all {rows:,} addresses were tried before: {out}")
+            return
+        found = shutil.which(program)
+        if found is None:
+            raise DarkroomError(
+                f"the source `urls` downloads with img2dataset, and {program}, `run.img2dataset` in params.yaml, is "
+                "not there: `make img2dataset` sets it up, once."
+            )
+        print(f"{rows:,} addresses in {-(-rows // SHARD):,} shards, of which {left:,} are left, into {out}")
+        command = [str(Path(found).absolute()), *arguments(table, out, settings, processes)]
+        code, last = _run(command, lock.fileno())
+        if left := _left(out, rows):
+            raise DarkroomError(
+                f"img2dataset ended with exit code {code} and has {left:,} of {-(-rows // SHARD):,} shards left. Its "
+                f"last lines: {' | '.join(last) or 'none'}. Start the stage again, and it goes on where it was; where "
+                "it cannot start, `rm -r .venv.img2dataset` and `make img2dataset` set it up anew."
+            )
+
+
+def _left(out: Path, rows: int) -> int:
+    """Return how many shards are not there; stats that were being written are no stats, and are removed."""
+    left = 0
+    for number in range(-(-rows // SHARD)):
+        path = Path(f"{shard(out, number)}_stats.json")
+        try:
+            json.loads(path.read_text())
+        except FileNotFoundError:
+            left += 1
+        except ValueError:
+            path.unlink()
+            left += 1
+    return left
+
+
+def _run(command: Sequence[str], lock: int) -> tuple[int, list[str]]:
+    """Run a program, tell what it tells, and return its exit code and its last lines."""
+    last: deque[str] = deque(maxlen=_TOLD)
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_OURS} | _ENVIRONMENT
+    # In a session of its own, so that Ctrl-C reaches this process alone; with the lock, which is held until it ends.
+    with subprocess.Popen(
+        [sys.executable, "-I", tether.__file__, *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,
+        pass_fds=[lock],
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.strip():
+                    print(line.rstrip())
+                    last.append(line.strip())
+        finally:
+            process.stdin.close()
+    return process.returncode, list(last)

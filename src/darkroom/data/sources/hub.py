@@ -1,0 +1,154 @@
+"""Data sets of the Hugging Face Hub, streamed: by name, or from a folder in the Hub's layout.
+
+The package `datasets` reads them (https://huggingface.co/docs/datasets): parquet files, image folders, tars and what
+else it knows. It runs no code of a data set. Images pass as the bytes that they are stored as.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources.hub_images import content
+from darkroom.data.sources.hub_open import open_stream
+from darkroom.errors import DarkroomError
+from darkroom.schemas.sources import Hub as Settings
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row as it is sent to the process that reads it; `image` is a file's content or where the file is."""
+
+    image: bytes | str | None
+    extension: str | None
+    label: str | None
+    caption: str | None
+    findings: tuple[Finding, ...]
+
+
+class Hub:
+    """Samples `hub-00000000`, … by row of a split, in its order."""
+
+    def __init__(self, settings: Settings, path: Path | None = None) -> None:
+        """Open the split; no image is read yet.
+
+        Args:
+            settings: which data set, configuration, split, revision and columns.
+            path: a folder in the Hub's layout; None: the data set is on the Hub.
+
+        Raises:
+            DarkroomError: `datasets` is not installed; the data set cannot be reached or does not exist; or has no such
+                configuration, split or column: names those that it has.
+        """
+        self._stream, self._facts, self._files = open_stream(settings, path)
+        features = self._stream.features
+        self._image = settings.image
+        self._label, self._label_of = settings.label, _labels(features, settings.label)
+        self._caption, self._caption_of = settings.caption, _captions(features, settings.caption)
+
+    def size(self) -> int | None:
+        """Return None: what a data set says of its size need not be so."""
+        return None
+
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        """Yield the rows `start` to `stop` (not included); those before `start` are read too, and left out.
+
+        Raises:
+            DarkroomError: the split ends before `stop`, or before `start`; or a row cannot be read.
+        """
+        number = start
+        for row in self._rows(start, stop):
+            yield self._entry(number, row)
+            number += 1
+        if number == start or (stop is not None and number < stop):
+            most = f"{number:,}" if number > start else f"no more than {start:,}"
+            raise DarkroomError(
+                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, and the part asks for rows "
+                f"{start:,} to {'the end' if stop is None else f'{stop:,}'}: change its start and stop."
+            )
+
+    def _rows(self, start: int, stop: int | None) -> Iterator[dict[str, Any]]:
+        rows = self._stream.skip(start)
+        rows = iter(rows if stop is None else rows.take(stop - start))
+        number = start
+        while True:
+            try:
+                row = next(rows, None)
+            except Exception as error:  # of pyarrow, of the network, of fsspec: the formats are many
+                raise DarkroomError(
+                    f"{self._files.name}: row {number:,} of the split `{self._facts['split']}` and those after it "
+                    f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                ) from error
+            if row is None:
+                return
+            yield row
+            number += 1
+
+    def _entry(self, number: int, row: dict[str, Any]) -> Entry:
+        image, name = content(row[self._image])
+        label, no_label = self._label_of(row[self._label]) if self._label else (None, None)
+        caption, no_caption = self._caption_of(row[self._caption]) if self._caption else (None, None)
+        short = self._files.short(name) if name else ""
+        extension = Path(short).suffix[1:] or None
+        return Entry(
+            f"hub-{number:08d}",
+            f"row {number}" + (f": {short}" if short else ""),
+            _Row(image, extension, label, caption, tuple(found for found in (no_label, no_caption) if found)),
+        )
+
+    def read(self, entry: Entry) -> Raw:
+        """Return the image of a row as it is stored.
+
+        Raises:
+            DamageError: the row has none, or its file cannot be read or is not one of the data set.
+            DarkroomError: the Hub cannot be reached any more.
+        """
+        row = entry.payload
+        if row.image is None:
+            raise DamageError(Reason.MISSING, "the row has no image")
+        data = self._files.read(row.image) if isinstance(row.image, str) else row.image
+        return Raw(data, row.label, row.caption, row.extension, data, row.findings)
+
+    def facts(self) -> dict[str, Any]:
+        """Return dataset and revision (the commit; both not of a folder), configuration and split."""
+        return self._facts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the stream with the process that lists; `read` needs none of it."""
+        return {"_files": self._files}
+
+
+_Told = tuple[str | None, Finding | None]
+
+
+def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
+    """Return what makes a label of a value of a column: the name of its class where it has names, else its text."""
+    import datasets
+
+    missing = None, Finding(Reason.LABEL_MISSING, f"the column {column} is empty")
+    feature = features[column] if column else None
+    if isinstance(feature, datasets.ClassLabel):
+        names = feature.names
+
+        def named(value: int | None) -> _Told:
+            if value is None or value == -1:  # -1 is what the Hub's test sets without labels have
+                return missing
+            if 0 <= value < len(names):
+                return names[value], None
+            return str(value), Finding(Reason.LABEL_OUT_OF_RANGE, f"{value} of {len(names)} classes")
+
+        return named
+    return lambda value: missing if value is None or str(value) == "" else (str(value), None)
+
+
+def _captions(features: Any, column: str | None) -> Callable[[Any], _Told]:
+    """Return what makes a caption of a value of a column: the text, or the first of a list of texts."""
+    missing = None, Finding(Reason.CAPTION_MISSING, f"the column {column} is empty")
+
+    def first(value: Any) -> _Told:
+        text = next(iter(value), None) if isinstance(value, list) else value
+        return missing if text is None or not text.strip() else (text, None)
+
+    return first

@@ -1,0 +1,154 @@
+"""Opens data sets of the Hugging Face Hub; what goes wrong on the way becomes one sentence."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.sources.hub_images import Files
+from darkroom.errors import DarkroomError
+from darkroom.schemas.sources import Hub as Settings
+
+_TIMEOUT = 20  # seconds for the Hub's first answer
+
+
+def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, Any], Files]:
+    """Return the split as a `datasets.IterableDataset` of undecoded images, what a manifest says of it, and its files.
+
+    Raises:
+        DarkroomError: see `darkroom.data.sources.hub.Hub`.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise DarkroomError(
+            "parts with the source `hub` are read with the package `datasets`, which is not installed: install it with "
+            "`pip install 'darkroom[hub]'`."
+        ) from error
+    datasets.disable_progress_bars()
+    chosen = {"configuration": settings.configuration, "split": settings.split}
+    if path is not None:
+        if not path.is_dir():
+            raise DarkroomError(
+                f"{path}: the path of a part with the source `hub` must be a folder in the Hub's layout."
+            )
+        target, commit = str(path.absolute()), None
+        facts, files = chosen, Files(str(path), target)
+    else:
+        target, commit = settings.dataset, _commit(settings)
+        facts = {"dataset": target, "revision": commit, **chosen}
+        files = Files(target, f"hf://datasets/{target}@{commit}")
+    splits = _load(settings, files.name, target, commit)
+    if settings.split not in splits:
+        raise DarkroomError(f"{files.name} has no split `{settings.split}`: it has {_named(splits)}. See `hub.split`.")
+    stream = splits[settings.split]
+    if stream.features is None:  # some formats say nothing of their columns: then the first rows tell
+        stream = stream._resolve_features()
+    _check(settings, stream.features, files.name)
+    columns = [column for column in (settings.image, settings.label, settings.caption) if column]
+    stream = stream.select_columns(list(dict.fromkeys(columns)))
+    return stream.cast_column(settings.image, datasets.Image(decode=False)), facts, files
+
+
+def _named(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _commit(settings: Settings) -> str:
+    """Return the commit that a data set's revision, or its newest, is."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    name = settings.dataset
+    if Path(name).exists():  # `datasets` would read it in place of the Hub's, and DVC would not know
+        raise DarkroomError(f"`hub.dataset` is {name}, which is also a folder here: give it as the part's `path`.")
+    try:
+        info = HfApi().dataset_info(name, revision=settings.revision, timeout=_TIMEOUT)
+    except HFValidationError as error:
+        raise DarkroomError(f"`hub.dataset` is {name!r}, which is not a name of the Hub: write OWNER/NAME.") from error
+    except RevisionNotFoundError as error:
+        raise DarkroomError(f"{name} has no revision `{settings.revision}`: see `hub.revision`.") from error
+    except RepositoryNotFoundError as error:
+        raise DarkroomError(
+            f"the Hub has no data set {name}, or it is private or gated: check the name; where it needs an account, "
+            "put a token of yours into the environment variable HF_TOKEN."
+        ) from error
+    except OfflineModeIsEnabled as error:
+        raise DarkroomError(
+            f"{name} is on the Hub, and HF_HUB_OFFLINE forbids to ask for it: unset that, or give the part a `path`."
+        ) from error
+    except Exception as error:  # of whichever library the Hub's client is built on
+        raise DarkroomError(
+            f"{name}: the Hugging Face Hub cannot be reached ({type(error).__name__}: {error}). Without internet, copy "
+            "the data set to a folder and name that as the part's `path`."
+        ) from error
+    assert info.sha is not None  # the Hub always says it
+    return info.sha
+
+
+def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any:
+    """Return the streams of all splits of a configuration, by name."""
+    import datasets
+    from datasets.exceptions import DatasetNotFoundError
+
+    try:
+        # A new cache, since from the usual one `datasets` takes any version when the Hub fails while it is asked.
+        with tempfile.TemporaryDirectory() as cache:
+            return datasets.load_dataset(
+                target, settings.configuration, revision=commit, streaming=True, cache_dir=cache
+            )
+    except DatasetNotFoundError as error:
+        if commit is None:
+            raise DarkroomError(f"{name} holds no files that the package `datasets` reads as a data set.") from error
+        raise DarkroomError(
+            f"{name} is gated: accept its terms on https://huggingface.co/datasets/{name}, and put a token of yours "
+            "into the environment variable HF_TOKEN."
+        ) from error
+    except Exception as error:  # an unknown configuration is a ValueError among many
+        known = _configurations(target, commit)
+        if known and settings.configuration not in known:
+            wanted = (
+                f"no configuration `{settings.configuration}`" if settings.configuration else "several configurations"
+            )
+            raise DarkroomError(f"{name} has {wanted}: choose {_named(known)} as `hub.configuration`.") from error
+        told = " ".join(str(error).split())[:300]
+        raise DarkroomError(f"{name} cannot be read as a data set: {type(error).__name__}: {told}") from error
+
+
+def _configurations(target: str, commit: str | None) -> list[str]:
+    import datasets
+
+    try:
+        return datasets.get_dataset_config_names(target, revision=commit)
+    except Exception:  # then what went wrong before is what is told
+        return []
+
+
+def _check(settings: Settings, features: Any, name: str) -> None:
+    """Check that the columns exist and hold what they are named for."""
+    import datasets
+
+    wanted = {"image": settings.image, "label": settings.label, "caption": settings.caption}
+    for key, column in wanted.items():
+        if column is not None and column not in features:
+            raise DarkroomError(f"{name} has no column `{column}`, named by `hub.{key}`: it has {_named(features)}.")
+    image = features[settings.image]
+    if not isinstance(image, datasets.Image) and not (isinstance(image, dict) and {"bytes", "path"} >= set(image)):
+        kind = getattr(image, "dtype", type(image).__name__)
+        if kind not in ("binary", "large_binary"):
+            raise DarkroomError(f"{name}: the column `{settings.image}`, `hub.image`, holds {kind}, not images.")
+    label = features[settings.label] if settings.label else None
+    if label is not None and not isinstance(label, datasets.ClassLabel) and not _plain(label, ("int", "uint", "bool")):
+        raise DarkroomError(f"{name}: the column `{settings.label}`, `hub.label`, holds {label}, not one label a row.")
+    caption = features[settings.caption] if settings.caption else None
+    if caption is not None and not _plain(getattr(caption, "feature", caption), ()):
+        raise DarkroomError(f"{name}: the column `{settings.caption}`, `hub.caption`, holds {caption}, not texts.")
+
+
+def _plain(feature: Any, kinds: tuple[str, ...]) -> bool:
+    """Return whether a column holds texts, or values whose type begins with one of `kinds`."""
+    return str(getattr(feature, "dtype", "")).startswith(("string", "large_string", *kinds))

@@ -1,0 +1,205 @@
+"""Images behind the addresses in a table, downloaded with img2dataset.
+
+They are kept in `.darkroom/downloads/urls/KEY/`, where KEY is a hash of the addresses and of how they are downloaded:
+what is downloaded once is not downloaded again, whatever else is changed. Addresses in full stand there and nowhere
+else: one is listed without the name, password and query that it may hold.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from darkroom.artifacts.atomic import require_writable
+from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources.captions import caption_of
+from darkroom.data.sources.downloads import SHARD, download, fault, shard, statistics
+from darkroom.data.sources.url_table import Table, as_bytes
+from darkroom.data.tars import DamagedTarError, members
+from darkroom.errors import DarkroomError
+from darkroom.schemas.run import Run
+from darkroom.schemas.sources import Urls as Settings
+
+_SAFE = "%:/?#[]@!$&'()*+,;=~"  # what has a meaning in an address; all else is written as %XX, as browsers do
+_BATCH = 10_000  # addresses in memory while they are written
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What became of a row: where its image is, or why there is none."""
+
+    tar: str
+    place: tuple[int, int] | None  # offset and size in the tar
+    finding: Finding | None
+    label: bytes | None
+    caption: bytes | None
+
+
+class Urls:
+    """Samples `urls-00000000`, … by row of the table, in its order, whatever the order of the downloads."""
+
+    def __init__(self, settings: Settings, path: Path | None, run: Run | None = None) -> None:
+        """Open the table; nothing is downloaded yet.
+
+        Args:
+            settings: which columns, and how to download.
+            path: the table, parquet or csv.
+            run: the program and how many processes it has; None: only what was downloaded before is read.
+
+        Raises:
+            DarkroomError: the table is missing, cannot be read, or lacks a column.
+        """
+        if path is None:
+            raise DarkroomError("the source `urls` reads a table of addresses: give it as the part's `path`.")
+        self._settings, self._run = settings, run
+        columns = [settings.url_column, settings.label_column, settings.caption_column]
+        self._table = Table(path, list(dict.fromkeys(column for column in columns if column)))
+        self._facts: dict[str, Any] = {}
+
+    def size(self) -> int:
+        """Return the rows of the table."""
+        return self._table.rows
+
+    def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
+        """Download the images of the rows `start` to `stop` (not included), then yield these rows.
+
+        Raises:
+            DarkroomError: see `darkroom.data.sources.downloads.download`; or a tar is damaged.
+        """
+        rows = self._table.slice(start, self.size() if stop is None else stop)
+        folder = self._folder(rows[self._settings.url_column])
+        if self._run is not None:
+            program, processes = self._run.img2dataset, self._run.ingest_processes
+            download(folder / "urls.parquet", rows.num_rows, folder / "shards", self._settings, program, processes)
+        elif not (folder / "shards").is_dir():
+            raise DarkroomError(
+                "the images of a part with the source `urls` are downloaded by `ingest`: run that first."
+            )
+        self._facts = statistics(folder / "shards", rows.num_rows)
+        return self._listed(rows, start, folder / "shards")
+
+    def _folder(self, addresses: pa.ChunkedArray) -> Path:
+        """Return the folder of a download, with the addresses in `urls.parquet`: all that img2dataset reads."""
+        root = Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "downloads" / "urls"
+        require_writable(root / "lock")
+        settings = self._settings.model_dump(include={"resize", "encode_format", "retries", "timeout", "disallowed"})
+        digest = hashlib.blake2b(json.dumps([settings, SHARD], sort_keys=True).encode(), digest_size=16)
+        with tempfile.TemporaryDirectory(dir=root, prefix=".table-") as temporary:
+            path = Path(temporary) / "urls.parquet"
+            with pq.ParquetWriter(path, pa.schema([("url", pa.string())])) as writer:
+                for first in range(0, len(addresses), _BATCH):
+                    batch = [_asked(as_bytes(value)) for value in addresses.slice(first, _BATCH).to_pylist()]
+                    digest.update(json.dumps(batch).encode())
+                    writer.write_table(pa.table({"url": pa.array(batch, pa.string())}))
+            folder = root / digest.hexdigest()
+            folder.mkdir(exist_ok=True)
+            path.replace(folder / "urls.parquet")
+        return folder
+
+    def _listed(self, rows: pa.Table, start: int, shards: Path) -> Iterator[Entry]:
+        columns = self._settings.url_column, self._settings.label_column, self._settings.caption_column
+        for number in range(-(-rows.num_rows // SHARD)):
+            path = shard(shards, number)
+            images, failed = _images(Path(f"{path}.tar")), _failed(Path(f"{path}.parquet"))
+            part = rows.slice(number * SHARD, SHARD)
+            values = [part[name].to_pylist() if name else [None] * part.num_rows for name in columns]
+            for place, (url, label, caption) in enumerate(zip(*values, strict=True), number * SHARD):
+                address = as_bytes(url)
+                finding = None if place in images else _unusable(address) or failed.get(place, _NO_OUTCOME)
+                row = _Row(f"{path}.tar", images.get(place), finding, as_bytes(label), as_bytes(caption))
+                where = f"row {start + place}: {_public(address)}"
+                yield Entry(f"urls-{start + place:08d}", where, row)
+
+    def read(self, entry: Entry) -> Raw:
+        """Return the image that was downloaded.
+
+        Raises:
+            DamageError: none was.
+        """
+        row = entry.payload
+        if row.finding is not None:
+            raise DamageError(row.finding.reason, row.finding.detail)
+        offset, size = row.place
+        with Path(row.tar).open("rb") as file:
+            data = os.pread(file.fileno(), size, offset)
+        if len(data) != size:
+            raise DamageError(Reason.DAMAGED_SHARD, "the tar is shorter than it was")
+        label, caption = None, None
+        findings: tuple[Finding, ...] = ()
+        if self._settings.caption_column:
+            caption, findings = caption_of(row.caption or b"")
+        if self._settings.label_column:
+            label = None if row.label is None else row.label.decode("utf-8", "replace")
+            if label is None:
+                findings += (Finding(Reason.LABEL_MISSING, "the column is empty"),)
+        return Raw(data, label, caption, identity=data, findings=findings)
+
+    def facts(self) -> dict[str, Any]:
+        """Return addresses, downloaded, and failed: how many for which reason."""
+        return self._facts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the table with the process that lists; `read` needs none of it."""
+        return {"_settings": self._settings}
+
+
+_NO_OUTCOME = Finding(Reason.DOWNLOAD_FAILED, "img2dataset says nothing of it")
+
+
+def _asked(address: bytes | None) -> str:
+    """Return an address as it is asked for; empty where it will not be: file: would read the files of this machine."""
+    if address is None or _unusable(address):
+        return ""
+    return quote(address.strip(), safe=_SAFE)
+
+
+def _unusable(address: bytes | None) -> Finding | None:
+    if address is None or not address.strip():
+        return Finding(Reason.MISSING, "the row has no address")
+    if not address.strip().lower().startswith((b"http://", b"https://")):
+        return Finding(Reason.DOWNLOAD_FAILED, "not an address of http or https")
+    return None
+
+
+def _public(address: bytes | None) -> str:
+    """Return the host and path of an address: what stands before and after them may be secret."""
+    try:
+        parts = urlsplit((address or b"").decode("utf-8", "replace").strip())
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{parts.hostname}{port}{parts.path}" if parts.hostname else "no address"
+    except ValueError:
+        return "no address"
+
+
+def _images(tar: Path) -> dict[int, tuple[int, int]]:
+    """Return offset and size of the images in a tar of img2dataset, by row of its table.
+
+    Raises:
+        DarkroomError: the tar is damaged.
+    """
+    try:
+        found = [(member.name.partition("."), member.offset, member.size) for member in members(tar, str(tar))]
+    except (OSError, DamagedTarError) as error:
+        raise DarkroomError(
+            f"{tar} is damaged ({error}): remove its folder, and what lay there is downloaded again."
+        ) from error
+    return {int(key): (offset, size) for (key, _, ending), offset, size in found if ending != "json"}
+
+
+def _failed(sidecar: Path) -> dict[int, Finding]:
+    """Return what was wrong with the downloads that failed, by row of the table."""
+    table = pq.read_table(sidecar, columns=["key", "status", "error_message"]).to_pylist()
+    return {
+        int(row["key"]): Finding(Reason.DOWNLOAD_FAILED, fault(row["error_message"] or ""))
+        for row in table
+        if row["status"] != "success"
+    }
