@@ -70,7 +70,7 @@ def bare_chunk(paths: Sequence[str]) -> int:
         left, top = (rgb.width - side) // 2, (rgb.height - side) // 2
         small = rgb.resize((SIZE, SIZE), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
         buffer = BytesIO()
-        small.save(buffer, format="PNG", compress_level=6)
+        small.save(buffer, format="PNG", compress_level=4)
         total += len(buffer.getvalue())
     return total
 
@@ -119,7 +119,7 @@ class Saver:
 
     def __getitem__(self, number: int) -> int:
         image, label = self._set[number]
-        image.save(self._out / f"{label}-{number:06d}.png", compress_level=6)
+        image.save(self._out / f"{label}-{number:06d}.png", compress_level=4)
         return number
 
 

@@ -16,7 +16,7 @@ EXTENSION = {"png": "png", "webp": "webp", "jpeg": "jpg"}  # of the member in th
 # exact: colours under transparent pixels are kept; without it WebP is not lossless. Its quality and method are efforts:
 # photographs of 256 pixels take about the time of PNG; method 4 takes eight times as long for 5% fewer bytes.
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "png": {"format": "PNG", "compress_level": 6},
+    "png": {"format": "PNG", "compress_level": 4},
     "webp": {"format": "WEBP", "lossless": True, "exact": True, "quality": 20, "method": 2},
     "jpeg": {"format": "JPEG"},
 }

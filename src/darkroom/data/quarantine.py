@@ -69,9 +69,9 @@ def require_few(part: str, rows: Iterable[Listed], seen: int, most: float, kept:
     kept.mkdir(parents=True, exist_ok=True)
     write_quarantine(kept, listed)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted(listed)[Action.QUARANTINE].items())
-    first = listed[0]
+    first, lost = listed[0], out + len(failed)
     raise DarkroomError(
-        f"part `{part}`: {out + len(failed):,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` allows a "
-        f"share of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
+        f"part `{part}`: {lost:,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` "
+        f"allows a share of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
         + f". All are listed in {kept / NAME}; mend the source, or raise the share. Nothing was changed."
     )
