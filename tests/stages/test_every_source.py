@@ -1,0 +1,71 @@
+"""Each source, from files in its real format to one update of every training: stage functions, in this process."""
+
+import importlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dag.sandbox import TINY, overlay
+from darkroom.check import check, schema
+from darkroom.data.catalog import load_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.params import given, validate
+from darkroom.schemas.sources import SECTIONS
+from stages.sources_made import COUNT, MAKERS
+
+ROOT = Path(__file__).parents[2]
+TRAININGS = ("train_tokenizer", "train_extractor", "train_dit")
+ONE_UPDATE = {"images": 8, "batch": 8, "warmup": 0, "log_every": 8, "validate_every": 8}
+
+
+def run(stage: str, part: str | None = None) -> None:
+    """Call a stage's body with what params.yaml gives it."""
+    params: Any = validate(schema(stage), given(stage, part))
+    body = importlib.import_module(f"darkroom.stages.{stage}").run
+    body(params, part) if part else body(params)
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the stages read of a clone, and no network."""
+    (tmp_path / "clone" / "data").mkdir(parents=True)
+    shutil.copy(ROOT / "dvc.yaml", tmp_path / "clone")
+    (tmp_path / "clone" / "data" / "none").touch()
+    for name in ("src", "docs"):
+        (tmp_path / "clone" / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path / "clone")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path / "clone"
+
+
+@pytest.mark.parametrize("source", MAKERS)
+def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, changes = MAKERS[source](clone.parent / "collection", monkeypatch)
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    overlay(values, yaml.safe_load(TINY.read_text()))
+    overlay(values, {**changes, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
+    for stage, section in zip(TRAININGS, ("common", "training", "training"), strict=True):
+        values[stage][section] |= ONE_UPDATE
+    (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    check()
+
+    run("ingest", "only")
+    run("catalog")
+    catalog = load_catalog()
+    assert sum(catalog.images.values()) == COUNT
+    captions = ImageShards.open_parts(["only"], "train").captions
+    assert (None in captions) == (source == "hub")
+    run("train_tokenizer")
+    run("encode_latents", "only")
+    run("train_extractor")
+    run("train_dit")
+    for model in ("tokenizer", "extractor", "dit"):
+        assert any((clone / "models" / model).rglob("*.safetensors"))
+        assert f'"images_seen": {ONE_UPDATE["images"]}' in (clone / "models" / model / "manifest.json").read_text()
+
+
+def test_every_source_is_tried() -> None:
+    assert set(MAKERS) == set(SECTIONS)
