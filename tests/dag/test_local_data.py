@@ -117,5 +117,5 @@ def test_a_renamed_part_leaves_nothing_that_is_read(
     manifest = json.loads((sandbox.root / "data/catalog/manifest.json").read_text())
     assert [part["name"] for part in manifest["parts"]] == ["autumn", "first", "second"]
     assert manifest["duplicates"]["images"] == 0, "the old part is still read"
-    checked = sandbox.run("python", "-m", "darkroom", "check")
+    checked = sandbox.run("env", "PYTHONPATH=src", "python", "-m", "darkroom", "check")
     assert "data/shards/third" in checked and "nothing reads it" in checked

@@ -29,4 +29,6 @@ def test_a_source_runs_through_the_whole_dag(tmp_path: Path, source: str, monkey
     assert len(ran) == len(set(ran)) == BODIES
     sandbox.assert_nothing_to_do()
     assert NOTHING in sandbox.snakemake("--dry-run")
-    assert f"{COUNT} images" in sandbox.run("python", "-m", "darkroom", "data", "show", "--images", "0")
+    assert f"{COUNT} images" in sandbox.run(
+        "env", "PYTHONPATH=src", "python", "-m", "darkroom", "data", "show", "--images", "0"
+    )
