@@ -49,6 +49,7 @@ def run(**changes: Any) -> Run:
     values: dict[str, Any] = {
         "device": "cpu",
         "workers": 0,
+        "ingest_processes": 1,
         "micro_batch": None,
         "activation_checkpointing": False,
         "accelerate": None,

@@ -73,13 +73,16 @@ def policy(**changes: Any) -> Policy:
     return Policy(**{"rules": RULES, "max_quarantined": 0.05, "shares": SHARES, "split_seed": 0, **changes})
 
 
-def make_part(root: Path, part: str, start: int = 0, stop: int = 40, spec: ImageSpec = SPEC, mirror=False) -> Path:
+def make_part(
+    root: Path, part: str, start: int = 0, stop: int = 40, spec: ImageSpec = SPEC, mirror: bool = False, **changes: Any
+) -> Path:
+    """Write a part of noise; `changes` are the policy's."""
     folder = root / part
     folder.mkdir(parents=True)
     source, how = Noise(spec), preparation(spec)
     found = outcomes(source, source.entries(start, stop), how, processes=1)
     logs = root.parent / "logs"
-    write_part(folder, part, found, {"name": "noise"}, how, policy(), shard_size=7, mirror=mirror, logs=logs)
+    write_part(folder, part, found, {"name": "noise"}, how, policy(**changes), shard_size=7, mirror=mirror, logs=logs)
     return folder
 
 

@@ -2,12 +2,13 @@
 
 import hashlib
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
@@ -44,6 +45,7 @@ class ImageShards:
     image_shape: (C, H, W) of every image.
     shards: the shards in row order.
     sources: for each part, or for the folder's name, the sha256 of its manifest.
+    mirrors: for each row whether a mirror image is as true as the image, (N,).
     """
 
     def __init__(self, folders: Mapping[Path, Mapping[str, Any]], image_shape: tuple[int, int, int]) -> None:
@@ -58,6 +60,7 @@ class ImageShards:
                 _check_size(self.shards[-1].path, entry["bytes"])
                 first += entry["images"]
         self._rows = first
+        self.mirrors = np.zeros(first, dtype=bool)
         self._index = Index(folders, IMAGES)
         self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
         self._sha256 = self._index.digests("sha256")
@@ -76,6 +79,8 @@ class ImageShards:
         folders = {root / part / split: manifest["splits"][split] for part, manifest in manifests.items()}
         reader = cls(folders, spec.shape)
         reader.sources = {part: manifest_hash(root / part) for part in manifests}
+        images = [manifest["splits"][split]["images"] for manifest in manifests.values()]
+        reader.mirrors = np.repeat([bool(manifest["mirror"]) for manifest in manifests.values()], images)
         return reader
 
     @classmethod
@@ -108,6 +113,23 @@ class ImageShards:
     def captions(self) -> list[str | None]:
         """The caption of each row; None where the image has none."""
         return self._index.texts("caption")
+
+    @property
+    def label_column(self) -> pa.ChunkedArray:
+        """`labels` as they are stored: a million of them as a list of Python's take a while and 70 MB."""
+        return self._index.column("label")
+
+    def keys_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self._index.some("key", rows)
+
+    @property
+    def remote(self) -> bool:
+        """Whether a shard lies behind a URL."""
+        return False
+
+    def prefetch(self, shards: Iterable[Shard]) -> None:
+        """Fetch those of some shards that lie behind URLs in the background, in this order."""
 
     def __getitem__(self, row: int) -> NDArray[np.uint8]:
         """Return the image of a row, uint8 (C, H, W).
@@ -159,7 +181,7 @@ class ImageShards:
     def _fault(self, number: int, row: int, what: str) -> ArtifactError:
         path = self.shards[number].path
         return ArtifactError(
-            f"{path}: the image {self._index.texts('key')[row]} is corrupted ({what}): delete the shard and restore "
+            f"{path}: the image {self._index.some('key', [row])[0]} is corrupted ({what}): delete the shard and restore "
             f"it with `dvc checkout {path.parent}`, or run the stage that makes it again."
         )
 
