@@ -49,7 +49,7 @@ class Latents:
     def __len__(self) -> int:
         return ROWS
 
-    def __getitems__(self, rows: list[int]) -> dict[str, np.ndarray]:
+    def __getitems__(self, rows: list[int], positions: object = None) -> dict[str, np.ndarray]:
         """Return some rows."""
         return {"mean": self.mean[rows], "logvar": self.mean[rows] - 5, "labels": np.array(rows) % CLASSES}
 

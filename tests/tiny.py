@@ -15,7 +15,7 @@ class Points:
     def __len__(self):
         return 20
 
-    def __getitems__(self, rows):
+    def __getitems__(self, rows, positions=None):
         return {"x": np.array([[row / 10] for row in rows], dtype=np.float32)}
 
     def keys(self, rows):

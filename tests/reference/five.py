@@ -32,7 +32,7 @@ class Rendered:
     def __len__(self) -> int:
         return 8
 
-    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
+    def __getitems__(self, rows: Sequence[int], positions: Any = None) -> dict[str, Any]:
         mean = normal(0, "rendered", rows, self.shape)
         return {"mean": mean, "logvar": np.full_like(mean, -30), "labels": np.array([57 * row for row in rows])}
 

@@ -107,7 +107,7 @@ class Digits:
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
+    def __getitems__(self, rows: Sequence[int], positions: Any = None) -> dict[str, Any]:
         return {"images": self._images[list(rows)]}
 
     def keys(self, rows: Sequence[int]) -> list[str]:

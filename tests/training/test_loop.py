@@ -103,7 +103,7 @@ def test_every_epoch_shows_every_image_once(tmp_path):
     recipe = Toy()
     rows = []
     fetch = recipe.train.__getitems__
-    recipe.train.__class__ = type("Spy", (Numbers,), {"__getitems__": lambda _, r: (rows.extend(r), fetch(r))[1]})
+    recipe.train.__class__ = type("Spy", (Numbers,), {"__getitems__": lambda _, r, p: (rows.extend(r), fetch(r, p))[1]})
     train(recipe, training(images=40, batch=8), run(), places(tmp_path))
     assert sorted(rows[:20]) == sorted(rows[20:40]) == list(range(20)) and rows[:20] != rows[20:40]
 

@@ -16,7 +16,7 @@ class Numbers:
     def __len__(self):
         return 20
 
-    def __getitems__(self, rows):
+    def __getitems__(self, rows, positions=None):
         return {"x": np.array([[row / 10, 1.0] for row in rows], dtype=np.float32)}
 
     def keys(self, rows):

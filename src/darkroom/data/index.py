@@ -36,8 +36,16 @@ IMAGES = pa.schema(
         ("caption", pa.string()),
     ]
 )
-# The index of latents: which image each row is, so that nobody needs the images to train on latents.
-LATENTS = pa.schema([("key", pa.string()), ("label", pa.string())])
+# The index of latents: which image each row is, so that nobody needs the images to train on latents. sha256: of the
+# bytes of mean, then of logvar, of the row; sha256_mirror: of those of its mirror image; null where there are none.
+LATENTS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("label", pa.string()),
+        ("sha256", pa.binary(32)),
+        ("sha256_mirror", pa.binary(32)),
+    ]
+)
 
 
 class IndexWriter:
@@ -110,6 +118,10 @@ class Index:
     def texts(self, name: str) -> list[str | None]:
         """Return a column of texts, as a new list."""
         return self.column(name).to_pylist()
+
+    def some(self, name: str, rows: Sequence[int]) -> list[Any]:
+        """Return a column of some rows."""
+        return self.column(name).take(pa.array(rows, pa.int64())).to_pylist()
 
     def rows(self, names: Sequence[str], first: int, count: int) -> list[dict[str, Any]]:
         """Return some columns of `count` rows from `first` on."""

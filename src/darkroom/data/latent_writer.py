@@ -1,6 +1,7 @@
 """Encodes a part's image shards: one file of latents for each, row i of the latents = row i of the index."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.data.index import LATENTS, IndexWriter
-from darkroom.data.latent_file import KIND, TENSORS, map_latent_shard, to_float32, write_latent_shard
+from darkroom.data.latent_file import (
+    KIND,
+    MIRRORED,
+    TENSORS,
+    LatentFile,
+    map_latent_shard,
+    to_float32,
+    write_latent_shard,
+)
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 
@@ -36,7 +45,8 @@ def write_latents(
     Args:
         folder: data/latents/PART; it appears whole or not at all.
         part: its name.
-        images: the part's image shards of each split, from `ImageShards.open_parts([part], split)`.
+        images: the part's image shards of each split, from `ImageShards.open_parts([part], split)`. Where a mirror
+            image is as true as the image, mirror images are encoded too.
         encode: maps uint8 (N, C, H, W), N up to 1024, to mean and logvar, each float32 (N, *shape). It pads its own
             batches, so that an image's latent does not depend on its company.
         dtype: float32 or bfloat16, as stored.
@@ -44,14 +54,16 @@ def write_latents(
         shape: (c, h, w) of a latent.
 
     The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (shape,
-    dtype), splits (images, index_sha256, and for each shard name, images, sha256), and statistics of the train split,
-    from the latents as stored: count of elements a channel, sum of E[z] and sum of E[z²] of each channel.
+    dtype), mirror (whether there are latents of mirror images), splits (images, index_sha256, and for each shard name,
+    images, sha256), and statistics of the train split, from the latents as stored: count of elements a channel, sum of
+    E[z] and sum of E[z²] of each channel. Of an image with a mirror image each counts half, as in training.
 
     Raises:
         DarkroomError: a latent is not finite or has another shape; names shard and key.
     """
     totals = _Totals(shape[0])
     splits: dict[str, Any] = {}
+    mirror = any(bool(reader.mirrors.any()) for reader in images.values())
     with atomic_folder(folder) as temporary:
         for split, reader in images.items():
             (temporary / split).mkdir()
@@ -59,13 +71,17 @@ def write_latents(
             entries = []
             for shard in reader.shards:
                 path = temporary / split / f"{shard.name}.safetensors"
-                write_latent_shard(path, *_encode_shard(reader, shard, encode), dtype)
-                mean, logvar = (to_float32(map_latent_shard(path)[name]) for name in TENSORS)
-                texts = reader.texts(shard)
-                index.add(texts)
-                _check(mean, logvar, shape, shard, texts)
-                if split == "train":
-                    totals.add(mean, logvar)
+                write_latent_shard(path, _encode_shard(reader, shard, encode, mirror), dtype)
+                stored, texts = map_latent_shard(path), reader.texts(shard)
+                hashes = {"sha256": _hashes(stored, TENSORS)}
+                if mirror:
+                    hashes["sha256_mirror"] = _hashes(stored, MIRRORED)
+                index.add([row | {name: each[at] for name, each in hashes.items()} for at, row in enumerate(texts)])
+                for names in (TENSORS, MIRRORED) if mirror else (TENSORS,):
+                    mean, logvar = (to_float32(stored.tensor(name)) for name in names)
+                    _check(mean, logvar, shape, shard, texts)
+                    if split == "train":
+                        totals.add(mean, logvar, 0.5 if mirror else 1.0)
                 entries.append(
                     {
                         "name": shard.name,
@@ -81,6 +97,7 @@ def write_latents(
             tokenizer=tokenizer,
             shards=next(iter(images.values())).sources[part],
             latent={"shape": list(shape), "dtype": dtype},
+            mirror=mirror,
             splits=splits,
             statistics=totals.facts(),
         )
@@ -91,27 +108,41 @@ class _Totals:
     """Sums over latents of z ~ N(mean, exp(logvar)): E[z] = mean, E[z²] = mean² + exp(logvar). float64."""
 
     def __init__(self, channels: int) -> None:
-        self._count = 0
+        self._count = 0.0
         self._sum = np.zeros(channels)
         self._squares = np.zeros(channels)
 
-    def add(self, mean: NDArray[np.float32], logvar: NDArray[np.float32]) -> None:
-        """Add (n, C, h, w) latents."""
+    def add(self, mean: NDArray[np.float32], logvar: NDArray[np.float32], weight: float) -> None:
+        """Add (n, C, h, w) latents, each of which counts as `weight` images, 1 or 1/2."""
         mean64 = mean.astype(np.float64)
-        self._count += mean64[:, 0].size
-        self._sum += mean64.sum(axis=(0, 2, 3))
-        self._squares += (mean64**2 + np.exp(logvar.astype(np.float64))).sum(axis=(0, 2, 3))
+        self._count += weight * mean64[:, 0].size
+        self._sum += weight * mean64.sum(axis=(0, 2, 3))
+        self._squares += weight * (mean64**2 + np.exp(logvar.astype(np.float64))).sum(axis=(0, 2, 3))
 
     def facts(self) -> dict[str, Any]:
         """Return what the manifest holds."""
-        return {"count": self._count, "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
+        return {"count": int(self._count), "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
 
 
-def _encode_shard(reader: ImageShards, shard: Shard, encode: Encode) -> Pair:
+def _encode_shard(reader: ImageShards, shard: Shard, encode: Encode, mirror: bool) -> dict[str, NDArray[np.float32]]:
     stop = shard.first + shard.images
-    starts = range(shard.first, stop, _GROUP)
-    pairs = [encode(reader.__getitems__(range(start, min(start + _GROUP, stop)))) for start in starts]
-    return np.concatenate([mean for mean, _ in pairs]), np.concatenate([logvar for _, logvar in pairs])
+    pieces: dict[str, list[NDArray[np.float32]]] = {}
+    for start in range(shard.first, stop, _GROUP):
+        images = reader.__getitems__(range(start, min(start + _GROUP, stop)))
+        found = dict(zip(TENSORS, encode(images), strict=True))
+        if mirror:
+            found |= dict(zip(MIRRORED, encode(np.ascontiguousarray(images[..., ::-1])), strict=True))
+        for name, values in found.items():
+            pieces.setdefault(name, []).append(values)
+    return {name: np.concatenate(values) for name, values in pieces.items()}
+
+
+def _hashes(stored: LatentFile, names: Sequence[str]) -> list[bytes]:
+    """Return the SHA-256 of each row's bytes, of one tensor after the other."""
+    return [
+        hashlib.sha256(b"".join(values.data for values in row)).digest()
+        for row in zip(*(stored.tensor(name) for name in names), strict=True)
+    ]
 
 
 def _check(

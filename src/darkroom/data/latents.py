@@ -1,17 +1,22 @@
 """Reads stored latents by row number: mean and logvar of each image, in the rows of the image shards."""
 
+import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
 from darkroom.data.index import LATENTS, Index
-from darkroom.data.latent_file import KIND, TENSORS, map_latent_shard, to_float32
+from darkroom.data.latent_file import DTYPES, KIND, MIRRORED, TENSORS, LatentFile, map_latent_shard
 
 LATENT_PARTS = Path("data/latents")
+_THREADS = 4  # that open shards side by side
+_NOT_PICKLED = ("_contents", "_starts", "_sha256", "_checked")  # made again where it arrives
 
 
 class LatentStatistics(NamedTuple):
@@ -21,13 +26,25 @@ class LatentStatistics(NamedTuple):
     std: list[float]
 
 
+class _Shard(NamedTuple):
+    """A file and what its manifest says of it."""
+
+    path: Path
+    images: int
+    sha256: str
+    mirror: bool
+
+
 class LatentShards:
     """Latents of one split of some parts, by row, read through memory maps.
 
-    Opening checks each manifest, the sha256 of every file, and the counts. In memory stand keys and labels alone. Safe
-    to use in forked processes, and to pickle.
+    Opening checks each manifest, the sha256 and counts of each index, and size and header of each file; it reads no
+    latent, of which there may be a terabyte. A latent is checked against its sha256 in the index when this object, in
+    this process, first reads it; `verify` checks every byte of every file. In memory stands the index alone. Safe to
+    use in forked processes, and to pickle.
 
     shape: (C, h, w) of a latent.
+    mirrors: for each row whether the latent of its mirror image is stored too, (N,).
     tokenizer: the hash of the tokenizer that made them, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
     sources: for each part, the sha256 of the manifest of the image shards it was made from.
@@ -40,21 +57,34 @@ class LatentShards:
         self.tokenizer: str = first["tokenizer"]
         self.sources: dict[str, str] = {part: manifest["shards"] for part, manifest in manifests.items()}
         self._totals = [manifest["statistics"] for manifest in manifests.values()]
-        self._paths: list[Path] = []
-        firsts = [0]
+        self._shards: list[_Shard] = []
         folders = {}
         for part, manifest in manifests.items():
             folder = root / part / split
             folders[folder] = manifest["splits"][split]
             for entry in manifest["splits"][split]["shards"]:
                 path = folder / f"{entry['name']}.safetensors"
-                check_file(path, entry["sha256"])
-                _check_shape(path, (entry["images"], *self.shape))
-                self._paths.append(path)
-                firsts.append(firsts[-1] + entry["images"])
-        self._firsts = np.array(firsts, dtype=np.int64)
+                self._shards.append(_Shard(path, entry["images"], entry["sha256"], manifest["mirror"]))
+        images = [shard.images for shard in self._shards]
+        self._firsts = np.concatenate([[0], np.cumsum(images, dtype=np.int64)])
+        self.mirrors = np.repeat([shard.mirror for shard in self._shards], images).astype(bool)
         self._index = Index(folders, LATENTS)
-        self._maps: dict[int, dict[str, NDArray[Any]]] = {}
+        self._dtype_name: str = first["latent"]["dtype"]
+        self._dtype = DTYPES[self._dtype_name]
+        self._row_bytes = int(np.prod(self.shape)) * self._dtype.itemsize
+        self._map()
+
+    def _map(self) -> None:
+        """Map the files and check their headers."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            files = list(pool.map(lambda shard: _open(shard, self._dtype_name, self.shape), self._shards))
+        self._contents = [file.content for file in files]
+        # Where each tensor begins in each file; 0 where there is none, which nobody gets as far as asking for.
+        self._starts = {
+            name: np.array([file.starts.get(name, 0) for file in files], dtype=np.int64) for name in TENSORS + MIRRORED
+        }
+        self._sha256 = [self._index.digests(name) for name in ("sha256", "sha256_mirror")]
+        self._checked = np.zeros((2, len(self)), dtype=bool)
 
     @classmethod
     def open_parts(
@@ -107,6 +137,15 @@ class LatentShards:
         return self._index.texts("label")
 
     @property
+    def label_column(self) -> pa.ChunkedArray:
+        """`labels` as they are stored."""
+        return self._index.column("label")
+
+    def keys_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self._index.some("key", rows)
+
+    @property
     def statistics(self) -> LatentStatistics:
         """Mean and standard deviation of each channel of the train split of these parts.
 
@@ -126,36 +165,82 @@ class LatentShards:
         square = np.sum([total["sum_of_squares"] for total in self._totals], axis=0, dtype=np.float64) / count
         return LatentStatistics(mean.tolist(), np.sqrt(square - mean**2).tolist())
 
-    def __getitems__(self, rows: Sequence[int] | NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
-        """Return `mean` and `logvar` of some rows, each float32 (N, C, h, w), in the order of `rows`.
+    def __getitems__(
+        self, rows: Sequence[int] | NDArray[np.int64], mirrored: NDArray[np.bool_] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return `mean` and `logvar` of some rows as they are stored, each (N, C, h, w), in the order of `rows`.
+
+        Args:
+            rows: their numbers.
+            mirrored: which of them are wanted of the mirror image, (N,); None: none.
+
+        Returns:
+            float32, or uint16 with the bits of a bfloat16 (`to_float32` widens them).
 
         Raises:
-            IndexError: a row lies outside.
+            IndexError: a row lies outside, or has no mirror image.
+            ArtifactError: the bytes of a latent are not those that were written; names shard and key.
         """
         wanted = np.asarray(rows, dtype=np.int64)
+        flipped = np.zeros(len(wanted), dtype=bool) if mirrored is None else mirrored
         if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self)}")
-        shard_of = np.searchsorted(self._firsts, wanted, side="right") - 1
-        latents = {name: np.empty((len(wanted), *self.shape), dtype=np.float32) for name in TENSORS}
-        for number in np.unique(shard_of).tolist():
-            places = np.flatnonzero(shard_of == number)
-            inside = wanted[places] - self._firsts[number]
-            for name, stored in self._map(number).items():
-                latents[name][places] = to_float32(stored[inside])
-        return latents
+        if not self.mirrors[wanted[flipped]].all():
+            raise IndexError("the latents of a mirror image are asked for where there are none")
+        shards = np.searchsorted(self._firsts, wanted, side="right") - 1
+        inside = (wanted - self._firsts[shards]) * self._row_bytes
+        contents = [self._contents[shard] for shard in shards.tolist()]
+        # One array, since of two the allocator gives the second back to the system each time, and pages are zeroed
+        # anew; and slices of bytes, which cost the same for any number of shards: NumPy's indexing takes a call for
+        # each shard, and then a second copy to put rows back in order.
+        latents = np.empty((len(TENSORS), len(wanted), *self.shape), dtype=self._dtype)
+        target, size, at = memoryview(latents.reshape(-1).view(np.uint8)), self._row_bytes, 0
+        for name, other in zip(TENSORS, MIRRORED, strict=True):
+            starts = np.where(flipped, self._starts[other][shards], self._starts[name][shards]) + inside
+            for content, start in zip(contents, starts.tolist(), strict=True):
+                target[at : at + size] = content[start : start + size]
+                at += size
+        self._check(wanted, flipped, latents)
+        return dict(zip(TENSORS, latents, strict=True))
 
-    def _map(self, number: int) -> dict[str, NDArray[Any]]:
-        if number not in self._maps:
-            self._maps[number] = map_latent_shard(self._paths[number])
-        return self._maps[number]
+    def _check(self, rows: NDArray[np.int64], flipped: NDArray[np.bool_], latents: NDArray[Any]) -> None:
+        """Check those latents that were not read before in this process against their sha256."""
+        for place in np.flatnonzero(~self._checked[flipped.astype(np.intp), rows]).tolist():
+            mirror, row = int(flipped[place]), int(rows[place])
+            found = hashlib.sha256(b"".join(values.data for values in latents[:, place])).digest()
+            if found != self._sha256[mirror][row].tobytes():
+                path = self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path
+                raise ArtifactError(
+                    f"{path}: the latent of the image {self.keys_of([row])[0]} is corrupted (its sha256 is not that of "
+                    f"the index): delete the shard and restore it with `dvc checkout {path.parent}`, or run "
+                    "encode_latents again."
+                )
+            self._checked[mirror, row] = True
+
+    def verify(self) -> None:
+        """Check every byte of every file. Raises ArtifactError naming the shard."""
+        for shard in self._shards:
+            check_file(shard.path, shard.sha256)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maps": {}}
+        return {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
 
 
-def _check_shape(path: Path, shape: tuple[int, ...]) -> None:
-    found = {values.shape for values in map_latent_shard(path).values()}
-    if found != {shape}:
+def _open(shard: _Shard, dtype: str, shape: tuple[int, ...]) -> LatentFile:
+    file = map_latent_shard(shard.path)
+    expected = (shard.images, *shape), dtype, shard.mirror
+    found = file.shape, next(name for name, held in DTYPES.items() if held == file.dtype), MIRRORED[0] in file.starts
+    if found != expected:
         raise ArtifactError(
-            f"{path} holds latents of shape {found}, and the manifest says {shape}: run encode_latents again."
+            f"{shard.path} holds latents of {_said(*found)}, and the manifest says {_said(*expected)}: run "
+            "encode_latents again."
         )
+    return file
+
+
+def _said(shape: tuple[int, ...], dtype: str, mirror: bool) -> str:
+    return f"shape {shape} in {dtype} {'with' if mirror else 'without'} those of mirror images"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.hashing import sha256_file
@@ -58,6 +59,7 @@ class ImageShards:
     image_shape: (C, H, W) of every image.
     shards: the shards in row order.
     sources: for each part, or for the folder's name, the sha256 of its manifest.
+    mirrors: for each row whether a mirror image is as true as the image, (N,).
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class ImageShards:
                 self.shards.append(shard)
                 first += entry["images"]
         self._rows = first
+        self.mirrors = np.zeros(first, dtype=bool)
         self._index = Index(folders, IMAGES)
         self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
         self._sha256 = self._index.digests("sha256")
@@ -109,6 +112,8 @@ class ImageShards:
         in_place = {root / part / split: made for part, made in manifests.items() if made["in_place"]}
         reader = cls(folders, spec.shape, {folder: Preparation.of(made) for folder, made in in_place.items()})
         reader.sources = {part: manifest_hash(root / part) for part in manifests}
+        images = [manifest["splits"][split]["images"] for manifest in manifests.values()]
+        reader.mirrors = np.repeat([bool(manifest["mirror"]) for manifest in manifests.values()], images)
         return reader
 
     @classmethod
@@ -141,6 +146,20 @@ class ImageShards:
     def captions(self) -> list[str | None]:
         """The caption of each row; None where the image has none."""
         return self._index.texts("caption")
+
+    @property
+    def label_column(self) -> pa.ChunkedArray:
+        """`labels` as they are stored: a million of them as a list of Python's take a while and 70 MB."""
+        return self._index.column("label")
+
+    def keys_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self._index.some("key", rows)
+
+    @property
+    def remote(self) -> bool:
+        """Whether a shard lies behind a URL."""
+        return any(map(_remote, self.shards))
 
     def __getitem__(self, row: int) -> NDArray[np.uint8]:
         """Return the image of a row, uint8 (C, H, W).

@@ -109,9 +109,9 @@ def _file(path: Path, entry: LatentFile, latent: Shape, remedy: str) -> Iterator
         yield Fault(path, "is damaged: its sha256 is not that of the manifest", remedy)
     else:
         try:
-            shapes = {values.shape for values in map_latent_shard(path).values()}
+            shape = map_latent_shard(path).shape
         except ArtifactError as error:
             yield Fault(path, "is no shard of latents", remedy, detail=str(error))
             return
-        if shapes != {(entry.images, *latent.shape)}:
+        if shape != (entry.images, *latent.shape):
             yield Fault(path, "has another shape than the manifest says", remedy)

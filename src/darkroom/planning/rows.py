@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from darkroom.random import generator
 
@@ -29,7 +30,7 @@ class NoiseImages(_Rows):
         super().__init__(size)
         self._shape, self._classes = shape, classes
 
-    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
         """Return noise for some rows."""
         images = generator(0, "plan/images").integers(0, 256, (len(rows), *self._shape), dtype=np.uint8)
         return {"images": images, "labels": np.arange(len(rows)) % self._classes}
@@ -42,7 +43,7 @@ class NoiseLatents(_Rows):
         super().__init__(size)
         self._shape, self._classes = shape, classes
 
-    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
         """Return noise for some rows."""
         source = generator(0, "plan/latents")
         mean, logvar = (source.standard_normal((len(rows), *self._shape), dtype=np.float32) for _ in range(2))

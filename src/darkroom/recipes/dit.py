@@ -17,7 +17,7 @@ from darkroom.generators.dit import DiT
 from darkroom.generators.guidance import guided
 from darkroom.generators.normaliser import Normaliser
 from darkroom.random import draws, normal
-from darkroom.recipes.data import label_numbers
+from darkroom.recipes.data import Positions, label_numbers, mirrored
 from darkroom.recipes.evaluation import Evaluation
 from darkroom.schemas.train_dit import Diffusion
 from darkroom.tokenizers.batches import decode_all
@@ -29,23 +29,33 @@ _BANDS = 4  # of the time, in validation
 
 
 class LabelledLatents:
-    """Stored latents with their class numbers: `mean` and `logvar` float32 (N, C, H, W), `labels` int64 (N,)."""
+    """Stored latents with their class numbers: `mean` and `logvar` (N, C, H, W), `labels` int64 (N,).
 
-    def __init__(self, shards: LatentShards, catalog: Catalog) -> None:
-        self.shards = shards
-        self.labels = label_numbers(shards.labels, catalog)
+    Latents are float32 or bfloat16, as stored: they are widened on the device, where z is sampled. Of the rows whose
+    mirror image was encoded too, half are its latents in training. `seed` is the training's.
+    """
+
+    def __init__(self, shards: LatentShards, catalog: Catalog, seed: int = 0) -> None:
+        self.shards, self.seed = shards, seed
+        self.labels = label_numbers(shards.label_column, catalog)
 
     def __len__(self) -> int:
         return len(self.shards)
 
-    def __getitems__(self, rows: Sequence[int]) -> dict[str, Any]:
-        """Return the latents and class numbers of some rows."""
-        return {**self.shards.__getitems__(rows), "labels": self.labels[list(rows)]}
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the latents and class numbers of some rows, some of them mirrored where positions are given."""
+        stored = self.shards.__getitems__(rows, mirrored(self.seed, self.shards.mirrors, rows, positions))
+        return {**{name: _tensor(value) for name, value in stored.items()}, "labels": self.labels[list(rows)]}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows."""
-        keys = self.shards.keys
-        return [keys[row] for row in rows]
+        """Return the keys of some rows, by which a person finds the images."""
+        return self.shards.keys_of(rows)
+
+
+def _tensor(stored: NDArray[Any]) -> Tensor:
+    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits."""
+    tensor = torch.from_numpy(stored)
+    return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
 
 
 class DiTRecipe(Recipe):
@@ -90,7 +100,8 @@ class DiTRecipe(Recipe):
 
     def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[Tensor, Tensor]:
         """Return loss and time of each image, (N,) both."""
-        mean, logvar, labels = (batch.data[name] for name in ("mean", "logvar", "labels"))
+        mean, logvar = (batch.data[name].float() for name in ("mean", "logvar"))  # exact: bfloat16 is a part of float32
+        labels = batch.data["labels"]
         size = mean[0].numel()
         # Of each position: the posterior's noise, the path's, the time; then the time again, for the other law, and
         # whether the label drops.

@@ -61,7 +61,7 @@ def run(params: Params) -> None:
             "(`dvc repro encode_latents`)."
         )
     with open_state("train_dit") as state:
-        rows = [LabelledLatents(shards[split], catalog) for split in ("train", "val")]
+        rows = [LabelledLatents(shards[split], catalog, settings.training.seed) for split in ("train", "val")]
         normaliser, tokenizer = Normaliser(*latents.statistics), tokenizer.to(device)
         evaluation = Evaluation.open(settings.evaluate, tokenizer, normaliser, catalog)
         recipe = build(params, len(catalog.classes), normaliser, tokenizer, rows[0], rows[1], evaluation)

@@ -44,7 +44,10 @@ def run(params: Params) -> None:
     set_up_device(settings.training.threads, params.run.device)
     catalog = load_catalog()
     parts = list(catalog.parts)
-    train_set, val_set = (LabelledImages(ImageShards.open_parts(parts, split), catalog) for split in ("train", "val"))
+    train_set, val_set = (
+        LabelledImages(ImageShards.open_parts(parts, split), catalog, settings.training.seed)
+        for split in ("train", "val")
+    )
     with open_state("train_extractor") as state:
         recipe = build(params, catalog.image_shape, len(catalog.classes), train_set, val_set)
         model = recipe.model

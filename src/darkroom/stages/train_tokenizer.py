@@ -39,7 +39,8 @@ def run(params: Params) -> None:
     selection = load_selection()
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
     with open_state("train_tokenizer") as state:
-        recipe = build(params, selection.spec.shape, Images(splits["train"]), Images(splits["val"]))
+        train_set, val_set = (Images(splits[split], settings.common.seed) for split in ("train", "val"))
+        recipe = build(params, selection.spec.shape, train_set, val_set)
         model = recipe.model
         print(
             f"{settings.kind}: {sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images"

@@ -2,31 +2,55 @@
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from darkroom.random import order
-from darkroom.training.recipe import Batch, Rows
+from darkroom.training.recipe import Batch, Ordered, Rows
 
 _BLOCK = 64  # batches whose rows are found at once: much of the work does not grow with their number
 _GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writes its checkpoint
+
+Positions = NDArray[np.int64]
+
+
+def rows_at(rows: Rows, seed: int, positions: Positions) -> NDArray[np.int64]:
+    """Return which row stands at each position of the endless training sequence over `rows`."""
+    if isinstance(rows, Ordered):
+        return rows.order(seed, positions)
+    return order(seed, len(rows), positions)
+
+
+class _Draw(NamedTuple):
+    """What a batch is made of: the rows, and where they stand in training."""
+
+    rows: list[int]
+    positions: Positions | None
 
 
 class _Fetch(Dataset):
     """A data set in torch's terms: rows in, tensors out."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, seed: int) -> None:
+        self._rows, self._seed = rows, seed
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitems__(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        return {name: torch.as_tensor(np.asarray(value)) for name, value in self._rows.__getitems__(rows).items()}
+    def __getitems__(self, draw: _Draw) -> dict[str, Tensor]:
+        if draw.positions is not None and isinstance(self._rows, Ordered):
+            self._rows.prefetch(self._seed, int(draw.positions[0]))
+        data = self._rows.__getitems__(draw.rows, draw.positions)
+        return {name: value if isinstance(value, Tensor) else _tensor(value) for name, value in data.items()}
+
+
+def _tensor(value: Any) -> Tensor:
+    return torch.as_tensor(np.asarray(value))
 
 
 def _same(batch: Any) -> Any:
@@ -47,10 +71,10 @@ def _leave_signals(worker: int) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_GRACE) and None)
 
 
-def _load(rows: Rows, lists: Sequence[list[int]], workers: int, device: torch.device) -> DataLoader:
+def _load(rows: Rows, seed: int, draws: Sequence[_Draw], workers: int, device: torch.device) -> DataLoader:
     return DataLoader(
-        _Fetch(rows),
-        batch_sampler=lists,
+        _Fetch(rows, seed),
+        batch_sampler=draws,  # type: ignore[arg-type]  # torch wants lists of rows, and hands on what it is given
         collate_fn=_same,
         num_workers=workers,
         pin_memory=device.type == "cuda",
@@ -59,11 +83,11 @@ def _load(rows: Rows, lists: Sequence[list[int]], workers: int, device: torch.de
     )
 
 
-class _Lists(Sequence[list[int]]):
-    """The row numbers of each batch, computed when asked for: nothing grows with the length of the training."""
+class _Draws(Sequence[_Draw]):
+    """The rows of each batch, computed when asked for: nothing grows with the length of the training."""
 
-    def __init__(self, seed: int, size: int, start: int, stop: int, batch: int, rank: int, count: int) -> None:
-        self._seed, self._size, self._start, self._stop, self._batch = seed, size, start, stop, batch
+    def __init__(self, rows: Rows, seed: int, start: int, stop: int, batch: int, rank: int, count: int) -> None:
+        self._data, self._seed, self._start, self._stop, self._batch = rows, seed, start, stop, batch
         self._share = batch // count  # consecutive images of each batch that a process takes
         self._offset = rank * self._share
         self._block = -1
@@ -79,11 +103,11 @@ class _Lists(Sequence[list[int]]):
         if block != self._block:
             numbers = range(block * _BLOCK, min((block + 1) * _BLOCK, len(self)))
             positions = np.stack([self.positions(each) for each in numbers])
-            rows = order(self._seed, self._size, positions.reshape(-1))
+            rows = rows_at(self._data, self._seed, positions.reshape(-1))
             self._block, self._rows = block, rows.reshape(positions.shape)
-        return self._rows[place].tolist()
+        return _Draw(self._rows[place].tolist(), self.positions(number))
 
-    def positions(self, number: int) -> np.ndarray:
+    def positions(self, number: int) -> Positions:
         first = self._start + number * self._batch + self._offset
         return np.arange(first, first + self._share)
 
@@ -104,17 +128,17 @@ def training_batches(
     Of each batch, process `rank` of `count` gets its share of consecutive images: which image stands where does not
     depend on the number of processes.
     """
-    lists = _Lists(seed, len(rows), start, stop, batch, rank, count)
-    for number, data in enumerate(_load(rows, lists, workers, device)):
-        yield Batch(lists.positions(number), _to(data, device))
+    draws = _Draws(rows, seed, start, stop, batch, rank, count)
+    for number, data in enumerate(_load(rows, seed, draws, workers, device)):
+        yield Batch(draws.positions(number), _to(data, device))
 
 
 def validation_batches(rows: Rows, batch: int, device: torch.device, rank: int = 0, count: int = 1) -> Iterator[Batch]:
-    """Yield all rows in their order; a row's position is its number, so its noise is the same each time.
+    """Yield all rows in their order, not augmented; a row's position is its number, so its noise is always the same.
 
     Of `count` processes, each takes every `count`-th batch.
     """
     numbers = np.arange(len(rows))
-    lists = [numbers[at : at + batch].tolist() for at in range(0, len(rows), batch)][rank::count]
-    for chosen, data in zip(lists, _load(rows, lists, 0, device), strict=True):
-        yield Batch(np.array(chosen), _to(data, device))
+    draws = [_Draw(numbers[at : at + batch].tolist(), None) for at in range(0, len(rows), batch)][rank::count]
+    for draw, data in zip(draws, _load(rows, 0, draws, 0, device), strict=True):
+        yield Batch(np.array(draw.rows), _to(data, device))

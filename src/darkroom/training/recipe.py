@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +38,31 @@ class Rows(Protocol):
         """Return the number of rows."""
         ...
 
-    def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
-        """Return arrays with one entry a row: images, latents, labels."""
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> Mapping[str, Any]:
+        """Return arrays or tensors with one entry a row: images, latents, labels.
+
+        Args:
+            rows: their numbers.
+            positions: the place of each in the endless training sequence, which augmentation follows from; None:
+                nothing is augmented, as in validation.
+        """
         ...
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows, by which a person finds the images."""
+        ...
+
+
+@runtime_checkable
+class Ordered(Protocol):
+    """A data set with an order of its own: shards that lie elsewhere are read a few at a time."""
+
+    def order(self, seed: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which row stands at each position of the endless sequence, in each epoch every row once."""
+        ...
+
+    def prefetch(self, seed: int, position: int) -> None:
+        """Begin to fetch what this position and those after it need; called before each batch is read."""
         ...
 
 

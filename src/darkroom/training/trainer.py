@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.random import derive, order
+from darkroom.random import derive
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
@@ -20,7 +21,7 @@ from darkroom.training.checkpoint import Tensors, under
 from darkroom.training.ema import EMA, State
 from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
-from darkroom.training.loader import training_batches
+from darkroom.training.loader import rows_at, training_batches
 from darkroom.training.optimizer import adamw, check_groups, parameter_names, set_rates
 from darkroom.training.precision import (
     allow_tf32,
@@ -184,8 +185,8 @@ class Trainer:
 
     def _keys(self, images: int) -> list[str]:
         """Return the keys of the images of the update that begins after `images` images."""
-        positions = list(range(images, images + self.settings.batch))
-        return self.recipe.train.keys(order(self.settings.seed, len(self.recipe.train), positions).tolist())
+        positions = np.arange(images, images + self.settings.batch)
+        return self.recipe.train.keys(rows_at(self.recipe.train, self.settings.seed, positions).tolist())
 
     def batches(self) -> Iterator[Batch]:
         """Yield this process's share of the batches that are left."""
