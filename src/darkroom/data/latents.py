@@ -81,7 +81,8 @@ class LatentShards:
         self._contents = [file.content for file in files]
         # Where each tensor begins in each file; 0 where there is none, which nobody gets as far as asking for.
         self._starts = {
-            name: np.array([file.starts.get(name, 0) for file in files], dtype=np.int64) for name in TENSORS + MIRRORED
+            names: np.array([[file.starts.get(name, 0) for file in files] for name in names], dtype=np.int64)
+            for names in (TENSORS, MIRRORED)
         }
         self._sha256 = [self._index.digests(name) for name in ("sha256", "sha256_mirror")]
         self._checked = np.zeros((2, len(self)), dtype=bool)
@@ -182,31 +183,35 @@ class LatentShards:
             ArtifactError: the bytes of a latent are not those that were written; names shard and key.
         """
         wanted = np.asarray(rows, dtype=np.int64)
-        flipped = np.zeros(len(wanted), dtype=bool) if mirrored is None else mirrored
         if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self)}")
-        if not self.mirrors[wanted[flipped]].all():
-            raise IndexError("the latents of a mirror image are asked for where there are none")
         shards = np.searchsorted(self._firsts, wanted, side="right") - 1
         inside = (wanted - self._firsts[shards]) * self._row_bytes
-        contents = [self._contents[shard] for shard in shards.tolist()]
+        starts = self._starts[TENSORS][:, shards]  # (2, N)
+        if mirrored is not None and mirrored.any():
+            if not self.mirrors[wanted[mirrored]].all():
+                raise IndexError("the latent of a mirror image is asked for where there is none")
+            starts = np.where(mirrored, self._starts[MIRRORED][:, shards], starts)
         # One array, since of two the allocator gives the second back to the system each time, and pages are zeroed
         # anew; and slices of bytes, which cost the same for any number of shards: NumPy's indexing takes a call for
         # each shard, and then a second copy to put rows back in order.
         latents = np.empty((len(TENSORS), len(wanted), *self.shape), dtype=self._dtype)
         target, size, at = memoryview(latents.reshape(-1).view(np.uint8)), self._row_bytes, 0
-        for name, other in zip(TENSORS, MIRRORED, strict=True):
-            starts = np.where(flipped, self._starts[other][shards], self._starts[name][shards]) + inside
-            for content, start in zip(contents, starts.tolist(), strict=True):
-                target[at : at + size] = content[start : start + size]
-                at += size
-        self._check(wanted, flipped, latents)
+        contents = [self._contents[shard] for shard in shards.tolist()] * len(TENSORS)
+        for content, start in zip(contents, (starts + inside).reshape(-1).tolist(), strict=True):
+            target[at : at + size] = content[start : start + size]
+            at += size
+        self._check(wanted, 0 if mirrored is None else mirrored.astype(np.intp), latents)
         return dict(zip(TENSORS, latents, strict=True))
 
-    def _check(self, rows: NDArray[np.int64], flipped: NDArray[np.bool_], latents: NDArray[Any]) -> None:
+    def _check(self, rows: NDArray[np.int64], mirrored: NDArray[np.intp] | int, latents: NDArray[Any]) -> None:
         """Check those latents that were not read before in this process against their sha256."""
-        for place in np.flatnonzero(~self._checked[flipped.astype(np.intp), rows]).tolist():
-            mirror, row = int(flipped[place]), int(rows[place])
+        checked = self._checked[mirrored, rows]
+        if checked.all():
+            return
+        mirrored = np.broadcast_to(mirrored, rows.shape)
+        for place in np.flatnonzero(~checked).tolist():
+            mirror, row = int(mirrored[place]), int(rows[place])
             found = hashlib.sha256(b"".join(values.data for values in latents[:, place])).digest()
             if found != self._sha256[mirror][row].tobytes():
                 path = self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path

@@ -20,7 +20,10 @@ Array = NDArray[np.float32]
 
 
 def run(params: Params, part: str) -> None:
-    """Encode every split of a part: mean and logvar, row i of a shard is row i of the image shard's index."""
+    """Encode every split of a part: mean and logvar, row i of a shard is row i of the image shard's index.
+
+    Where the part's manifest says that a mirror image is as true as the image, those of mirror images too.
+    """
     settings = params.encode_latents
     require_writable(OUT / part)
     device = set_up_device(settings.threads, params.run.device)
@@ -28,17 +31,20 @@ def run(params: Params, part: str) -> None:
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), splits["train"].image_shape)
     tokenizer = tokenizer.to(device)
 
-    total, done = sum(len(shards) for shards in splits.values()), 0
+    images = sum(len(shards) for shards in splits.values())
+    mirrored = sum(int(shards.mirrors.sum()) for shards in splits.values())
+    total, done = images + mirrored, 0
 
-    def encode(images: NDArray[np.uint8]) -> tuple[Array, Array]:
+    def encode(pixels: NDArray[np.uint8]) -> tuple[Array, Array]:
         nonlocal done
-        encoded = encode_all(tokenizer, torch.from_numpy(images), settings.batch, device)
-        if (done + len(images)) // EVERY > done // EVERY:
-            print(f"{done + len(images):,} of {total:,} images")
-        done += len(images)
+        encoded = encode_all(tokenizer, torch.from_numpy(pixels), settings.batch, device)
+        if (done + len(pixels)) // EVERY > done // EVERY:
+            print(f"{done + len(pixels):,} of {total:,} images")
+        done += len(pixels)
         return encoded
 
     write_latents(
         OUT / part, part, splits, encode, dtype=settings.dtype, tokenizer=tokenizer_hash, shape=tokenizer.latent_shape
     )
-    print(f"{total:,} images to latents of {tokenizer.latent_shape}")
+    mirrors = f" and {mirrored:,} mirror images" if mirrored else ""
+    print(f"{images:,} images{mirrors} to latents of {tokenizer.latent_shape}")
