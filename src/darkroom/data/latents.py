@@ -196,7 +196,8 @@ class LatentShards:
         # anew; and slices of bytes, which cost the same for any number of shards: NumPy's indexing takes a call for
         # each shard, and then a second copy to put rows back in order.
         latents = np.empty((len(TENSORS), len(wanted), *self.shape), dtype=self._dtype)
-        target, size, at = memoryview(latents.reshape(-1).view(np.uint8)), self._row_bytes, 0
+        flat: Any = latents.reshape(-1).view(np.uint8)
+        target, size, at = memoryview(flat), self._row_bytes, 0
         contents = [self._contents[shard] for shard in shards.tolist()] * len(TENSORS)
         for content, start in zip(contents, (starts + inside).reshape(-1).tolist(), strict=True):
             target[at : at + size] = content[start : start + size]

@@ -91,7 +91,7 @@ def _rows(path: Path, latents: pa.Table, images: pa.Table, remedy: str) -> Itera
         detail = f"{latents.num_rows:,}, and {images.num_rows:,} images"
         yield Fault(path, "has another number of rows than the image shards", remedy, detail=detail)
         return
-    for column in LATENTS.names:
+    for column in ("key", "label"):
         if latents[column].equals(images[column]):
             continue
         pairs = zip(latents[column].to_pylist(), images[column].to_pylist(), strict=True)
