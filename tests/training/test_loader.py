@@ -1,5 +1,6 @@
 """Batches: which row stands where, what a data set is told of it, and an order of its own."""
 
+import itertools
 import os
 import signal
 
@@ -77,7 +78,7 @@ def test_an_order_of_its_own_is_followed_in_training():
     rows = joined(training_batches(Streamed(), SEED, 0, 20, 4, 0, CPU))[1]["row"]
     assert sorted(rows.tolist()) == list(range(20))
     edges = [0, 4, 12, 20]  # windows of 1, 2 and 2 shards
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         assert len({row // 4 for row in rows[begin:end].tolist()}) == (end - begin) // 4
 
 

@@ -116,4 +116,3 @@ def map_latent_shard(path: Path) -> LatentFile:
             f"{path} is not a shard of latents with mean and logvar in float32 or bfloat16 ({error}): restore it with "
             f"`dvc checkout {path.parent}`, or run encode_latents again."
         ) from error
-
