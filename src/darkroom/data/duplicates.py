@@ -30,7 +30,7 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
         in another part, in another split (a test image that was trained on); first: up to 10 groups as lists of
         "part/split/key".
     """
-    found = _repeated(manifests, root, _digest_prefixes, lambda index, row: index.digests("sha256")[row].tobytes())
+    found = _repeated(manifests, root, _digest_prefixes, lambda index, row: index.column("sha256")[row].as_py())
     return {
         "images": sum(len(group) - 1 for group in found),
         "across_parts": sum(copy.part != group[0].part for group in found for copy in group[1:]),

@@ -93,22 +93,29 @@ class Index:
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(lambda each: _check(*each), self._folders))
 
+    def load(self, *names: str) -> None:
+        """Read some columns at once, unless they are here: faster than one after the other."""
+        if missing := [name for name in names if name not in self._columns]:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                tables = list(pool.map(lambda each: _read(each[0] / NAME, missing), self._folders))
+            empty = pa.schema([self._schema.field(name) for name in missing]).empty_table()
+            table = pa.concat_tables([empty, *tables])
+            self._columns |= {name: table[name] for name in missing}
+
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column, over all rows."""
-        if name not in self._columns:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                tables = list(pool.map(lambda each: pq.read_table(each[0] / NAME, columns=[name]), self._folders))
-            empty = pa.schema([self._schema.field(name)]).empty_table()
-            self._columns[name] = pa.concat_tables([empty, *tables])[name]
+        self.load(name)
         return self._columns[name]
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Return a column of numbers."""
-        return self.column(name).to_numpy()
+        """Return a column of numbers. The array is the caller's: nothing of it is kept here."""
+        self.load(name)
+        return self._columns.pop(name).to_numpy()
 
     def digests(self, name: str) -> NDArray[np.uint8]:
-        """Return a column of hashes, uint8 (N, 32)."""
-        column = self.column(name)
+        """Return a column of hashes, uint8 (N, 32). The array is the caller's, as above."""
+        self.load(name)
+        column = self._columns.pop(name)
         chunks = [np.frombuffer(b"", np.uint8)]
         for chunk in column.chunks:
             width = chunk.type.byte_width
@@ -134,6 +141,12 @@ class Index:
 
 def _images(facts: Mapping[str, Any]) -> list[int]:
     return [entry["images"] for entry in facts["shards"]]
+
+
+def _read(path: Path, names: list[str]) -> pa.Table:
+    # Not `read_table`, which puts a machine for many files around each and takes twice the time.
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=names, use_threads=False)
 
 
 def _check(folder: Path, sha256: str, images: Sequence[int]) -> None:

@@ -94,18 +94,20 @@ def map_latent_shard(path: Path) -> LatentFile:
         ArtifactError: the file is not such a shard; names it.
     """
     try:
-        # The map outlives the file's descriptor, so a thousand shards need no thousand descriptors.
+        # Arrow's map outlives the file's descriptor, so a thousand shards need no thousand descriptors. It has the
+        # system read ahead what it is asked for, so it is asked for a byte, and a view of the whole made of that.
         with pa.memory_map(str(path)) as file:
-            content = memoryview(file.read_buffer()).cast("B")
+            first, size = file.read_buffer(1), file.size()
+        content = memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
         start = 8 + int.from_bytes(content[:8], "little")
         header = {name: facts for name, facts in json.loads(bytes(content[8:start])).items() if name in _NAMES}
         (shape,) = {tuple(facts["shape"]) for facts in header.values()}
         (code,) = {facts["dtype"] for facts in header.values()}
         dtype = next(DTYPES[name] for name, known in _CODES.items() if known == code)
-        size = int(np.prod(shape)) * dtype.itemsize
+        bytes_each = int(np.prod(shape)) * dtype.itemsize
         for name in (*TENSORS, *(MIRRORED if header.keys() & set(MIRRORED) else ())):
             begin, end = header[name]["data_offsets"]
-            if not 0 <= begin <= end == begin + size <= len(content) - start:
+            if not 0 <= begin <= end == begin + bytes_each <= len(content) - start:
                 raise ValueError(f"{name} has bytes {begin} to {end} of {len(content) - start} for shape {shape}")
         starts = {name: start + facts["data_offsets"][0] for name, facts in header.items()}
         return LatentFile(content, starts, shape, dtype)
@@ -114,4 +116,3 @@ def map_latent_shard(path: Path) -> LatentFile:
             f"{path} is not a shard of latents with mean and logvar in float32 or bfloat16 ({error}): restore it with "
             f"`dvc checkout {path.parent}`, or run encode_latents again."
         ) from error
-

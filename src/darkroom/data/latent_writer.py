@@ -1,7 +1,7 @@
 """Encodes a part's image shards: one file of latents for each, row i of the latents = row i of the index."""
 
-from collections.abc import Callable, Mapping, Sequence
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 

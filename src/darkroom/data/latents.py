@@ -84,7 +84,9 @@ class LatentShards:
             names: np.array([[file.starts.get(name, 0) for file in files] for name in names], dtype=np.int64)
             for names in (TENSORS, MIRRORED)
         }
-        self._sha256 = [self._index.digests(name) for name in ("sha256", "sha256_mirror")]
+        names = ("sha256", "sha256_mirror") if self.mirrors.any() else ("sha256",)
+        self._index.load(*names)
+        self._sha256 = [self._index.digests(name) for name in names]
         self._checked = np.zeros((2, len(self)), dtype=bool)
 
     @classmethod

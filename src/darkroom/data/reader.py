@@ -91,6 +91,7 @@ class ImageShards:
         self._rows = first
         self.mirrors = np.zeros(first, dtype=bool)
         self._index = Index(folders, IMAGES)
+        self._index.load("offset", "size", "sha256")
         self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
         self._sha256 = self._index.digests("sha256")
         self._firsts = np.array([shard.first for shard in self.shards], dtype=np.int64)

@@ -1,0 +1,96 @@
+"""How long an update of a transformer waits for its latents, which are read, checked and sampled as in `train_dit`.
+
+    PYTHONPATH=src python benchmarks/waiting.py
+
+4,096 latents, 4x32x32, mean and logvar in bfloat16, in 4 shards, warm; on the CPU, with the sections of params.yaml but
+for what the table says. Waiting is the time between asking for a batch and having it, of all batches but the first,
+which with workers includes starting them; each latent is read for the first or second time, so half of them are hashed.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+THREADS = 2
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[variable] = str(THREADS)
+
+import numpy as np  # noqa: E402
+from latent_reads import write_darkroom  # noqa: E402
+
+from darkroom.check import schema  # noqa: E402
+from darkroom.data.catalog import Catalog  # noqa: E402
+from darkroom.data.images import ImageSpec  # noqa: E402
+from darkroom.data.latents import LatentShards  # noqa: E402
+from darkroom.device import set_up_device  # noqa: E402
+from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
+from darkroom.generators.normaliser import Normaliser  # noqa: E402
+from darkroom.params import given, validate  # noqa: E402
+from darkroom.recipes.dit import DiTRecipe, LabelledLatents  # noqa: E402
+from darkroom.training.trainer import Places, Trainer  # noqa: E402
+
+SHAPE, IMAGES = (4, 32, 32), 4096
+# Width, depth, heads, patch; images in an update.
+MODELS = {"DiT-S/4": ((384, 12, 6, 4), 8), "the default DiT": ((128, 4, 4, 2), 64)}
+
+
+class Unlabelled(LatentShards):
+    """Latents of one class."""
+
+    label_column = ["0"] * IMAGES  # type: ignore[assignment]
+
+
+def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: int, updates: int) -> tuple[float, float]:
+    """Return seconds of an update and seconds that it waited, both means, after two updates."""
+    params = validate(schema("train_dit"), given("train_dit"))
+    settings = params.train_dit  # type: ignore[attr-defined]
+    training = settings.training.model_copy(
+        update={"batch": batch, "images": batch * (updates + 2), "warmup": batch, "processes": 1, "precision": "fp32"}
+    )
+    run = params.run.model_copy(update={"device": "cpu", "workers": workers, "trackers": []})  # type: ignore[attr-defined]
+    catalog = Catalog(("0",), {}, ImageSpec(256, "RGB", "png"), {}, {}, "", {"0": 0})
+    rows = LabelledLatents(Unlabelled.open_parts(["part"], "train", root / "latents"), catalog)
+    model = DiT(DiTConfig(*SHAPE[:2], 1, *size, 4.0))
+    normaliser = Normaliser([0.0] * SHAPE[0], [1.0] * SHAPE[0])
+    recipe = DiTRecipe(model, settings.diffusion, 0, rows, rows, normaliser, None)  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+        trainer = Trainer(recipe, training, run, Places(*(Path(folder) / name for name in ("state", "curves", "logs"))))
+        batches, waited, began = trainer.batches(), 0.0, 0.0
+        for update in range(updates + 2):
+            if update == 2:
+                waited, began = 0.0, time.perf_counter()
+            asked = time.perf_counter()
+            piece = next(batches)
+            waited += time.perf_counter() - asked
+            trainer.update(piece)
+        trainer.finite.settle(trainer.images)
+    return (time.perf_counter() - began) / updates, waited / updates
+
+
+def main() -> None:
+    """Print a table."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--updates", type=int, default=100)
+    chosen = options.parse_args()
+    set_up_device(THREADS, "cpu")
+    draws = np.random.default_rng(0)
+    mean, logvar = (draws.standard_normal((IMAGES, *SHAPE), dtype=np.float32) for _ in range(2))
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        write_darkroom(root / "latents", mean, logvar, "bfloat16", 4)
+        print("| model | images an update | workers | update, ms | waiting, ms | share |\n|---|---|---|---|---|---|")
+        for model, (size, batch) in MODELS.items():
+            for workers in (0, 2):
+                update, waited = measure(root, size, batch, workers, chosen.updates)
+                share = f"{100 * waited / update:.2f} %"
+                print(
+                    f"| {model} | {batch} | {workers} | {1e3 * update:.1f} | {1e3 * waited:.2f} | {share} |", flush=True
+                )
+
+
+if __name__ == "__main__":
+    main()
