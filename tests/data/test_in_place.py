@@ -15,6 +15,7 @@ import pytest
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data import catalog_writer
 from darkroom.data.images import ImageSpec
 from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.parts import write_part
@@ -243,6 +244,23 @@ def test_shards_behind_urls_are_read_from_the_cache(tmp_path: Path, laion: Path)
     reader._tars.remote._thread.join()
     memory.store.clear()
     reader.verify()
+
+
+def test_a_grid_fetches_a_few_shards_only(tmp_path: Path, laion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    for file in laion.iterdir():
+        memory.pipe_file(f"/bucket/{file.name}", file.read_bytes())
+    ingest(tmp_path, "far", None, url="memory://bucket/{00000..00002}.tar")
+    ingest(tmp_path, "near", laion)
+    shutil.rmtree(tmp_path / "checkout")
+    monkeypatch.setattr(catalog_writer, "_FETCHED", 2)
+    reader = ImageShards.open_parts(["far", "near"], "train", tmp_path)
+    _, left_out, *_ = [range(shard.first, shard.first + shard.images) for shard in reader.shards]
+    assert catalog_writer.shown_rows(reader).tolist() == [row for row in range(len(reader)) if row not in left_out]
+    (tmp_path / "catalog").mkdir()
+    catalog_writer.write_catalog(tmp_path / "catalog", ["far", "near"], 100, tmp_path)
+    assert len(list((tmp_path / "checkout").rglob("*.tar"))) == 2
 
 
 def test_a_damaged_copy_in_the_cache_is_named_and_the_shard_is_not_blamed(tmp_path: Path) -> None:
