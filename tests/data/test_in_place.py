@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.data import catalog_writer
+from darkroom.data import catalog_writer, latent_writer
 from darkroom.data.images import ImageSpec
 from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.parts import write_part
@@ -244,6 +245,30 @@ def test_shards_behind_urls_are_read_from_the_cache(tmp_path: Path, laion: Path)
     reader._tars.remote._thread.join()
     memory.store.clear()
     reader.verify()
+
+
+def test_a_file_url_is_read_where_it_lies(tmp_path: Path, laion: Path) -> None:
+    ingest(tmp_path, "here", None, url=f"file://{laion}/00000.tar")
+    reader = ImageShards.open_parts(["here"], "train", tmp_path)
+    assert len(reader) and reader.__getitems__(range(len(reader))).any()
+    reader.verify()
+    assert not (tmp_path / "checkout").exists()
+    (laion / "00000.tar").unlink()
+    with pytest.raises(ArtifactError, match=r"00000\.tar changed since.*is missing"):
+        ImageShards.open_parts(["here"], "train", tmp_path)
+
+
+def test_a_latent_that_fails_names_its_shard_without_what_signs_its_address(
+    tmp_path: Path,
+) -> None:
+    path = tar(tmp_path / "a.tar", {f"{number}.jpg": picture(number) for number in range(9)})
+    ingest(tmp_path, "here", path, label=None, caption=None)
+    reader = ImageShards.open_parts(["here"], "train", tmp_path)
+    shard = replace(reader.shards[0], tar="https://example.org/a.tar?signature=secret")
+    nothing = np.full((shard.images, 2, 3, 3), np.nan, np.float32)
+    with pytest.raises(DarkroomError, match=r"^https://example.org/a.tar: the latent of the image \d is not") as fault:
+        latent_writer._check(nothing, nothing, (2, 3, 3), shard, reader.texts(shard))
+    assert "secret" not in str(fault.value)
 
 
 def test_a_grid_fetches_a_few_shards_only(tmp_path: Path, laion: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from darkroom.data.images import MODES, ImageSpec, decode, to_array
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
-from darkroom.data.remote import is_remote
+from darkroom.data.remote import is_remote, local_path
 from darkroom.data.tar_files import TarFiles
 from darkroom.network import redacted
 
@@ -47,8 +47,8 @@ class Shard:
 
     @property
     def path(self) -> Path:
-        """The tar, for messages where it is behind a URL."""
-        return Path(self.tar)
+        """The tar, where it is not behind a URL."""
+        return local_path(self.tar)
 
 
 class ImageShards:
