@@ -164,6 +164,6 @@ def _check(
     if not sound.all():
         key = texts[int(np.argmin(sound))]["key"]
         raise DarkroomError(
-            f"{redacted(shard.tar)}: the latent of the image {key} is not finite, or its logvar is above {_LARGEST}: the "
-            "tokenizer diverged; train it again with a lower learning rate."
+            f"{redacted(shard.tar)}: the latent of the image {key} is not finite, or its logvar is above {_LARGEST}: "
+            "the tokenizer diverged; train it again with a lower learning rate."
         )
