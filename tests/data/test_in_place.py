@@ -1,6 +1,11 @@
+import errno
+import io
 import json
+import os
 import pickle
 import shutil
+import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,7 @@ import pytest
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data import catalog_writer, latent_writer
 from darkroom.data.images import ImageSpec
 from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.parts import write_part
@@ -122,6 +128,18 @@ def test_each_tar_is_hashed_once(tmp_path: Path, laion: Path, monkeypatch: pytes
     assert sorted(hashed) == sorted(laion.glob("*.tar"))
 
 
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_names_in_any_encoding_are_indexed_and_read(tmp_path: Path, format: int) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=format, encoding="latin-1") as file:
+        for number in range(9):
+            info = tarfile.TarInfo(f"größe{number}.jpg")
+            info.size = len(picture(number))
+            file.addfile(info, io.BytesIO(picture(number)))
+    ingest(tmp_path, "here", path, label=None, caption=None)
+    assert sum(len(rows(tmp_path, "here", split)) for split in SPLITS) == 9
+
+
 def test_damaged_images_are_found_and_those_that_repeat(tmp_path: Path) -> None:
     members = {f"{number}.jpg": picture(number) for number in range(8)}
     members |= {"8.jpg": picture(3), "9.jpg": picture(9)[:-40], "a.jpg": b"", "b.jpg": b"no image"}
@@ -227,6 +245,80 @@ def test_shards_behind_urls_are_read_from_the_cache(tmp_path: Path, laion: Path)
     reader._tars.remote._thread.join()
     memory.store.clear()
     reader.verify()
+
+
+def test_a_file_url_is_read_where_it_lies(tmp_path: Path, laion: Path) -> None:
+    ingest(tmp_path, "here", None, url=f"file://{laion}/00000.tar")
+    reader = ImageShards.open_parts(["here"], "train", tmp_path)
+    assert len(reader) and reader.__getitems__(range(len(reader))).any()
+    reader.verify()
+    assert not (tmp_path / "checkout").exists()
+    (laion / "00000.tar").unlink()
+    with pytest.raises(ArtifactError, match=r"00000\.tar changed since.*is missing"):
+        ImageShards.open_parts(["here"], "train", tmp_path)
+
+
+def test_a_latent_that_fails_names_its_shard_without_what_signs_its_address(
+    tmp_path: Path,
+) -> None:
+    path = tar(tmp_path / "a.tar", {f"{number}.jpg": picture(number) for number in range(9)})
+    ingest(tmp_path, "here", path, label=None, caption=None)
+    reader = ImageShards.open_parts(["here"], "train", tmp_path)
+    shard = replace(reader.shards[0], tar="https://example.org/a.tar?signature=secret")
+    nothing = np.full((shard.images, 2, 3, 3), np.nan, np.float32)
+    with pytest.raises(DarkroomError, match=r"^https://example.org/a.tar: the latent of the image \d is not") as fault:
+        latent_writer._check(nothing, nothing, (2, 3, 3), shard, reader.texts(shard))
+    assert "secret" not in str(fault.value)
+
+
+def test_a_grid_fetches_a_few_shards_only(tmp_path: Path, laion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    for file in laion.iterdir():
+        memory.pipe_file(f"/bucket/{file.name}", file.read_bytes())
+    ingest(tmp_path, "far", None, url="memory://bucket/{00000..00002}.tar")
+    ingest(tmp_path, "near", laion)
+    shutil.rmtree(tmp_path / "checkout")
+    monkeypatch.setattr(catalog_writer, "_FETCHED", 2)
+    reader = ImageShards.open_parts(["far", "near"], "train", tmp_path)
+    _, left_out, *_ = [range(shard.first, shard.first + shard.images) for shard in reader.shards]
+    assert catalog_writer.shown_rows(reader).tolist() == [row for row in range(len(reader)) if row not in left_out]
+    (tmp_path / "catalog").mkdir()
+    catalog_writer.write_catalog(tmp_path / "catalog", ["far", "near"], 100, tmp_path)
+    assert len(list((tmp_path / "checkout").rglob("*.tar"))) == 2
+
+
+def test_a_damaged_copy_in_the_cache_is_named_and_the_shard_is_not_blamed(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    path = tar(tmp_path / "a.tar", {f"{number}.jpg": picture(number) for number in range(9)})
+    memory.pipe_file("/bucket/a.tar", path.read_bytes())
+    ingest(tmp_path, "far", None, url="memory://bucket/a.tar", label=None, caption=None)
+    reader = ImageShards.open_parts(["far"], "train", tmp_path)
+    copy = reader._tars(0)
+    flip(copy, int(reader._offset[0]) + 20)
+    with pytest.raises(ArtifactError, match=rf"^memory://bucket/a.tar: .*{reader.keys[0]}.*delete {copy},") as fault:
+        reader[0]
+    assert "changed" not in str(fault.value)
+    copy.unlink()
+    assert ImageShards.open_parts(["far"], "train", tmp_path)[0].shape == (3, 6, 6)
+
+
+def test_a_disk_without_room_for_a_shard_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    path = tar(tmp_path / "a.tar", {f"{number}.jpg": picture(number) for number in range(9)})
+    memory.pipe_file("/bucket/a.tar", path.read_bytes())
+    ingest(tmp_path, "far", None, url="memory://bucket/a.tar", label=None, caption=None)
+    shutil.rmtree(tmp_path / "checkout")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as fault:  # the runner makes a sentence of it
+        ImageShards.open_parts(["far"], "train", tmp_path)[0]
+    assert fault.value.errno == errno.ENOSPC
 
 
 def test_the_stage_writes_either(tmp_path: Path, laion: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,15 @@
 import json
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from darkroom.errors import DarkroomError
+from darkroom.params import read_yaml
 from darkroom.planning.facts import expected_splits, gather
 from darkroom.stages import STAGES
+from data.making_tars import picture, tar
 
 EVERYTHING = {*STAGES, *(f"{stage}@{part}" for stage in ("ingest", "encode_latents") for part in ("first", "second"))}
 
@@ -50,3 +53,42 @@ def test_a_part_outside_its_source_is_refused(clone):
     path.write_text(path.read_text().replace("stop: 240", "stop: 9999"))
     with pytest.raises(DarkroomError, match="part `second` asks for images 120 to 9999"):
         gather(EVERYTHING)
+
+
+def other(clone, part, **chosen):
+    values = read_yaml(clone / "params.yaml")
+    values["parts"] = {**values["parts"], part: {"path": "data/none", "start": 0, "stop": None, **chosen}}
+    (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+
+
+def shards_of(clone, part, count):
+    folder = clone / "data/shards" / part
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(
+        json.dumps({"splits": {s: {"images": count} for s in ("train", "val", "test")}})
+    )
+
+
+def test_parts_in_place_and_mirrored_are_planned_as_what_they_are(clone):
+    (clone / "tars").mkdir()
+    tar(clone / "tars" / "a.tar", {f"{number}.jpg": picture(number) for number in range(9)})
+    other(clone, "third", source="webdataset", path="tars", settings={"mirror": True, "label": None})
+    with pytest.raises(DarkroomError, match=r"part `third`: how many images webdataset has.*ingest@third"):
+        gather(EVERYTHING | {"ingest@third"})
+    shards_of(clone, "third", 3)
+    facts = gather(EVERYTHING)
+    assert facts.images["third"] == {"train": 3, "val": 3, "test": 3}
+    assert facts.mirrored == facts.in_place == {"third"}
+
+
+def test_a_part_that_is_here_needs_no_source(clone):
+    other(clone, "third", source="folder", path="data/none", settings={})
+    shards_of(clone, "third", 3)
+    assert gather(EVERYTHING).images["third"]["train"] == 3
+    with pytest.raises(DarkroomError, match="folder"):
+        gather(EVERYTHING | {"ingest@third"})
+    values = read_yaml(clone / "params.yaml")
+    values["parts"] = {"third": values["parts"]["third"]}
+    (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    with pytest.raises(DarkroomError, match=r"no source can be read to measure an image: .*folder"):
+        gather(set())

@@ -1,6 +1,7 @@
 """The whole plan, on a clone in which nothing was run."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,17 @@ def test_each_shard_is_padded_to_whole_batches(quick, monkeypatch):
     )
     plan.plan()
     assert calls == [(4, 120)]
+
+
+def test_mirror_images_are_encoded_too_and_what_is_in_place_is_not_copied(quick, monkeypatch):
+    quick()
+    calls = []
+    monkeypatch.setattr(passes.Passes, "add", lambda self, function, batch, count, images: calls.append(count))
+    plain = facts.gather(set(KNOWN))
+    known = replace(plain, mirrored=frozenset({"first"}), in_place=frozenset({"first"}))
+    disk = [passes.plan_encode(each, "first").disk["outputs"] for each in (plain, known)]
+    assert calls == [4, 8] and disk[1] == 2 * disk[0]
+    assert passes.plan_ingest(known, "first").disk["outputs"] < passes.plan_ingest(plain, "first").disk["outputs"] / 4
 
 
 def test_numbers_are_told_as_people_say_them():

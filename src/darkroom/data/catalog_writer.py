@@ -19,9 +19,11 @@ from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
 from darkroom.data.reader import ImageShards, same_spec
+from darkroom.data.remote import is_remote
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 
+_FETCHED = 4  # shards behind URLs that are fetched for a grid
 _GRID_PIXELS = 64  # smaller images are enlarged in the grid to about this size
 # What a part's `quarantine` says of samples, with a sample under each of its reasons.
 _ACTIONS = ("quarantine", "repair", "keep")
@@ -114,7 +116,7 @@ def write_catalog(folder: Path, parts: Sequence[str], grid_images: int, root: Pa
     """Write manifest.json and grid.png into `folder`, from the parts; return the manifest.
 
     The manifest (kind "catalog") holds what `catalog_facts` returns, and files (the sha256 of the grid). The grid shows
-    images taken evenly over the train rows of all parts.
+    images taken evenly over the train rows of all parts (see `shown_rows`).
 
     Raises:
         ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
@@ -127,9 +129,27 @@ def write_catalog(folder: Path, parts: Sequence[str], grid_images: int, root: Pa
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    save_png(folder / "grid.png", data_grid(train.__getitems__(spread(grid_images, len(train)))))
+    rows = shown_rows(train)
+    save_png(folder / "grid.png", data_grid(train.__getitems__(rows[spread(grid_images, len(rows))].tolist())))
     write_manifest(folder, KIND, **facts, files=file_hashes(folder))
     return read_manifest(folder, KIND)
+
+
+def shown_rows(shards: ImageShards) -> NDArray[np.int64]:
+    """Return the rows that a grid takes its images from: all, but of what lies behind URLs a few shards only.
+
+    A shard is fetched whole, and one image of each of a thousand would fetch them all.
+    """
+    far = [number for number, shard in enumerate(shards.shards) if is_remote(shard.tar)]
+    left_out = set(far) - {far[place] for place in spread(_FETCHED, len(far))}
+    return np.concatenate(
+        [np.empty(0, np.int64)]
+        + [
+            np.arange(shard.first, shard.first + shard.images)
+            for number, shard in enumerate(shards.shards)
+            if number not in left_out
+        ]
+    )
 
 
 def data_grid(images: NDArray[np.uint8]) -> Image.Image:

@@ -23,6 +23,7 @@ from darkroom.data.latent_file import (
 )
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
+from darkroom.network import redacted
 
 _GROUP = 1024  # images decoded at once
 _LARGEST = 80  # of a logvar: its exp still fits a float32
@@ -69,7 +70,8 @@ def write_latents(
             (temporary / split).mkdir()
             index = IndexWriter(temporary / split, LATENTS)
             entries = []
-            for shard in reader.shards:
+            for number, shard in enumerate(reader.shards):
+                reader.prefetch(reader.shards[number + 1 : number + 2])
                 path = temporary / split / f"{shard.name}.safetensors"
                 write_latent_shard(path, _encode_shard(reader, shard, encode, mirror), dtype)
                 stored, texts = map_latent_shard(path), reader.texts(shard)
@@ -155,11 +157,13 @@ def _check(
     expected = (shard.images, *shape)
     if mean.shape != expected or logvar.shape != expected:
         raise DarkroomError(
-            f"{shard.path}: the tokenizer made latents of shape {mean.shape} and {logvar.shape}, not {expected}."
+            f"{redacted(shard.tar)}: the tokenizer made latents of shape {mean.shape} and {logvar.shape}, not "
+            f"{expected}."
         )
     sound = (np.isfinite(mean) & np.isfinite(logvar) & (logvar < _LARGEST)).all(axis=(1, 2, 3))
     if not sound.all():
+        key = texts[int(np.argmin(sound))]["key"]
         raise DarkroomError(
-            f"{shard.path}: the latent of the image {texts[int(np.argmin(sound))]['key']} is not finite, or its logvar "
-            f"is above {_LARGEST}: the tokenizer diverged; train it again with a lower learning rate."
+            f"{redacted(shard.tar)}: the latent of the image {key} is not finite, or its logvar is above {_LARGEST}: "
+            "the tokenizer diverged; train it again with a lower learning rate."
         )

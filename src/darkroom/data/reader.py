@@ -1,5 +1,6 @@
 """Reads images of shards by row number: the rows of a split, of one part after the other, in the order of the index."""
 
+import errno
 import hashlib
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from darkroom.data.images import MODES, ImageSpec, decode, to_array
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
-from darkroom.data.remote import is_remote
+from darkroom.data.remote import is_remote, local_path
 from darkroom.data.tar_files import TarFiles
 from darkroom.network import redacted
 
@@ -46,8 +47,8 @@ class Shard:
 
     @property
     def path(self) -> Path:
-        """The tar, for messages where it is behind a URL."""
-        return Path(self.tar)
+        """The tar, where it is not behind a URL."""
+        return local_path(self.tar)
 
 
 class ImageShards:
@@ -176,6 +177,8 @@ class ImageShards:
         try:
             block = self._files.read(number, offset - _HEADER, _HEADER + size)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # no room to fetch a shard, of which the runner tells
             raise self._fault(number, row, str(error)) from error
         header, data = block[:_HEADER], block[_HEADER:]
         if hashlib.sha256(data).digest() != self._sha256[row].tobytes():
@@ -195,7 +198,12 @@ class ImageShards:
         try:
             return to_array(prepare(open_image(data, how.max_pixels), how, self._index.column("key")[row].as_py()))
         except DamageError as error:  # it could be read when it was ingested, by another version of the library
-            raise self._fault(number, row, str(error)) from error
+            shard, key = self.shards[number], self.keys_of([row])[0]
+            raise ArtifactError(
+                f"{redacted(shard.tar)}: the image {key} could be read when it was indexed, and cannot be now, though "
+                f"its bytes are the same ({error}): set up the pinned versions again (`make`), or run "
+                f"`dvc repro --force ingest@{shard.folder.parent.name}`, which lists it."
+            ) from error
 
     def __getitems__(self, rows: Sequence[int]) -> NDArray[np.uint8]:
         """Return the images of some rows, uint8 (N, C, H, W), in the order of `rows`. Raises as `__getitem__`."""
@@ -227,6 +235,11 @@ class ImageShards:
 
     def _fault(self, number: int, row: int, what: str) -> ArtifactError:
         shard, key = self.shards[number], self._index.column("key")[row].as_py()
+        if _remote(shard):  # the shard's sha256 was right when it was fetched
+            return ArtifactError(
+                f"{redacted(shard.tar)}: the image {key} cannot be read from its copy in the cache ({what}): delete "
+                f"{self._tars(number)}, and it is fetched again."
+            )
         if shard.how is not None:
             return _changed(shard, f"the image {key} cannot be read from it: {what}")
         return ArtifactError(
@@ -286,7 +299,7 @@ def _changed(shard: Shard, what: str) -> ArtifactError:
 def _header_fault(header: bytes) -> str | None:
     """Return what is wrong with a member's header, by the checksum in it."""
     try:
-        tarfile.TarInfo.frombuf(header, "utf-8", "strict")
-    except (tarfile.TarError, UnicodeError) as error:
+        tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")  # names in shards of others may be in any encoding
+    except (tarfile.TarError, ValueError) as error:
         return str(error)
     return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from darkroom.data.catalog_writer import data_grid, grid_columns
+from darkroom.data.catalog_writer import data_grid, grid_columns, shown_rows
 from darkroom.data.grid import save_png, spread
 from darkroom.data.layout import SHARDS
 from darkroom.data.reader import ImageShards
@@ -53,11 +53,12 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
 def _grid(parts: Sequence[str], splits: Sequence[str], path: Path, images: int) -> dict[str, Any]:
     """Write images from the first to the last, evenly apart, and return which they are, row by row."""
     readers = [ImageShards.open_parts(parts, split, SHARDS) for split in splits]
-    firsts = np.cumsum([0, *map(len, readers)])
+    candidates = [shown_rows(reader) for reader in readers]
+    firsts = np.cumsum([0, *map(len, candidates)])
     pictures, names = [], []
     for place in spread(images, int(firsts[-1])):
         number = int(np.searchsorted(firsts, place, side="right")) - 1
-        reader, row = readers[number], place - int(firsts[number])
+        reader, row = readers[number], int(candidates[number][place - firsts[number]])
         pictures.append(reader[row])
         shard = next(shard for shard in reader.shards if shard.first <= row < shard.first + shard.images)
         facts = reader.texts(shard)[row - shard.first]

@@ -38,6 +38,8 @@ class Facts:
 
     image_shape: (C, H, W) of an image.
     images: for each part, images in each split.
+    mirrored: the parts whose mirror images are encoded, too.
+    in_place: the parts whose images stay where they are, and are prepared on reading.
     classes: number of classes.
     image_bytes: of an image as it is stored.
     prepare_seconds, read_seconds: of one image from the source into a shard, and from a shard to an array.
@@ -47,6 +49,8 @@ class Facts:
 
     image_shape: tuple[int, int, int]
     images: dict[str, dict[str, int]]
+    mirrored: frozenset[str]
+    in_place: frozenset[str]
     classes: int
     image_bytes: float
     prepare_seconds: float
@@ -100,6 +104,17 @@ def _look(
     return labels, sizes, prepared / len(sizes), read / len(sizes)
 
 
+def _expected(
+    part: str, name: str, source: Source, start: int, stop: int | None, shares: Mapping[str, float]
+) -> dict[str, int]:
+    if stop is None or getattr(source, "unit", "images") != "images":
+        raise DarkroomError(
+            f"part `{part}`: how many images {name} has is known once it is ingested: run `dvc repro ingest@{part}` "
+            "first."
+        )
+    return expected_splits(stop - start, shares)
+
+
 def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> Facts:
     """Return what is known of the data, and what is assumed.
 
@@ -111,30 +126,40 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
         DarkroomError: params.yaml is not valid, or a part lies outside its source.
     """
     images: dict[str, dict[str, int]] = {}
+    mirrored: set[str] = set()
+    in_place: set[str] = set()
     assumed: list[str] = []
     labels: set[str] = set()
     looks: list[tuple[list[int], float, float]] = []
+    missing: list[DarkroomError] = []
     for part in given("catalog")["parts"]:
         params = validate(schema("ingest"), given("ingest", part))
         settings, chosen = params.ingest, params.parts[part]  # type: ignore[attr-defined]
         how = preparation(settings)
-        source = open_source(chosen, settings_of(part, chosen, getattr(params, chosen.source)))
-        start, stop = slice_of(source, part, chosen.start, chosen.stop)
-        found, sizes, prepared, read = _look(source, start, stop, how, clock)
-        labels |= found
-        looks.append((sizes, prepared, read))
-        if f"ingest@{part}" not in stale and (SHARDS / part / NAME).is_file():
+        details = settings_of(part, chosen, getattr(params, chosen.source))
+        mirrored |= {part} if getattr(details, "mirror", False) else set()
+        fresh = f"ingest@{part}" not in stale and (SHARDS / part / NAME).is_file()
+        if fresh:
             splits = _manifest(SHARDS / part)["splits"]
             images[part] = {split: splits[split]["images"] for split in SPLITS}
-        else:
-            if stop is None or getattr(source, "unit", "images") != "images":
-                raise DarkroomError(
-                    f"part `{part}`: how many images {chosen.source} has is known once it is ingested: run "
-                    f"`dvc repro ingest@{part}` first."
-                )
-            images[part] = expected_splits(stop - start, settings.splits.model_dump())
+        try:
+            source = open_source(chosen, details)
+            in_place |= {part} if getattr(source, "in_place", False) else set()
+            start, stop = slice_of(source, part, chosen.start, chosen.stop)
+            if not fresh:
+                images[part] = _expected(part, chosen.source, source, start, stop, settings.splits.model_dump())
+            found, sizes, prepared, read = _look(source, start, stop, how, clock)
+        except DarkroomError as error:
+            if not fresh:
+                raise
+            missing.append(error)  # who has the shards needs no source
+            continue
+        labels |= found
+        looks.append((sizes, prepared, prepared if part in in_place else read))
     if not images:
         raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
+    if not looks:
+        raise DarkroomError(f"no source can be read to measure an image: {missing[0]}") from missing[0]
     if any(f"ingest@{part}" in stale for part in images):
         total = sum(sum(part.values()) for part in images.values())
         assumed.append(f"{total:,} images, split by their shares in `ingest.splits`: the source's size, nothing read")
@@ -146,6 +171,8 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
     return Facts(
         image_shape=how.spec.shape,
         images=images,
+        mirrored=frozenset(mirrored),
+        in_place=frozenset(in_place),
         classes=classes,
         image_bytes=fmean(size for sizes, _, _ in looks for size in sizes),
         prepare_seconds=fmean(prepared for _, prepared, _ in looks),

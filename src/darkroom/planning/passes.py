@@ -74,7 +74,7 @@ def _images(facts: Facts, batch: int) -> Tensor:
 
 
 def plan_encode(facts: Facts, part: str) -> StagePlan:
-    """Plan encode_latents of a part: each shard is padded to whole batches."""
+    """Plan encode_latents of a part: each shard is padded to whole batches, and mirror images come in their own."""
     params, ingest = section("encode_latents", part), section("ingest", part).ingest
     settings = params.encode_latents
     passes = Passes(f"encode_latents@{part}", settings.threads, params.run.device, facts.clock)
@@ -85,12 +85,12 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
     for split in SPLITS:
         whole, rest = divmod(counts[split], ingest.shard_size)
         calls += whole * batches(ingest.shard_size, settings.batch) + batches(rest, settings.batch)
-    total = sum(counts.values())
-    passes.add(model.encode, _images(facts, settings.batch), calls, total)
+    total, sides = sum(counts.values()), 1 + (part in facts.mirrored)
+    passes.add(model.encode, _images(facts, settings.batch), sides * calls, total)
     passes.plan.seconds += total * facts.read_seconds
     channels, height, width = model.latent_shape
     element = 2 if settings.dtype == "bfloat16" else 4
-    passes.plan.disk = {"outputs": 2 * total * 2 * channels * height * width * element}
+    passes.plan.disk = {"outputs": 2 * total * sides * 2 * channels * height * width * element}
     return passes.plan
 
 
@@ -203,9 +203,11 @@ def plan_score(facts: Facts) -> StagePlan:
 def plan_ingest(facts: Facts, part: str) -> StagePlan:
     """Plan ingest of a part: no network; its first images were prepared and stored in memory."""
     total = sum(facts.images[part].values())
-    # A member of a tar has a header of 512 bytes and is filled up to 512; its texts are two members more.
+    # A member of a tar has a header of 512 bytes and is filled up to 512; its texts are two members more. Of an image
+    # in place there is a row of the index.
+    size = 512 if part in facts.in_place else facts.image_bytes + 4 * 1024
     return StagePlan(
         f"ingest@{part}",
-        disk={"outputs": int(2 * total * (facts.image_bytes + 4 * 1024))},
+        disk={"outputs": int(2 * total * size)},
         seconds=total * facts.prepare_seconds,
     )

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from darkroom.errors import DarkroomError
 from darkroom.random import order
 from darkroom.training.recipe import Batch, Ordered, Rows
 
@@ -42,7 +43,15 @@ class _Fetch(Dataset):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitems__(self, draw: _Draw) -> dict[str, Tensor]:
+    def __getitems__(self, draw: _Draw) -> dict[str, Tensor] | DarkroomError | OSError:
+        try:
+            return self._read(draw)
+        except (DarkroomError, OSError) as error:
+            if get_worker_info() is None:
+                raise
+            return error  # else torch wraps it in a traceback that nobody asked for, and drops its errno
+
+    def _read(self, draw: _Draw) -> dict[str, Tensor]:
         if draw.positions is not None and isinstance(self._rows, Ordered):
             self._rows.prefetch(self._seed, int(draw.positions[0]))
         data = self._rows.__getitems__(draw.rows, draw.positions)
@@ -130,6 +139,8 @@ def training_batches(
     """
     draws = _Draws(rows, seed, start, stop, batch, rank, count)
     for number, data in enumerate(_load(rows, seed, draws, workers, device)):
+        if isinstance(data, Exception):
+            raise data
         yield Batch(draws.positions(number), _to(data, device))
 
 
