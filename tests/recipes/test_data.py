@@ -99,7 +99,7 @@ def test_labels_are_numbers_of_the_catalog() -> None:
 
 
 def test_a_missing_or_unknown_label_is_refused() -> None:
-    with pytest.raises(DarkroomError, match="image 2 has no label"):
+    with pytest.raises(DarkroomError, match="2 of 4 images have no label, the first is row 2"):
         label_numbers(["1", "2", None, None], CATALOG)
     with pytest.raises(DarkroomError, match="'owl' is not in"):
         label_numbers(["1", "owl"], CATALOG)

@@ -1,6 +1,6 @@
 """What recipes ask of a data set: the rows of the readers under the names that the losses use."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,22 @@ from darkroom.random import draws, order
 Positions = NDArray[np.int64]
 
 
-def label_numbers(labels: Iterable[str | None] | pa.ChunkedArray, catalog: Catalog) -> NDArray[np.int64]:
-    """Return the class number of each label, (N,), int64.
+def label_numbers(
+    labels: Iterable[str | None] | pa.ChunkedArray,
+    catalog: Catalog,
+    keys_of: Callable[[list[int]], list[str]] = lambda rows: [f"row {row}" for row in rows],
+) -> NDArray[np.int64]:
+    """Return the class number of each label, (N,), int64; `keys_of` gives the keys of some rows, for the message.
 
     Raises:
         DarkroomError: an image has no label, or one that the catalog has not.
     """
     column = labels if isinstance(labels, pa.ChunkedArray) else pa.chunked_array([pa.array(labels, pa.string())])
     if column.null_count:
-        row = column.is_null().index(True).as_py()
+        first = keys_of([column.is_null().index(True).as_py()])[0]
         raise DarkroomError(
-            f"image {row} has no label, and this model is conditioned on labels: give its source labels."
+            f"{column.null_count:,} of {len(column):,} images have no label, the first is {first}, and this "
+            "model needs labels: give their source labels, or set `ingest.rules.label_missing` to quarantine."
         )
     # A label is looked up once, however many images have it.
     encoded = column.combine_chunks().dictionary_encode()
@@ -95,7 +100,7 @@ class LabelledImages(Images):
 
     def __init__(self, shards: ImageShards, catalog: Catalog, seed: int = 0) -> None:
         super().__init__(shards, seed)
-        self.labels = label_numbers(shards.label_column, catalog)
+        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the images and class numbers of some rows."""

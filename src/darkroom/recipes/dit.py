@@ -37,7 +37,7 @@ class LabelledLatents:
 
     def __init__(self, shards: LatentShards, catalog: Catalog, seed: int = 0) -> None:
         self.shards, self.seed = shards, seed
-        self.labels = label_numbers(shards.label_column, catalog)
+        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of)
 
     def __len__(self) -> int:
         return len(self.shards)
