@@ -10,7 +10,9 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manif
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import natural_order, write_catalog
 from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.duplicates import find_duplicates
 from darkroom.data.images import ImageSpec, to_pil
+from darkroom.data.index import Index
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Entry, Raw
@@ -215,3 +217,13 @@ def test_no_training_image_is_refused(tmp_path: Path) -> None:
     make_part(tmp_path / "shards", "p", 0, 3, shares={"train": 0.0, "val": 0.0, "test": 1.0})
     with pytest.raises(DarkroomError, match="train split"):
         catalogue(tmp_path / "shards", ["p"])
+
+
+def test_copies_cost_no_pass_over_the_index_each(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_part(root, "third", 0, 40)  # as where two parts name one folder
+    calls = []
+    digests = Index.digests
+    monkeypatch.setattr(Index, "digests", lambda index, name: calls.append(name) or digests(index, name))
+    manifests = {part: read_manifest(root / part, "shards") for part in (*PARTS, "third")}
+    assert find_duplicates(manifests, root)["images"] == 40
+    assert len(calls) <= 2 * len(SPLITS) * len(manifests)

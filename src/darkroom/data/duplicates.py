@@ -1,7 +1,7 @@
 """What comes more than once in some parts: images with equal pixels, and keys."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
         in another part, in another split (a test image that was trained on); first: up to 10 groups as lists of
         "part/split/key".
     """
-    found = _repeated(manifests, root, _digest_prefixes, lambda index, row: index.column("sha256")[row].as_py())
+    found = _repeated(manifests, root, _digest_prefixes, lambda index, rows: index.some("sha256", rows))
     return {
         "images": sum(len(group) - 1 for group in found),
         "across_parts": sum(copy.part != group[0].part for group in found for copy in group[1:]),
@@ -45,7 +45,7 @@ def find_shared_keys(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> 
     Returns:
         keys: how many; first: up to 10 of them, each as a list of "part/split/key".
     """
-    found = _repeated(manifests, root, _key_prefixes, lambda index, row: index.column("key")[row].as_py())
+    found = _repeated(manifests, root, _key_prefixes, lambda index, rows: index.some("key", rows))
     return {"keys": len(found), "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]]}
 
 
@@ -53,9 +53,9 @@ def _repeated(
     manifests: Mapping[str, Mapping[str, Any]],
     root: Path,
     prefixes: Callable[[Index], NDArray[np.uint64]],
-    identity: Callable[[Index, int], Any],
+    identities: Callable[[Index, Sequence[int]], list[Any]],
 ) -> list[list[Place]]:
-    """Return the groups of rows with an equal identity, in the order in which they first come.
+    """Return the groups of rows with equal identities, in the order in which they first come.
 
     Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. In
     memory stand 8 bytes an image, and the candidates.
@@ -65,8 +65,9 @@ def _repeated(
     candidates = values[counts > 1]
     groups: dict[Any, list[Place]] = {}
     for part, split, index in _indexes(manifests, root) if len(candidates) else ():
-        for row in np.flatnonzero(np.isin(prefixes(index), candidates)).tolist():
-            groups.setdefault(identity(index, row), []).append(Place(part, split, index.column("key")[row].as_py()))
+        rows = np.flatnonzero(np.isin(prefixes(index), candidates)).tolist()
+        for identity, key in zip(identities(index, rows), index.some("key", rows), strict=True):
+            groups.setdefault(identity, []).append(Place(part, split, key))
     return [group for group in groups.values() if len(group) > 1]
 
 
