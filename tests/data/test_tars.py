@@ -201,6 +201,14 @@ def test_an_extended_header_without_its_member_and_a_damaged_one(tmp_path: Path)
     damage(path, "ends within an extended header")
 
 
+def test_a_size_that_is_no_number_is_damaged(tmp_path: Path) -> None:
+    for size in ("9" * 5000, "-1", "\u0664"):
+        info = tarfile.TarInfo("a.jpg")
+        info.pax_headers = {"size": size}
+        (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+        damage(tmp_path / "a.tar", "an extended header is damaged .it says size")
+
+
 def test_a_header_of_a_negative_size_is_damaged(tmp_path: Path) -> None:
     info = tarfile.TarInfo("a.jpg")
     info.size = -512  # in GNU's base 256

@@ -13,6 +13,7 @@ from darkroom.errors import DarkroomError
 
 _BLOCK = tarfile.BLOCKSIZE
 _EXTENDED = 2**20  # bytes of an extended header, at most: names and times need a few hundred
+_DIGITS = 20  # of a size in an extended header
 _CHUNK = 2**20
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 # Endings whose members a decoder of shards would unpickle, which runs whatever is in them. Arrays (.npy, .npz) are not
@@ -145,8 +146,8 @@ class _Walk:
     def _number(self, text: str | None, otherwise: int) -> int:
         if text is None:
             return otherwise
-        if not (text.isascii() and text.isdigit()):
-            raise self._damaged(f"an extended header is damaged (it says size {text!r})")
+        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+            raise self._damaged(f"an extended header is damaged (it says size {text[:30]!r})")
         return int(text)
 
     def _read(self, at: int, size: int) -> bytes:
