@@ -55,7 +55,15 @@ FAULTS = [
     ("train_dit.training.learning_rate", "1e-3x", "`train_dit.training.learning_rate` is '1e-3x'"),
     ("train_tokenizer.kind", "vae", "`train_tokenizer.kind` is 'vae'"),
     ("parts.Third", {"source": "digits", "path": "data/none"}, "parts.Third"),
-    ("parts.first.path", "no/such/folder", "ingest@first depends on no/such/folder, which no stage makes"),
+    ("parts.first.path", "no/such/folder", "params.yaml: `parts.first.path` is no/such/folder, which does not exist"),
+    ("parts.first.path", "~/pictures", "`parts.first.path` is ~/pictures, which does not exist: `~` is not expanded"),
+    ("parts.first.path", 2024, "`parts.first.path` is 2024: Input should be a valid string; put it in quotes"),
+    ("parts", {2024: {"source": "digits", "path": "data/none"}}, "put it in quotes"),
+    (
+        "parts.first",
+        {"source": "folder", "path": "data", "settings": {"classes": []}},
+        "`parts.first.settings.classes`",
+    ),
     ("parts.first.settings", {"captoin": "x"}, "unknown key `parts.first.settings.captoin`; did you mean `caption`?"),
     (
         "parts.first.settings",
@@ -88,6 +96,11 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
     change(clone / "params.yaml", key, value)
     assert main(["check"]) == 1
     assert sentence in capsys.readouterr().err
+
+
+def test_settings_that_are_left_empty_are_none(clone):
+    change(clone / "params.yaml", "parts.first.settings", None)
+    check()
 
 
 def test_all_faults_are_told_at_once(clone):

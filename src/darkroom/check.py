@@ -143,6 +143,10 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
             needed += [(name, dep) for dep in deps]
     for name, dep in needed:
         if not any(related(dep, out) for out in made) and not Path(dep).exists():
+            part = name.partition("@")[2]
+            if part and dep == params["parts"][part]["path"]:
+                hint = "`~` is not expanded, so write it out" if dep.startswith("~") else "see docs/data.md"
+                raise DarkroomError(f"{PARAMS}: `parts.{part}.path` is {dep}, which does not exist: {hint}.")
             raise DarkroomError(f"{DVC}: {name} depends on {dep}, which no stage makes and which does not exist.")
 
 

@@ -158,7 +158,9 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
         return f"{PARAMS}: `{key}` is missing."
     # A fault between keys belongs to their section, which would fill the screen.
     value = "" if isinstance(fault["input"], Mapping) and fault["type"] == "value_error" else f" is {fault['input']!r}"
-    return f"{PARAMS}: `{key}`{value}: {fault['msg'].removeprefix('Value error, ')}."
+    # YAML reads 2024, 2024-01-31, yes and 007 as something else than a text.
+    bare = fault["type"] == "string_type" and not isinstance(fault["input"], Mapping | list | None)
+    return f"{PARAMS}: `{key}`{value}: {fault['msg'].removeprefix('Value error, ')}{'; put it in quotes' * bare}."
 
 
 def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:

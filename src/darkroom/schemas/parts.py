@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from darkroom.params import Section
 
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
 
-
+# Left empty is none, as everywhere in params.yaml.
+Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 PartNames = Annotated[list[PartName], Field(min_length=1)]
 
 
@@ -24,7 +25,7 @@ class Part(Section):
     path: str
     start: Annotated[int, Field(ge=0)] = 0
     stop: Annotated[int, Field(gt=0)] | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _not_empty(self) -> "Part":
