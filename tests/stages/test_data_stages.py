@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
@@ -54,3 +55,15 @@ def test_a_folder_that_cannot_be_written_is_named_first(tmp_path: Path, monkeypa
     (tmp_path / "data").write_text("a file where a folder should be")
     with pytest.raises(DarkroomError, match="cannot write data/shards/one"):
         ingest_part("one")
+
+
+def test_files_that_were_passed_over_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "mine/a.png")
+    for name in ("b.jpg_large", "c.jpg_large", "d"):
+        (tmp_path / "mine" / name).touch()
+    values = {key: VALUES[key] for key in ("run", "folder", "ingest")}
+    part = {"source": "folder", "path": "mine", "settings": {"label": "none"}}
+    ingest.run(IngestParams.model_validate({**values, "parts": {"one": part}}), "one")
+    assert "passed over by their endings: .jpg_large 2, without ending 1" in capsys.readouterr().out

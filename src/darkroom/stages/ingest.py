@@ -76,4 +76,8 @@ def summary(manifest: Mapping[str, Any]) -> str:
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())
             text += f"\n{done}, listed in quarantine.parquet: {reasons}"
+    if others := manifest["source"].get("ignored"):
+        by_count = sorted(others.items(), key=lambda item: (-item[1], item[0]))
+        counts = ", ".join(f"{ending or 'without ending'} {count:,}" for ending, count in by_count)
+        text += f"\nother files, passed over by their endings: {counts}"
     return text

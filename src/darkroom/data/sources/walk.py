@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from darkroom.data.damage import Finding, Reason
+from darkroom.data.formats import FORMATS
 from darkroom.data.sources.keys import shown
 from darkroom.data.sources.table import TABLES
 
-# Also of formats that Pillow may not read here (HEIF, JPEG XL): their files are listed as no images, not passed over.
-ENDINGS = {"jpg", "jpeg", "jpe", "jfif", "mpo", "png", "apng", "webp", "gif", "bmp", "dib", "tif", "tiff", "avif"}
-ENDINGS |= {"heic", "heif", "jxl", "jp2", "j2k", "tga", "ppm", "pgm", "pbm", "pnm"}
+# Also of formats that are not read (HEIF, JPEG XL, TGA): their files are listed as no images, not passed over.
+ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
 _SKIPPED = "__MACOSX"  # what macOS adds to an archive
 _NAMED = 20  # endings of other files that are counted one by one
 
