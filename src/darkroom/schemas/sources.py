@@ -1,17 +1,20 @@
 """The sections of the sources, one each, and the settings that a part has of them."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from darkroom.errors import DarkroomError
 from darkroom.params import PARAMS, Section, validate
 from darkroom.schemas.numbers import Positive, Seed
 from darkroom.schemas.parts import Part
 
-Classes = list[str] | None  # the labels that are allowed; None: all
+# The labels that are allowed; None: all. Letters in one form, as labels have them, see `label_of`.
+Class = Annotated[str, AfterValidator(lambda name: unicodedata.normalize("NFC", name))]
+Classes = Annotated[list[Class], Field(min_length=1)] | None
 # Of a member of a webdataset sample: what comes after the first dot of its name.
 Ending = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
 JsonField = Annotated[str, Field(pattern=r"^json:.+$")]

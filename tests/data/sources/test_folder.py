@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import pickle
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from darkroom.data.damage import DamageError, Reason
+from darkroom.data.formats import FORMATS
 from darkroom.data.sample import Raw
 from darkroom.data.shards import KEY
 from darkroom.data.sources import open_source, walk
@@ -185,20 +187,20 @@ def test_what_cannot_be_read_says_why_and_names_no_place(tmp_path: Path, monkeyp
     image(tmp_path / "a/1.png")
     image(tmp_path / "closed/2.png")
     found = source(tmp_path)
-    scandir, read_bytes = os.scandir, Path.read_bytes
+    scandir, opened = os.scandir, Path.open
 
     def closed(folder: bytes) -> Any:
         if folder.endswith(b"/closed"):
             raise PermissionError(errno.EACCES, "Permission denied", folder)
         return scandir(folder)
 
-    def broken(path: Path) -> bytes:
+    def broken(path: Path, mode: str) -> Any:
         if path.name == "1.png":
             raise OSError(errno.EIO, "Input/output error", str(path))
-        return read_bytes(path)
+        return opened(path, mode)
 
     monkeypatch.setattr(walk.os, "scandir", closed)
-    monkeypatch.setattr(Path, "read_bytes", broken)
+    monkeypatch.setattr(Path, "open", broken)
     outcomes = read(found)
     assert {where: str(error) for where, error in outcomes.items()} == {
         "a/1.png": "unreadable: Input/output error",
@@ -472,6 +474,7 @@ def test_texts_of_tables_that_are_not_utf8(tmp_path: Path) -> None:
         ("metadata.csv", b"file_name,text\n1.png,a cat, sitting\n", "line 2 has 3 fields, and the first line 2"),
         ("metadata.jsonl", b'{"file_name": "1.png", "text": "x"}\n{"file_', "line 2 is not JSON"),
         ("metadata.jsonl", b"[1, 2]\n", "line 1 holds no object"),
+        ("metadata.jsonl", b"[" * 100_000, "line 1 is not JSON"),
         ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` holds list"),
         ("metadata.jsonl", '{"file_name": "1.png"}'.encode("utf-16"), "line 1 is not JSON"),
         ("metadata.parquet", b"PAR1 and nothing else", "metadata.parquet cannot be read"),
@@ -506,3 +509,59 @@ def test_no_table_and_two_in_one_folder_are_told(tmp_path: Path) -> None:
 def test_shown_is_always_valid() -> None:
     assert shown("größe") == "größe"
     assert shown("\udce4\ud83d").encode()
+
+
+# What people's systems make of names
+
+
+def test_every_format_that_is_opened_is_found(tmp_path: Path) -> None:
+    endings = {ending for format in FORMATS.values() for ending in format.extensions}
+    for ending in endings:
+        image(tmp_path / f"{ending}.{ending}")
+    assert listed(source(tmp_path)).keys() == {f"{ending}.{ending}" for ending in endings}
+
+
+def test_letters_that_macos_writes_as_two_characters_are_the_same(tmp_path: Path) -> None:
+    two = unicodedata.normalize("NFD", "é")
+    assert two != "é"
+    image(tmp_path / f"caf{two}" / f"{two}.png")
+    image(tmp_path / "café" / "b.png")
+    rows = [{"file_name": "café/é.png", "text": "one"}, {"file_name": "café/b.png", "text": "two"}]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read(source(tmp_path, label="parent", classes=[f"caf{two}"], caption="metadata"))
+    assert {(raw.label, raw.caption, raw.findings) for raw in found.values() if isinstance(raw, Raw)} == {
+        ("café", "one", ()),
+        ("café", "two", ()),
+    }
+    assert len(found) == 2
+
+
+def test_blanks_around_a_label_make_no_other_class(tmp_path: Path) -> None:
+    image(tmp_path / "a.png")
+    image(tmp_path / "b.png")
+    (tmp_path / "metadata.csv").write_text("file_name,label\na.png, cat\nb.png,cat \n")
+    found = read(source(tmp_path, label="metadata", classes=["cat"]))
+    assert [raw.label for raw in found.values() if isinstance(raw, Raw)] == ["cat", "cat"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "metadata.csv", "metadata.jsonl"])
+def test_a_caption_of_a_megabyte_is_a_caption(tmp_path: Path, name: str) -> None:
+    image(tmp_path / "a.png")
+    text = "long " * 200_000 + "end"
+    table = {"csv": f"file_name,text\na.png,{text}\n", "jsonl": json.dumps({"file_name": "a.png", "text": text})}
+    (tmp_path / name).write_text(table.get(name.rpartition(".")[2], text))
+    (raw,) = read(source(tmp_path, caption="txt" if name == "a.txt" else "metadata")).values()
+    assert isinstance(raw, Raw) and (raw.caption, raw.findings) == (text, ())
+
+
+def test_files_that_would_fill_the_memory_are_listed(tmp_path: Path) -> None:
+    with (tmp_path / "film.png").open("wb") as file:
+        file.truncate(2**30 + 1)  # takes no space
+    image(tmp_path / "a.png")
+    with (tmp_path / "a.txt").open("wb") as file:
+        file.truncate(2**24 + 1)
+    found = read(source(tmp_path, caption="txt"))
+    assert [(error.reason, error.detail) for error in found.values() if isinstance(error, DamageError)] == [
+        (Reason.BOMB, "a txt of 16,777,217 bytes"),
+        (Reason.BOMB, "a png of 1,073,741,825 bytes"),
+    ]

@@ -353,7 +353,7 @@ def test_a_tar_that_shrinks_while_it_is_read_is_truncated(tmp_path: Path) -> Non
 
 
 def test_a_text_as_large_as_a_film_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("darkroom.data.sources.webdataset._LONGEST", 5)
+    monkeypatch.setattr("darkroom.data.sources.webdataset.LONGEST", 5)
     source = opened(tar(tmp_path / "a.tar", {"0.jpg": picture(0), "0.txt": b"longer"}))
     (entry,) = entries(source)
     assert outcome(source, entry) == (Reason.BOMB, "a txt of 6 bytes")

@@ -8,6 +8,7 @@ from typing import Any
 
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.sources.captions import caption_of
+from darkroom.data.sources.labels import label_of
 
 _JSON = "json:"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
@@ -90,8 +91,8 @@ def _label_text(value: Any) -> str:
         value = int(value)
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("the label is neither text nor number")
-    text = str(value).strip()
-    if not text:
+    text = label_of(str(value))
+    if text is None:
         raise ValueError("the label is empty")
     if not _whole(text):
         raise ValueError("the label holds halves of characters")

@@ -10,6 +10,8 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.captions import caption_of
 from darkroom.data.sources.keys import encoded, key_of, shown
+from darkroom.data.sources.labels import label_of
+from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.metadata import path_in, read_metadata
 from darkroom.data.sources.walk import ENDINGS, Fault, split_ending, walk
 from darkroom.errors import DarkroomError
@@ -45,7 +47,8 @@ class Folder:
             )
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
-            raise DarkroomError(f"the part's `path` in params.yaml, {path}, {what}: name a folder of images.")
+            hint = "; `~` is not expanded, so write it out" if path.parts[:1] == ("~",) else ""
+            raise DarkroomError(f"the part's `path` in params.yaml, {path}, {what}: name a folder of images{hint}.")
         self._settings, self._path = settings, path
         self._classes = None if settings.classes is None else frozenset(settings.classes)
         self._listing: Listing | None = None
@@ -78,7 +81,7 @@ class Folder:
             raise DamageError(entry.payload.reason, entry.payload.detail)
         path, named_label, named_caption = entry.payload
         try:
-            data = path_in(self._path, path).read_bytes()
+            data = _content(path_in(self._path, path), LARGEST)
         except OSError as error:
             raise DamageError(Reason.UNREADABLE, error.strerror or type(error).__name__) from error
         label, of_label = self._label(path, named_label)
@@ -130,12 +133,12 @@ class Folder:
                 label = folders[0] if folders else None
             case _:
                 label = named
-        if label is None or not label.strip():
+        label = None if label is None else label_of(shown(label))
+        if label is None:
             why = (
                 "no table gives one" if self._settings.label == "metadata" else "the file lies in no folder of a class"
             )
             return None, [Finding(Reason.LABEL_MISSING, why)]
-        label = shown(label)
         if self._classes is not None and label not in self._classes:
             return label, [Finding(Reason.LABEL_OUT_OF_RANGE, label)]
         return label, ()
@@ -152,14 +155,21 @@ class Folder:
                 return caption_of(encoded(named))
 
     def _beside(self, stem: str) -> tuple[str | None, Iterable[Finding]]:
-        for ending in ("txt", "TXT"):
+        for ending in ("txt", "TXT", "Txt"):
             try:
-                return caption_of(path_in(self._path, f"{stem}.{ending}").read_bytes())
+                return caption_of(_content(path_in(self._path, f"{stem}.{ending}"), LONGEST))
             except FileNotFoundError:
                 continue
             except OSError as error:
                 return None, [Finding(Reason.CAPTION_MISSING, f"its file cannot be read: {error.strerror}")]
         return None, [Finding(Reason.CAPTION_MISSING, "there is no .txt beside the image")]
+
+
+def _content(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise DamageError(Reason.BOMB, f"a {path.suffix[1:].lower()} of {size:,} bytes")
+        return file.read()
 
 
 def _key(item: str | Fault) -> str:

@@ -13,6 +13,7 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.hub_images import content
 from darkroom.data.sources.hub_open import open_stream
+from darkroom.data.sources.labels import label_of
 from darkroom.errors import DarkroomError
 from darkroom.schemas.sources import Hub as Settings
 
@@ -140,7 +141,12 @@ def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
             return str(value), Finding(Reason.LABEL_OUT_OF_RANGE, f"{value} of {len(names)} classes")
 
         return named
-    return lambda value: missing if value is None or str(value) == "" else (str(value), None)
+
+    def said(value: Any) -> _Told:
+        text = None if value is None else label_of(str(value))
+        return missing if text is None else (text, None)
+
+    return said
 
 
 def _captions(features: Any, column: str | None) -> Callable[[Any], _Told]:

@@ -56,7 +56,7 @@ def read_log(stem: str, read: Callable[[str], bytes | None]) -> Log | None:
         return None
     try:
         stats = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(name, error) from error
     count = stats.get("successes") if isinstance(stats, dict) else None
     return Log(name, {}, None, count) if isinstance(count, int) else None

@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,7 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
     known = {*found.images, *(fault.path for fault in found.faults)}  # the latter are listed already
     columns = [FILE_NAME, *dict.fromkeys(wanted.values())]  # one column may be both
     places = [columns.index(wanted[name]) if name in wanted else None for name in ("label", "caption")]
+    forms: dict[str, str] = {}
     into = Metadata(tables=len(found.tables))
     for table in sorted(found.tables):
         for number, values in read_table(path_in(root, table), shown(table), columns, into.columns):
@@ -69,7 +71,7 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
             if not values[0]:
                 into.faults.append(Fault(f"{table}/{number}", where, Finding(Reason.MISSING, "the row names no file")))
                 continue
-            path = _below(table, values[0], where, known)
+            path = _below(table, values[0], where, known, forms)
             if path in known and path not in into.said:
                 label, caption = (None if place is None else values[place] for place in places)
                 into.said[path] = label, caption
@@ -90,8 +92,12 @@ def _require_one_each(tables: Iterable[str]) -> None:
             )
 
 
-def _below(table: str, file_name: str, where: str, known: set[str]) -> str:
-    """Return the path of a file that a table names; backslashes are read as the Hub does, where no file has them."""
+def _below(table: str, file_name: str, where: str, known: set[str], forms: dict[str, str]) -> str:
+    """Return the path of a file that a table names.
+
+    Backslashes are read as the Hub does, where no file has them. An é may be one character in the table and two in the
+    name of the file, as macOS writes it. `forms` is filled when it is first needed.
+    """
     for name in (file_name, file_name.replace("\\", "/")):
         path = posixpath.normpath(name)
         if path.startswith(("/", "../")) or path == "..":
@@ -101,8 +107,12 @@ def _below(table: str, file_name: str, where: str, known: set[str]) -> str:
             )
         full = posixpath.join(posixpath.dirname(table), path)
         if full in known:
-            break
-    return full
+            return full
+    if full.isascii():
+        return full
+    if not forms:
+        forms.update((unicodedata.normalize("NFC", each), each) for each in sorted(known))
+    return forms.get(unicodedata.normalize("NFC", full), full)
 
 
 def _refused(root: Path, path: str, known: bool) -> Finding:

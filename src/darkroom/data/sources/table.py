@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.data.sources.keys import shown
+from darkroom.data.sources.limits import LONGEST
 from darkroom.errors import DarkroomError
 
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
@@ -66,7 +67,7 @@ def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"line {number} is not JSON ({error})") from None
             if not isinstance(row, dict):
                 raise ValueError(f"line {number} holds no object")
@@ -76,6 +77,7 @@ def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
 
 def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        csv.field_size_limit(LONGEST)  # of the process; its own, 128 KiB, is too short for some captions
         reader = csv.reader(file, strict=True)
         header = next(reader, [])
         columns.update(header)

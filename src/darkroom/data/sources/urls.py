@@ -23,6 +23,7 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.captions import caption_of
 from darkroom.data.sources.downloads import SHARD, download, fault, shard, statistics
+from darkroom.data.sources.labels import label_of
 from darkroom.data.sources.url_table import Table, as_bytes
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
@@ -138,7 +139,7 @@ class Urls:
         if self._settings.caption_column:
             caption, findings = caption_of(row.caption or b"")
         if self._settings.label_column:
-            label = None if row.label is None else row.label.decode("utf-8", "replace")
+            label = label_of((row.label or b"").decode("utf-8", "backslashreplace"))
             if label is None:
                 findings += (Finding(Reason.LABEL_MISSING, "the column is empty"),)
         return Raw(data, label, caption, identity=data, findings=findings)

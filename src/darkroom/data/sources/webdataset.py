@@ -14,6 +14,7 @@ from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources.annotations import Annotations
 from darkroom.data.sources.img2dataset import Log, read_log
 from darkroom.data.sources.keys import key_of, shown
+from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
 from darkroom.data.sources.tar_samples import Sample, samples
 from darkroom.data.tar_files import TarFiles
@@ -22,8 +23,6 @@ from darkroom.errors import DarkroomError
 from darkroom.schemas.sources import Webdataset as Settings
 
 _OPEN = 16  # tars open at once: what is open stays in the cache
-_LARGEST = 2**30  # bytes of an image
-_LONGEST = 2**24  # bytes of a label, caption or JSON
 _MOST = 10**6  # samples that are listed as missing where only their number is known
 
 
@@ -96,8 +95,8 @@ class Webdataset:
         if isinstance(entry.payload, Finding):
             raise DamageError(entry.payload.reason, entry.payload.detail)
         place: _Place = entry.payload
-        data = self._bytes(place.image, place.ending, _LARGEST)
-        texts = {ending: self._bytes(extent, ending, _LONGEST) for ending, extent in place.texts.items()}
+        data = self._bytes(place.image, place.ending, LARGEST)
+        texts = {ending: self._bytes(extent, ending, LONGEST) for ending, extent in place.texts.items()}
         label, of_label = self._annotations.label(texts)
         caption, of_caption = self._annotations.caption(texts)
         ending = place.ending.rpartition(".")[2]
