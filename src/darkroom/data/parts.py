@@ -34,12 +34,14 @@ class Sieve:
     A sample that is quarantined counts for neither keys nor duplicates. In memory stand 16 bytes and some for each key
     and each identity, and the list.
 
-    seen: samples that came.
+    seen: samples that came; left_out: those that were not let through; failed: those of these whose download failed.
     listed: the rows of `quarantine.parquet`.
     """
 
     rules: Mapping[str, str]
     seen: int = 0
+    left_out: int = 0
+    failed: int = 0
     listed: list[Listed] = field(default_factory=list)
     _keys: set[bytes] = field(default_factory=set)
     _identities: dict[bytes, str] = field(default_factory=dict)
@@ -54,6 +56,8 @@ class Sieve:
             ]
             self.listed += rows
             if any(row.action == Action.QUARANTINE for row in rows):
+                self.left_out += 1
+                self.failed += any(row.reason == Reason.DOWNLOAD_FAILED for row in rows)
                 continue
             self._keys.add(_short(one.key))
             if one.identity is not None:
@@ -170,7 +174,7 @@ def write_with(
         writers[split].add(one)
         labels[split][one.label] += 1
     splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
-    require_few(part, sieve.listed, sieve.seen, policy.max_quarantined, logs)
+    require_few(part, sieve.listed, sieve.seen, sieve.left_out, sieve.failed, policy.max_quarantined, logs)
     write_manifest(
         folder,
         KIND,

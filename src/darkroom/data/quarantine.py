@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, check_file
-from darkroom.data.damage import Action, Listed, Reason, counted
+from darkroom.data.damage import Action, Listed, counted
 from darkroom.errors import DarkroomError
 
 NAME = "quarantine.parquet"
@@ -43,15 +43,19 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
     return table
 
 
-def require_few(part: str, rows: Iterable[Listed], seen: int, most: float, kept: Path) -> None:
+def require_few(
+    part: str, rows: Iterable[Listed], seen: int, left_out: int, failed: int, most: float, kept: Path
+) -> None:
     """Check that no more than a share of the samples of a part was left out.
 
     Downloads that failed do not count, on either side: addresses die, and no care at home mends them.
 
     Args:
         part: its name.
-        rows: the list.
+        rows: the list; a sample may be in it more than once, and two samples may look alike in it.
         seen: samples of the source.
+        left_out: those of them that are not stored.
+        failed: those of these that could not be downloaded.
         most: `ingest.max_quarantined`.
         kept: the folder that the list is written to where there are too many, as the part is not written.
 
@@ -61,17 +65,15 @@ def require_few(part: str, rows: Iterable[Listed], seen: int, most: float, kept:
     listed = [row for row in rows if row.action == Action.QUARANTINE]
     if not seen:
         raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? Nothing was changed.")
-    failed = {(row.key, row.source) for row in listed if row.reason == Reason.DOWNLOAD_FAILED}
-    out = len({(row.key, row.source) for row in listed} - failed)
-    came = seen - len(failed)
+    out, came = left_out - failed, seen - failed
     if out <= most * came and out < came:
         return
     kept.mkdir(parents=True, exist_ok=True)
     write_quarantine(kept, listed)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in counted(listed)[Action.QUARANTINE].items())
-    first, lost = listed[0], out + len(failed)
+    first = listed[0]
     raise DarkroomError(
-        f"part `{part}`: {lost:,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` "
+        f"part `{part}`: {left_out:,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` "
         f"allows a share of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
         + f". All are listed in {kept / NAME}; mend the source, or raise the share. Nothing was changed."
     )
