@@ -68,7 +68,9 @@ STAND_IN = """
                 key, url = f"{row:06d}", urls[row]
                 if url.endswith("lost"):
                     continue
+                offline = "<urlopen error [Errno -3] Temporary failure in name resolution>"
                 error = "HTTP Error 404: Not Found" if url.endswith("404") else None if url else "unknown url type: ''"
+                error = offline if (here / "offline").exists() else error
                 words[error or "success"] = words.get(error or "success", 0) + 1
                 status = "failed_to_download" if error else "success"
                 rows.append({"key": key, "status": status, "error_message": error})
@@ -181,6 +183,15 @@ def test_a_download_that_stopped_goes_on_with_what_is_left(here: Path, capsys: p
     assert "all 40 addresses were tried before" in capsys.readouterr().out
 
 
+def test_a_first_try_without_a_network_is_not_the_last(here: Path) -> None:
+    path = table(25, row_3="https://example.org/404")
+    (here / "bin/offline").touch()
+    assert {what for _, _, what in outcomes(Urls(settings(), path, run()))} == {Reason.DOWNLOAD_FAILED}
+    (here / "bin/offline").unlink()
+    found = outcomes(Urls(settings(), path, run()))
+    assert [row for row, (_, _, what) in enumerate(found) if not isinstance(what, Raw)] == [3]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_download_ends_with_the_stage(here: Path, number: int) -> None:
     table()
@@ -222,8 +233,8 @@ def test_a_csv_keeps_labels_as_they_are_written_and_mends_captions(here: Path) -
         "https://a.org/2,gr\xf6\xdfer, gr\xf6\xdfer ",
         "https://a.org/3,,",
     ]
-    Path("urls.csv").write_bytes("\n".join(lines).encode("latin-1"))
-    found = [what for _, _, what in outcomes(Urls(settings(), Path("urls.csv"), run()))]
+    Path("URLS.CSV").write_bytes("\n".join(lines).encode("latin-1"))
+    found = [what for _, _, what in outcomes(Urls(settings(), Path("URLS.CSV"), run()))]
     assert [what.label for what in found if isinstance(what, Raw)] == ["007", r"gr\xf6\xdfer", None]
     assert [what.caption for what in found if isinstance(what, Raw)] == ["two\nlines, a comma", "größer", None]
     reasons = [[finding.reason for finding in what.findings] for what in found if isinstance(what, Raw)]

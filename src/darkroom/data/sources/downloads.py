@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ def statistics(out: Path, rows: int) -> dict[str, Any]:
 def download(table: Path, rows: int, out: Path, settings: Settings, program: str, processes: int) -> None:
     """Download the images behind the addresses in a table into `out`; what is there already stays.
 
+    A shard of which an address at least was downloaded is not tried again.
+
     img2dataset ends with this process, however that ends. One process downloads into a folder; a second waits.
 
     Args:
@@ -113,6 +116,7 @@ def download(table: Path, rows: int, out: Path, settings: Settings, program: str
     out.mkdir(parents=True, exist_ok=True)
     with (out.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        _forget_vain(out, rows)
         if not (left := _left(out, rows)):
             print(f"all {rows:,} addresses were tried before: {out}")
             return
@@ -131,6 +135,18 @@ def download(table: Path, rows: int, out: Path, settings: Settings, program: str
                 f"last lines: {' | '.join(last) or 'none'}. Start the stage again, and it goes on where it was; where "
                 "it cannot start, `rm -r .venv.img2dataset` and `make img2dataset` set it up anew."
             )
+
+
+def _forget_vain(out: Path, rows: int) -> None:
+    """Remove the stats of shards of which nothing at all was downloaded: as a rule there was no network, so try again.
+
+    img2dataset writes stats then, too; without this a first try without a network would be the last.
+    """
+    for number in range(-(-rows // SHARD)):
+        path = Path(f"{shard(out, number)}_stats.json")
+        with suppress(FileNotFoundError, ValueError):
+            if not json.loads(path.read_text())["status_dict"].get("success"):
+                path.unlink()
 
 
 def _left(out: Path, rows: int) -> int:

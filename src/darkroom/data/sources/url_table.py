@@ -22,10 +22,10 @@ class Table:
         """
         self._path, self._columns = path, list(columns)
         self._csv: pa.Table | None = None
-        if path.suffix not in (".parquet", ".csv"):
+        if path.suffix.lower() not in (".parquet", ".csv"):
             raise DarkroomError(f"{path}: the path of a part with the source `urls` must be a file .parquet or .csv.")
         try:
-            if path.suffix == ".csv":
+            if path.suffix.lower() == ".csv":
                 with pa.csv.open_csv(path) as reader:
                     fields = reader.schema
                 self._require(fields)
