@@ -48,6 +48,15 @@ def test_a_slice_outside_the_source_names_part_and_size(start: int, stop: int | 
         slice_of(digits(), "second", start, stop)
 
 
+def test_a_source_without_samples_is_told_as_such() -> None:
+    class Empty:
+        def size(self) -> int:
+            return 0
+
+    with pytest.raises(DarkroomError, match="part `second`: its source has no samples"):
+        slice_of(Empty(), "second", 0, None)  # type: ignore[arg-type]
+
+
 def test_every_source_has_a_section_and_a_class() -> None:
     assert set(SOURCES) == set(SECTIONS)
 

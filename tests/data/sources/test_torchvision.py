@@ -1,6 +1,7 @@
 """The source `torchvision`, from files in the real formats to stored images, and what it says where there are none."""
 
 import inspect
+import os
 import pickle
 import socket
 from pathlib import Path
@@ -165,6 +166,16 @@ def test_a_set_of_files_goes_to_other_processes_without_itself_and_without_torch
     assert len(pickle.dumps(entry)) < 300
     assert copy.read(entry) == source.read(entry)
     assert copy._data is None
+
+
+def test_a_folder_whose_name_is_not_utf8_is_a_class_all_the_same(tmp_path):
+    images = made.pixels(4, 20, 20, 3)
+    for number, name in enumerate((b"Lake", b"Lake", b"R\xfcbe", b"R\xfcbe")):
+        folder = Path(os.fsdecode(os.fsencode(tmp_path / "euro/eurosat/2750") + b"/" + name))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(made.encoded(images[number], "JPEG") if number else b"")
+    stored = ingested(Path("euro"), 20, most=0.5, dataset="EuroSAT", split=None)
+    assert [label for _, label, _ in stored.values()] == ["Lake", r"R\xfcbe", r"R\xfcbe"]
 
 
 def test_a_file_that_went_is_missing(tmp_path):

@@ -14,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources.keys import shown
 from darkroom.data.sources.torchvision_classes import arguments, find, parameters
 from darkroom.data.sources.torchvision_opening import downloads, open_or_download
 from darkroom.errors import DarkroomError
@@ -60,7 +61,7 @@ class Torchvision:
             if self._in_files:
                 path, target = self._data[order[number]]
                 below = Path(path).relative_to(self._root).as_posix()
-                yield Entry(key, below, (below, _number(target)))
+                yield Entry(key, shown(below), (below, _number(target)))
             else:
                 yield Entry(key, f"{name} {number}", self._loaded(number))
 
@@ -146,7 +147,8 @@ def _classes(data: Any, settings: Settings) -> list[str]:
     if {"target_type", "target_types"} & set(settings.options):
         return []
     found: list[Any] = next((getattr(data, name) for name in _NAMES if hasattr(data, name)), [])
-    return [str(name[0] if isinstance(name, tuple) else name) for name in found]
+    # Names of folders may be what no file in UTF-8 can hold.
+    return [shown(str(name[0] if isinstance(name, tuple) else name)) for name in found]
 
 
 def _option(name: str, value: bool | int | str) -> str:
@@ -171,7 +173,7 @@ def _bytes(path: Path) -> bytes:
 
 def _damage(error: Exception, root: Path) -> DamageError:
     """Return what is wrong with an image that a data set could not give."""
-    detail = " ".join(str(error).replace(f"{root}/", "").split())
+    detail = shown(" ".join(str(error).replace(f"{root}/", "").split()))
     if isinstance(error, FileNotFoundError):
         return DamageError(Reason.MISSING)
     if isinstance(error, UnidentifiedImageError):
