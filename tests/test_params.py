@@ -1,6 +1,9 @@
 """A stage sees its own sections, and every fault is one sentence that names the key."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,6 +215,16 @@ def test_text_that_is_not_utf8_names_the_file(clone):
     (clone / "params.yaml").write_bytes(b"run: \xff\xfe")
     with pytest.raises(DarkroomError, match=r"params\.yaml is not valid YAML"):
         check()
+
+
+def test_no_locale_changes_what_is_read(tmp_path):
+    (tmp_path / "params.yaml").write_text("caption: größer", encoding="utf-8")
+    program = "from darkroom.params import *; print(ascii(read_yaml(PARAMS)['caption']))"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, **plain}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == ascii("größer"), done.stderr
 
 
 def test_the_order_of_parts_is_no_input(clone):

@@ -39,7 +39,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         DarkroomError: missing, not YAML, or not a mapping; names the file, line and column.
     """
     try:
-        value = yaml.load(path.read_text(), Loader=_Loader)
+        value = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError as error:
         raise DarkroomError(f"{path} is missing: run this in the root of the clone.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

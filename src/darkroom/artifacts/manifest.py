@@ -56,7 +56,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     """
     path = folder / NAME
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} is missing: run the stage that makes {folder} (`dvc repro`).") from error
     except ValueError as error:
