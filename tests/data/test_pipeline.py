@@ -90,12 +90,12 @@ def test_no_process_outlives_its_parent(tmp_path: Path) -> None:
     assert not alive
 
 
-def test_a_bomb_that_fills_the_memory_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_is_no_fault_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Noise()
 
     def full(image: Image.Image, how: object, key: str) -> Image.Image:
         raise MemoryError
 
     monkeypatch.setattr("darkroom.data.pipeline.prepare", full)
-    found = outcome(source, next(source.entries(0, 1)), preparation())
-    assert [finding.reason for finding in found.findings] == [Reason.BOMB]
+    with pytest.raises(DarkroomError, match=r"noise 0: memory ran out.*ingest\.max_pixels"):
+        outcome(source, next(source.entries(0, 1)), preparation())

@@ -41,9 +41,8 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "clone"
 
 
-@pytest.mark.parametrize("source", MAKERS)
-def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    part, changes = MAKERS[source](clone.parent / "collection", monkeypatch)
+def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Ingest one part and take every training to one update."""
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
     overlay(values, yaml.safe_load(TINY.read_text()))
     overlay(values, {**changes, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
@@ -54,17 +53,34 @@ def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monke
 
     run("ingest", "only")
     run("catalog")
-    catalog = load_catalog()
-    assert sum(catalog.images.values()) == COUNT
-    captions = ImageShards.open_parts(["only"], "train").captions
-    assert (None in captions) == (source == "hub")
     run("train_tokenizer")
     run("encode_latents", "only")
     run("train_extractor")
     run("train_dit")
+
+
+@pytest.mark.parametrize("source", MAKERS)
+def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, changes = MAKERS[source](clone.parent / "collection", monkeypatch)
+    train_once(clone, part, changes)
+    catalog = load_catalog()
+    assert sum(catalog.images.values()) == COUNT
+    captions = ImageShards.open_parts(["only"], "train").captions
+    assert (None in captions) == (source == "hub")
     for model in ("tokenizer", "extractor", "dit"):
         assert any((clone / "models" / model).rglob("*.safetensors"))
         assert f'"images_seen": {ONE_UPDATE["images"]}' in (clone / "models" / model / "manifest.json").read_text()
+
+
+@pytest.mark.parametrize("channels", ["L", "RGBA"])
+def test_grey_and_transparent_images_without_a_class_train_all_the_same(
+    clone: Path, channels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, _ = MAKERS["folder"](clone.parent / "collection", monkeypatch)
+    part["settings"]["label"] = "none"
+    train_once(clone, part, {"ingest": {"channels": channels, "default_label": "digit"}})
+    assert load_catalog().classes == ("digit",)
+    assert load_catalog().image_shape[0] == len(channels)
 
 
 def test_every_source_is_tried() -> None:

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ class Policy:
     max_quarantined: float
     shares: Mapping[str, float]
     split_seed: int
+    default_label: str | None = None
 
 
 @dataclass
@@ -39,6 +40,7 @@ class Sieve:
     """
 
     rules: Mapping[str, str]
+    default_label: str | None = None
     seen: int = 0
     left_out: int = 0
     failed: int = 0
@@ -62,7 +64,7 @@ class Sieve:
             self._keys.add(_short(one.key))
             if one.identity is not None:
                 self._identities.setdefault(one.identity, one.key)
-            yield one
+            yield one if one.label is not None else replace(one, label=self.default_label)
 
     def _again(self, one: Outcome) -> Iterator[Finding]:
         if not KEY.fullmatch(one.key):
@@ -168,7 +170,7 @@ def write_with(
         DarkroomError: as `write_part`.
     """
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
-    sieve = Sieve(policy.rules)
+    sieve = Sieve(policy.rules, policy.default_label)
     for one in sieve.passed(outcomes):
         split = split_of(one.key, policy.shares, policy.split_seed)
         writers[split].add(one)

@@ -27,6 +27,9 @@ from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
 
 _CHUNK = 16  # entries that a process takes at once
+_NO_MEMORY = (
+    "memory ran out, most likely; lower `run.ingest_processes` or `ingest.max_pixels`, and run the same command again."
+)
 _AHEAD = 3  # chunks a process that are begun and not yet taken
 
 
@@ -68,8 +71,8 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
         prepared = prepare(image, how, entry.key)
     except DamageError as error:
         return Outcome(entry.key, entry.where, findings=(*entry.findings, Finding(error.reason, error.detail)))
-    except MemoryError as error:
-        return Outcome(entry.key, entry.where, findings=(*entry.findings, Finding(Reason.BOMB, str(error))))
+    except MemoryError as error:  # of this machine at this moment: no fault of the image
+        raise DarkroomError(f"{entry.where}: {_NO_MEMORY}") from error
     data = encode(prepared, how.spec.format, how.quality) if store else None
     kept = data if data is not None else raw.image if isinstance(raw.image, bytes) else b""
     return Outcome(
@@ -126,10 +129,7 @@ def outcomes(
         while waiting:
             yield from waiting.popleft().result()
     except BrokenProcessPool as error:
-        raise DarkroomError(
-            "a process that prepared images was killed, most often because memory ran out: lower `run.ingest_processes`"
-            " or `ingest.max_pixels`, and run the same command again."
-        ) from error
+        raise DarkroomError(f"a process that prepared images was killed: {_NO_MEMORY}") from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

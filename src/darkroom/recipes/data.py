@@ -19,16 +19,17 @@ Positions = NDArray[np.int64]
 def label_numbers(
     labels: Iterable[str | None] | pa.ChunkedArray,
     catalog: Catalog,
-    keys_of: Callable[[list[int]], list[str]] = lambda rows: [f"row {row}" for row in rows],
+    keys_of: Callable[[list[int]], list[str]] | None = None,
 ) -> NDArray[np.int64]:
-    """Return the class number of each label, (N,), int64; `keys_of` gives the keys of some rows, for the message.
+    """Return the class number of each label, (N,), int64; `keys_of` gives the keys of some rows, for messages.
 
     Raises:
         DarkroomError: an image has no label, or one that the catalog has not.
     """
     column = labels if isinstance(labels, pa.ChunkedArray) else pa.chunked_array([pa.array(labels, pa.string())])
     if column.null_count:
-        first = keys_of([column.is_null().index(True).as_py()])[0]
+        row = column.is_null().index(True).as_py()
+        first = keys_of([row])[0] if keys_of else f"row {row}"
         raise DarkroomError(
             f"{column.null_count:,} of {len(column):,} images have no label, the first is {first}, and this "
             "model needs labels: give their source labels, or set `ingest.rules.label_missing` to quarantine."

@@ -51,6 +51,7 @@ class Ingest(Section):
     max_pixels: Positive
     min_size: Positive
     rules: Rules
+    default_label: Annotated[str, Field(min_length=1)] | None
     max_quarantined: Share
     split_seed: Seed
     splits: Splits

@@ -57,7 +57,11 @@ def run(params: Params, part: str) -> None:
             source={"name": chosen.source, "start": start, "stop": stop, **source.facts()},
             how=how,
             policy=Policy(
-                settings.rules.model_dump(), settings.max_quarantined, settings.splits.model_dump(), settings.split_seed
+                settings.rules.model_dump(),
+                settings.max_quarantined,
+                settings.splits.model_dump(),
+                settings.split_seed,
+                settings.default_label,
             ),
             mirror=getattr(details, "mirror", False),
             logs=LOGS / f"ingest-{part}",
