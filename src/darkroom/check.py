@@ -142,6 +142,11 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
                 made[out] = name
             needed += [(name, dep) for dep in deps]
     for name, dep in needed:
+        if name.startswith("ingest@") and (own := next((out for out in made if related(dep, out)), None)):
+            raise DarkroomError(
+                f"{PARAMS}: `parts.{name.removeprefix('ingest@')}.path` is {dep}, and Darkroom writes {own}: name a "
+                "folder that holds nothing of its own."
+            )
         if not any(related(dep, out) for out in made) and not Path(dep).exists():
             part = name.partition("@")[2]
             if part and dep == params["parts"][part]["path"]:
@@ -173,6 +178,6 @@ def check(params: dict[str, Any] | None = None) -> str:
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
-    _fits(params)
+    _fits(whole_params.model_dump())
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

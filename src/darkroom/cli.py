@@ -1,6 +1,7 @@
 """The command line: a subcommand a stage, and those for people. Nothing heavy is imported before it is needed."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "environment that `make` set up (`source .venv/bin/activate`), then `dvc checkout` and try again.",
             file=sys.stderr,
         )
+        return 1
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except DarkroomError as error:
         print(f"darkroom {options.command}: error: {error}", file=sys.stderr)

@@ -81,7 +81,10 @@ def changes(name: str, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         try:
             old = lookup(values, key)
         except DarkroomError as error:
-            raise DarkroomError(f"the preset `{name}` does not fit: {error}") from None
+            raise DarkroomError(
+                f"the preset `{name}` does not fit: {error} Presets are laid over the committed params.yaml: bring "
+                "its parts back (`git checkout params.yaml`), or change by hand what the preset says."
+            ) from None
         if (type(old), old) != (type(new), new):
             found[key] = (old, new)
     return found

@@ -12,7 +12,7 @@ from darkroom.data.damage import Action, Finding, Listed, Reason, action_of
 from darkroom.data.layout import KIND
 from darkroom.data.pipeline import Outcome
 from darkroom.data.preparing import Preparation
-from darkroom.data.quarantine import require_few, write_quarantine
+from darkroom.data.quarantine import EXCUSED, require_few, write_quarantine
 from darkroom.data.shards import KEY, ShardWriter
 from darkroom.data.splits import SPLITS, split_of
 
@@ -35,7 +35,7 @@ class Sieve:
     A sample that is quarantined counts for neither keys nor duplicates. In memory stand 16 bytes and some for each key
     and each identity, and the list.
 
-    seen: samples that came; left_out: those that were not let through; failed: those of these whose download failed.
+    seen: samples that came; left_out: those that were not let through; excused: those of these without damage.
     listed: the rows of `quarantine.parquet`.
     """
 
@@ -43,10 +43,10 @@ class Sieve:
     default_label: str | None = None
     seen: int = 0
     left_out: int = 0
-    failed: int = 0
+    excused: int = 0
     listed: list[Listed] = field(default_factory=list)
     _keys: set[bytes] = field(default_factory=set)
-    _identities: dict[bytes, str] = field(default_factory=dict)
+    _identities: dict[bytes, tuple[str, str | None]] = field(default_factory=dict)
 
     def passed(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
         """Yield the outcomes that may be stored, in their order."""
@@ -59,11 +59,11 @@ class Sieve:
             self.listed += rows
             if any(row.action == Action.QUARANTINE for row in rows):
                 self.left_out += 1
-                self.failed += any(row.reason == Reason.DOWNLOAD_FAILED for row in rows)
+                self.excused += all(row.reason in EXCUSED for row in rows if row.action == Action.QUARANTINE)
                 continue
             self._keys.add(_short(one.key))
             if one.identity is not None:
-                self._identities.setdefault(one.identity, one.key)
+                self._identities.setdefault(one.identity, (one.key, one.label))
             yield one if one.label is not None else replace(one, label=self.default_label)
 
     def _again(self, one: Outcome) -> Iterator[Finding]:
@@ -72,7 +72,8 @@ class Sieve:
         elif _short(one.key) in self._keys and all(found.reason != Reason.KEY_TWICE for found in one.findings):
             yield Finding(Reason.KEY_TWICE)
         if one.identity is not None and (first := self._identities.get(one.identity)) is not None:
-            yield Finding(Reason.DUPLICATE, f"of {first}")
+            other = "" if first[1] == one.label else f", whose label is {first[1]} and not {one.label}"
+            yield Finding(Reason.DUPLICATE, f"of {first[0]}{other}")
 
 
 def _short(key: str) -> bytes:
@@ -176,7 +177,7 @@ def write_with(
         writers[split].add(one)
         labels[split][one.label] += 1
     splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
-    require_few(part, sieve.listed, sieve.seen, sieve.left_out, sieve.failed, policy.max_quarantined, logs)
+    require_few(part, sieve.listed, sieve.seen, sieve.left_out, sieve.excused, policy.max_quarantined, logs)
     write_manifest(
         folder,
         KIND,

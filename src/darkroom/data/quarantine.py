@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, check_file
-from darkroom.data.damage import Action, Listed, counted
+from darkroom.data.damage import Action, Listed, Reason, counted
 from darkroom.errors import DarkroomError
 
 NAME = "quarantine.parquet"
 # reason, action: see `darkroom.data.damage`; source: where the sample is; detail: what was found, in words.
+EXCUSED = {Reason.DOWNLOAD_FAILED, Reason.DUPLICATE}
 SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "reason", "action", "source", "detail")])
 
 
@@ -44,18 +45,18 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
 
 
 def require_few(
-    part: str, rows: Iterable[Listed], seen: int, left_out: int, failed: int, most: float, kept: Path
+    part: str, rows: Iterable[Listed], seen: int, left_out: int, excused: int, most: float, kept: Path
 ) -> None:
     """Check that no more than a share of the samples of a part was left out.
 
-    Downloads that failed do not count, on either side: addresses die, and no care at home mends them.
+    What says nothing of damage does not count, on either side (`EXCUSED`): addresses die, and people keep copies.
 
     Args:
         part: its name.
         rows: the list; a sample may be in it more than once, and two samples may look alike in it.
         seen: samples of the source.
         left_out: those of them that are not stored.
-        failed: those of these that could not be downloaded.
+        excused: those of these that have no other fault.
         most: `ingest.max_quarantined`.
         kept: the folder that the list is written to where there are too many, as the part is not written.
 
@@ -64,8 +65,8 @@ def require_few(
     """
     listed = [row for row in rows if row.action == Action.QUARANTINE]
     if not seen:
-        raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? Nothing was changed.")
-    out, came = left_out - failed, seen - failed
+        raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? No part was written.")
+    out, came = left_out - excused, seen - excused
     if out <= most * came and out < came:
         return
     kept.mkdir(parents=True, exist_ok=True)
@@ -75,5 +76,5 @@ def require_few(
     raise DarkroomError(
         f"part `{part}`: {left_out:,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` "
         f"allows a share of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
-        + f". All are listed in {kept / NAME}; mend the source, or raise the share. Nothing was changed."
+        + f". All are listed in {kept / NAME}; mend the source, or raise the share. No part was written."
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+SNAKEMAKES = ".snakemake_timestamp"  # in each folder that a rule declares as output
 _LISTED = 20  # faults of one kind in one file that are listed; the others are counted
 
 

@@ -13,7 +13,7 @@ from darkroom.data.index import LATENTS
 from darkroom.data.index import NAME as INDEX
 from darkroom.data.latent_file import KIND, map_latent_shard
 from darkroom.data.splits import SPLITS
-from darkroom.inspecting.faults import Fault, remake
+from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake
 from darkroom.inspecting.indexes import read_index
 from darkroom.inspecting.manifests import LatentFile, Latents, Shape, sealed
 
@@ -80,7 +80,7 @@ def check_latents(
             result.faults += found
     known |= {path for path, _ in files}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in known:
+        if path.is_file() and path not in known and path.name != SNAKEMAKES:
             result.faults.append(Fault(path, "is of no shard, and nothing reads it", "remove it"))
     return result
 

@@ -19,7 +19,7 @@ from darkroom.data.quarantine import NAME as QUARANTINE
 from darkroom.data.quarantine import SCHEMA
 from darkroom.data.remote import is_remote
 from darkroom.data.splits import SPLITS
-from darkroom.inspecting.faults import Fault, remake
+from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake
 from darkroom.inspecting.indexes import check_keys, check_rows, read_index, slices
 from darkroom.inspecting.manifests import Part, Quarantine, Tar, sealed
 from darkroom.inspecting.tar_check import Checked, Job, check_tar
@@ -161,5 +161,5 @@ def _strays(folder: Path, part: Part) -> Iterator[Fault]:
         for entry in getattr(part.splits, split).shards:
             known |= {folder / split / f"{entry.name}.tar", folder / split / f"{entry.name}_stats.json"}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in known:
+        if path.is_file() and path not in known and path.name != SNAKEMAKES:
             yield Fault(path, "is of no shard, and nothing reads it", "remove it")

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.numbers import NO_FILE
 
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
@@ -31,6 +32,19 @@ class Part(Section):
     def _not_empty(self) -> "Part":
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
+        return self
+
+    @model_validator(mode="after")
+    def _read(self) -> "Part":
+        """What each source reads is named, and nothing is named that it does not read."""
+        if self.source in ("digits", "shapes") and self.path != NO_FILE:
+            raise ValueError(f"{self.source} reads no file: its path is {NO_FILE}, and not {self.path}")
+        if self.source in ("folder", "urls") and self.path == NO_FILE:
+            raise ValueError(
+                f"{self.source} needs a path: the {'table' if self.source == 'urls' else 'folder'} it reads"
+            )
+        if self.source == "shapes" and self.stop is None:
+            raise ValueError("shapes has no end: give the part a stop, the number of scenes")
         return self
 
 

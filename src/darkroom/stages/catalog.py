@@ -28,7 +28,10 @@ def summary(manifest: Mapping[str, Any]) -> str:
     text = f"{classes:,} class{'' if classes == 1 else 'es'} in {parts} part{'' if parts == 1 else 's'}: {counts}"
     unlabelled, duplicates = sum(manifest["unlabelled"].values()), manifest["duplicates"]
     if unlabelled:
-        text += f"\n{unlabelled:,} images have no label, and train_extractor and train_dit need one of each"
+        text += (
+            f"\n{unlabelled:,} images have no label, and train_extractor and train_dit need one of each: "
+            "name `ingest.default_label`, or leave them out by `ingest.rules.label_missing`"
+        )
     if left_out := manifest["quarantine"]["quarantine"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
         text += f"\nleft out, see `darkroom data show`: {reasons}"

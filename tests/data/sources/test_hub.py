@@ -121,6 +121,7 @@ def test_ingest_stores_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         **VALUES["ingest"],
         "image_size": 8,
         "max_quarantined": 0.5,
+        "rules": {**VALUES["ingest"]["rules"], "label_missing": "keep"},
         "splits": {"train": 1.0, "val": 0.0, "test": 0.0},
     }
     values = {"run": VALUES["run"], "hub": VALUES["hub"], "ingest": cut, "parts": {"pets": part}}

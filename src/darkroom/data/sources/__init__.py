@@ -82,7 +82,7 @@ def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[i
     if size is None:
         return start, stop
     if not size:
-        raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? Nothing was changed.")
+        raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? No part was written.")
     end = size if stop is None else stop
     if not 0 <= start < end <= size:
         raise DarkroomError(

@@ -157,5 +157,5 @@ def _absent(cls: type, root: Path, tried: Path, error: BaseException, download: 
     allow = "" if download else ", set `torchvision.download` to true where they are archives to be unpacked"
     return DarkroomError(
         f"{cls.__name__} is not in {root}, or not whole, and could not be had: {said.rstrip('.')}. "
-        f"{put}{allow}, and run the same command again; nothing was changed."
+        f"{put}{allow}, and run the same command again."
     )
