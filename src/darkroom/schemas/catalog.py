@@ -1,8 +1,8 @@
 """The sections that `catalog` reads."""
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import Positive
-from darkroom.schemas.parts import PartNames, Parts
+from darkroom.schemas.numbers import PartNames, Positive
+from darkroom.schemas.parts import Parts
 from darkroom.schemas.run import Run
 
 

@@ -5,14 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.numbers import NO_FILE, PartName
 
-PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
 
 # Left empty is none, as everywhere in params.yaml.
 Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
-PartNames = Annotated[list[PartName], Field(min_length=1)]
 
 
 class Part(Section):

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import Positive
-from darkroom.schemas.parts import PartNames
+from darkroom.schemas.numbers import PartNames, Positive
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 
