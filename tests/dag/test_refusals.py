@@ -38,10 +38,11 @@ def stage(sandbox: Sandbox, *arguments: str, **options) -> str:
     return printed
 
 
-def flip(path: Path) -> None:
-    """Change one bit in the middle of a file, which may be a read-only link into DVC's cache."""
+def spoil(path: Path) -> None:
+    """Change bits all over the second half of a file, which may be a read-only link into DVC's cache."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    for at in range(len(data) // 2, len(data), 16):
+        data[at] ^= 1
     path.unlink()
     path.write_bytes(data)
 
@@ -90,7 +91,7 @@ def test_a_file_where_a_folder_should_be_is_named(fresh: Sandbox):
 def test_a_corrupted_shard_is_named_with_the_key(fresh: Sandbox):
     tar = fresh.root / "data/shards/second/train/00000.tar"
     data = bytearray(tar.read_bytes())
-    for row in pq.read_table(tar.with_suffix(".parquet")).to_pylist():
+    for row in pq.ParquetFile(tar.with_name("index.parquet")).read_row_group(0).to_pylist():
         data[row["offset"] + row["size"] // 2] ^= 1
     tar.unlink()
     tar.write_bytes(data)
@@ -99,9 +100,10 @@ def test_a_corrupted_shard_is_named_with_the_key(fresh: Sandbox):
 
 
 def test_corrupted_latents_are_named(fresh: Sandbox):
-    flip(fresh.root / "data/latents/first/train/00000.safetensors")
+    spoil(fresh.root / "data/latents/first/train/00000.safetensors")
     printed = stage(fresh, "train_dit")
-    assert "data/latents/first/train/00000.safetensors is corrupted" in printed
+    assert "data/latents/first/train/00000.safetensors: the latent of the image digits-" in printed
+    assert "is corrupted" in printed
 
 
 def test_a_tokenizer_that_does_not_fit_the_latents_is_refused(fresh: Sandbox):

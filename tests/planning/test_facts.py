@@ -82,7 +82,7 @@ def test_parts_in_place_and_mirrored_are_planned_as_what_they_are(clone):
 
 
 def test_a_part_that_is_here_needs_no_source(clone):
-    other(clone, "third", source="folder", path="data/none", settings={})
+    other(clone, "third", source="folder", path="not/here", settings={})
     shards_of(clone, "third", 3)
     assert gather(EVERYTHING).images["third"]["train"] == 3
     with pytest.raises(DarkroomError, match="folder"):

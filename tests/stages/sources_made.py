@@ -2,8 +2,6 @@
 
 import io
 import json
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from sklearn.datasets import load_digits
 
 from data.making_tars import tar
 from data.sources.torchvision_files import write_mnist
+from programs import write_program
 
 COUNT = 60
 
@@ -150,9 +149,7 @@ def make_urls(folder: Path, patch: Any) -> Made:
     pq.write_table(
         pa.table({"url": urls, "caption": [f"a {label}" for label in labels], "label": labels}), folder / "urls.parquet"
     )
-    program = folder / "img2dataset"
-    program.write_text(f"#!{sys.executable}\n{textwrap.dedent(_PROGRAM)}")
-    program.chmod(0o755)
+    program = write_program(folder / "img2dataset", _PROGRAM)
     return part("urls", folder / "urls.parquet", label_column="label"), {"run": {"img2dataset": str(program)}}
 
 

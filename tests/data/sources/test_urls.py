@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +31,7 @@ from darkroom.errors import DarkroomError
 from darkroom.schemas.ingest import Params
 from darkroom.schemas.sources import Urls as Settings
 from darkroom.stages import ingest
+from programs import write_program
 
 ROOT = Path(__file__).parents[3]
 VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
@@ -95,10 +95,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for room in ("downloads", "urls"):
         monkeypatch.setattr(f"darkroom.data.sources.{room}.SHARD", 10)
-    program = tmp_path / "bin/img2dataset"
-    program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\n{textwrap.dedent(STAND_IN)}")
-    program.chmod(0o755)
+    write_program(tmp_path / "bin/img2dataset", STAND_IN)
     return tmp_path
 
 
@@ -197,7 +194,10 @@ def test_the_download_ends_with_the_stage(here: Path, number: int) -> None:
     table()
     (here / "bin/hang").touch()
     code = "from test_urls import *; outcomes(Urls(settings(), Path('urls.parquet'), run()))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT / "src")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT / "src")]),
+    }
     stage = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     )
