@@ -46,7 +46,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
     monkeypatch.setattr(runner, "check", lambda: "")
-    monkeypatch.setattr(runner, "given", lambda stage, part: {"report": {}, "run": {"device": "auto"}})
+    monkeypatch.setattr(runner, "given", lambda stage, part: {"report": {}, "run": {"device": "auto", "cache_gb": 20}})
     monkeypatch.setattr(runner, "validate", lambda model, values: values)
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", os.environ.get(f"{name}_NUM_THREADS", "1"))
@@ -134,7 +134,7 @@ def training(project, monkeypatch):
     started = []
 
     def give(count, device="cpu", asked=None, accelerate=None):
-        values = {"train_dit": {"training": {"processes": count}}, "run": {"device": device}}
+        values = {"train_dit": {"training": {"processes": count}}, "run": {"device": device, "cache_gb": 20}}
         run = types.SimpleNamespace(device=device, accelerate=accelerate)
         monkeypatch.setattr(runner, "given", lambda stage, part: values)
         monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
@@ -178,7 +178,7 @@ RANK = """
 import sys, types
 from darkroom import runner
 from darkroom.errors import DarkroomError
-values = {"train_dit": {"training": {"processes": 2}}, "run": {"device": "cpu"}}
+values = {"train_dit": {"training": {"processes": 2}}, "run": {"device": "cpu", "cache_gb": 20}}
 params = types.SimpleNamespace(run=types.SimpleNamespace(device="cpu", accelerate=None))
 runner._own_checkout, runner.check = lambda: None, lambda: None
 runner.given, runner.validate, runner.take_device = lambda *a: values, lambda *a: params, lambda device: None
