@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,14 +16,17 @@ from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.data.latent_writer import write_latents
 from darkroom.data.latents import LatentShards
-from darkroom.data.parts import write_part
+from darkroom.data.parts import Policy, write_part
+from darkroom.data.pipeline import outcomes
+from darkroom.data.preparing import Preparation
 from darkroom.data.reader import ImageShards
-from darkroom.data.sample import Sample
+from darkroom.data.sources.digits import Digits as DigitsSource
 from darkroom.data.splits import SPLITS
 from darkroom.generators.dit import DiT, DiTConfig
 from darkroom.generators.normaliser import Normaliser
 from darkroom.random import normal
 from darkroom.recipes.dit import DiTRecipe, LabelledLatents
+from darkroom.schemas.sources import Digits as Settings
 from darkroom.schemas.train_dit import Diffusion
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
@@ -161,14 +163,12 @@ def _encode(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def store_latents(folder: Path) -> None:
     """Write digits as shards, catalog and latents below `folder`, as the stages do."""
-    found = load_digits()
-    samples = [
-        Sample(f"digit-{row:04d}", Image.fromarray((found.images[row] * 15).astype(np.uint8)), str(found.target[row]))
-        for row in range(_IMAGES)
-    ]
+    source = DigitsSource(Settings(caption="{word}"))
+    how = Preparation(ImageSpec(8, "L", "png"), "center", "box", 0, 64, 1, 95)
+    found = outcomes(source, source.entries(0, _IMAGES), how, processes=1)
     part, shares = folder / "shards" / "digits", {"train": 0.8, "val": 0.1, "test": 0.1}
     part.mkdir(parents=True)
-    write_part(part, "digits", samples, {"name": "digits"}, ImageSpec(8, "L", "png"), "box", 100, shares, 0)
+    write_part(part, "digits", found, {}, how, Policy({}, 0.0, shares, 0), 100, False, folder / "logs")
     (folder / "catalog").mkdir()
     write_catalog(folder / "catalog", ["digits"], 1, folder / "shards")
     images = {split: ImageShards.open_parts(["digits"], split, folder / "shards") for split in SPLITS}

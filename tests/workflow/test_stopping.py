@@ -45,7 +45,7 @@ def test_trainings_are_told_and_other_stages_are_left_to_end():
         deadline = time.monotonic() + 10
         by_name: dict[str, psutil.Process] = {}
         while by_name.keys() != {"train_dit", "sample_dit"}:  # a child shows its parent's command until it has begun
-            by_name = {process.cmdline()[-1]: process for process in stages}
+            by_name = {(process.cmdline() or [""])[-1]: process for process in stages}
             assert time.monotonic() < deadline, list(by_name)
         above.terminate()
         assert above.stdout.readline() == "heard\n"
