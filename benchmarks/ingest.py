@@ -142,7 +142,7 @@ def seconds(work: Callable[[Path, Path, int], None], photographs: Path, processe
 def watched(photographs: Path, processes: int) -> tuple[float, float]:
     """Return the wall time of the stage, and the most memory that it and its processes hold at once, MB.
 
-    Memory is the sum of proportional set sizes, looked at ten times a second.
+    Memory is the sum of proportional set sizes, looked at once a second: each look takes some 20 ms of a core.
     """
     most, done = 0, threading.Event()
 
@@ -154,7 +154,7 @@ def watched(photographs: Path, processes: int) -> tuple[float, float]:
 
     def sample() -> None:
         nonlocal most
-        while not done.wait(0.1):
+        while not done.wait(1.0):
             most = max(most, sum(held(each) for each in psutil.Process().children(recursive=True)))
 
     watcher = threading.Thread(target=sample)
