@@ -10,7 +10,7 @@ from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import KIND as SELECTION_KIND
 from darkroom.errors import DarkroomError
-from darkroom.inspecting.faults import Fault, remake
+from darkroom.inspecting.faults import Fault, remake, unreliable
 
 _AGAIN = "make it again with `dvc repro catalog`"
 
@@ -28,8 +28,7 @@ def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], so
         check_seal(folder)
         manifest = read_manifest(folder, KIND)
     except ArtifactError as error:
-        text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
-        yield Fault(folder / NAME, "cannot be relied on", remake(folder, "catalog"), detail=text)
+        yield unreliable(folder, error, remake(folder, "catalog"))
         return
     for name, sha256 in manifest.get("files", {}).items():
         try:
@@ -63,8 +62,7 @@ def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Fault]:
         check_seal(folder)
         manifest = read_manifest(folder, SELECTION_KIND)
     except ArtifactError as error:
-        text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
-        yield Fault(folder / NAME, "cannot be relied on", remake(folder, "catalog"), detail=text)
+        yield unreliable(folder, error, remake(folder, "catalog"))
         return
     for part in manifest["parts"]:
         if part["name"] in checked and manifest_hash(SHARDS / part["name"]) != part["sha256"]:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from darkroom.artifacts.manifest import NAME, ArtifactError
+
 SNAKEMAKES = ".snakemake_timestamp"  # in each folder that a rule declares as output
 _LISTED = 20  # faults of one kind in one file that are listed; the others are counted
 
@@ -42,6 +44,12 @@ def lines(faults: Iterable[Fault]) -> Iterator[str]:
     for (path, what), count in counts.items():
         if count > _LISTED:
             yield f"{path}: {count - _LISTED:,} more images of which each {what}."
+
+
+def unreliable(folder: Path, error: ArtifactError, remedy: str) -> Fault:
+    """Return the fault of a manifest that is missing, damaged or of another shape."""
+    text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
+    return Fault(folder / NAME, "cannot be relied on", remedy, detail=text)
 
 
 def remake(path: Path, stage: str) -> str:

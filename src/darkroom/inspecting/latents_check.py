@@ -13,7 +13,7 @@ from darkroom.data.index import LATENTS
 from darkroom.data.index import NAME as INDEX
 from darkroom.data.latent_file import KIND, map_latent_shard
 from darkroom.data.splits import SPLITS
-from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake
+from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake, unreliable
 from darkroom.inspecting.indexes import read_index
 from darkroom.inspecting.manifests import LatentFile, Latents, Shape, sealed
 
@@ -45,8 +45,7 @@ def check_latents(
     try:
         _, latents = sealed(folder, KIND, Latents)
     except ArtifactError as error:
-        text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
-        result.faults.append(Fault(folder / NAME, "cannot be relied on", damaged, detail=text))
+        result.faults.append(unreliable(folder, error, damaged))
         return result
     result.manifest = latents
     result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

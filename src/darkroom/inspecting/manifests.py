@@ -3,23 +3,8 @@
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-
-from darkroom.artifacts.manifest import ArtifactError, check_seal, read_manifest
-
-
-class Facts(BaseModel):
-    """Some keys of a manifest; others may stand beside them."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class ImageFacts(Facts):
-    """What the images of a part share."""
-
-    size: int
-    channels: str
-    format: str
+from darkroom.artifacts.manifest import NAME, check_seal, read_manifest
+from darkroom.reporting.facts import Facts, ImageFacts, typed
 
 
 class Tar(Facts):
@@ -123,9 +108,4 @@ def sealed(folder: Path, kind: str, facts: type[Kind]) -> tuple[dict[str, Any], 
     """
     check_seal(folder)
     manifest = read_manifest(folder, kind)
-    try:
-        return manifest, TypeAdapter(facts).validate_python(manifest)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ArtifactError(f"{folder / 'manifest.json'}: `{key}`: {first['msg']}.") from error
+    return manifest, typed(facts, manifest, folder / NAME)

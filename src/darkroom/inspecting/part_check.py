@@ -19,7 +19,7 @@ from darkroom.data.quarantine import NAME as QUARANTINE
 from darkroom.data.quarantine import SCHEMA
 from darkroom.data.remote import is_remote
 from darkroom.data.splits import SPLITS
-from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake
+from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake, unreliable
 from darkroom.inspecting.indexes import check_keys, check_rows, read_index, slices
 from darkroom.inspecting.manifests import Part, Quarantine, Tar, sealed
 from darkroom.inspecting.tar_check import Checked, Job, check_tar
@@ -66,9 +66,8 @@ def check_part(
     try:
         _, part = sealed(folder, KIND, Part)
     except ArtifactError as error:
-        text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
         remedy = f"the rest of the part cannot be checked without it; {again}"
-        result.faults.append(Fault(folder / NAME, "cannot be relied on", remedy, detail=text))
+        result.faults.append(unreliable(folder, error, remedy))
         return result
     result.manifest = part
     if part.part != name:
