@@ -139,6 +139,31 @@ class Index:
         return {**self.__dict__, "_columns": {}}
 
 
+class Indexed:
+    """What readers of images and of latents know of their rows by the index."""
+
+    _index: Index
+
+    @property
+    def keys(self) -> list[str]:
+        """The key of each row."""
+        return [str(key) for key in self._index.texts("key")]
+
+    @property
+    def labels(self) -> list[str | None]:
+        """The name of each row's class; None where the image has no label."""
+        return self._index.texts("label")
+
+    @property
+    def label_column(self) -> pa.ChunkedArray:
+        """`labels` as they are stored: a million of them as a list of Python's take a while and 70 MB."""
+        return self._index.column("label")
+
+    def keys_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self._index.some("key", rows)
+
+
 def _images(facts: Mapping[str, Any]) -> list[int]:
     return [entry["images"] for entry in facts["shards"]]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
-from darkroom.data.index import LATENTS, Index
+from darkroom.data.index import LATENTS, Index, Indexed
 from darkroom.data.latent_file import DTYPES, KIND, MIRRORED, TENSORS, LatentFile, map_latent_shard
 
 LATENT_PARTS = Path("data/latents")
@@ -35,7 +34,7 @@ class _Shard(NamedTuple):
     mirror: bool
 
 
-class LatentShards:
+class LatentShards(Indexed):
     """Latents of one split of some parts, by row, read through memory maps.
 
     Opening checks each manifest, the sha256 and counts of each index, and size and header of each file; it reads no
@@ -128,25 +127,6 @@ class LatentShards:
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
-
-    @property
-    def keys(self) -> list[str]:
-        """The key of each row's image."""
-        return [str(key) for key in self._index.texts("key")]
-
-    @property
-    def labels(self) -> list[str | None]:
-        """The name of each row's class; None where the image has no label."""
-        return self._index.texts("label")
-
-    @property
-    def label_column(self) -> pa.ChunkedArray:
-        """`labels` as they are stored."""
-        return self._index.column("label")
-
-    def keys_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows."""
-        return self._index.some("key", rows)
 
     @property
     def statistics(self) -> LatentStatistics:

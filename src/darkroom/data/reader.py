@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.hashing import sha256_file
@@ -18,7 +17,7 @@ from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.files import OpenFiles
 from darkroom.data.images import MODES, ImageSpec, decode, to_array
-from darkroom.data.index import IMAGES, Index
+from darkroom.data.index import IMAGES, Index, Indexed
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.remote import is_remote, local_path
@@ -51,7 +50,7 @@ class Shard:
         return local_path(self.tar)
 
 
-class ImageShards:
+class ImageShards(Indexed):
     """Images by row, stored or left in the tars of their owner. Each is one `pread`, checked against its sha256.
 
     Opening checks the manifests' kind, the hash and row count of each index, and the size of each local tar; it reads
@@ -135,28 +134,9 @@ class ImageShards:
         return self._rows
 
     @property
-    def keys(self) -> list[str]:
-        """The key of each row."""
-        return [str(key) for key in self._index.texts("key")]
-
-    @property
-    def labels(self) -> list[str | None]:
-        """The name of each row's class; None where the image has no label."""
-        return self._index.texts("label")
-
-    @property
     def captions(self) -> list[str | None]:
         """The caption of each row; None where the image has none."""
         return self._index.texts("caption")
-
-    @property
-    def label_column(self) -> pa.ChunkedArray:
-        """`labels` as they are stored: a million of them as a list of Python's take a while and 70 MB."""
-        return self._index.column("label")
-
-    def keys_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows."""
-        return self._index.some("key", rows)
 
     @property
     def remote(self) -> bool:
