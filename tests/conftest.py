@@ -1,6 +1,11 @@
 """What all tests share."""
 
+import os
+
 from hypothesis import settings
+
+# Programs that tests start buffer what they print, as on a machine on which nobody says otherwise.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 # The same examples on every run and machine, and no deadline: a busy machine is not a fault.
 settings.register_profile("darkroom", derandomize=True, deadline=None)

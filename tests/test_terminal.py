@@ -46,6 +46,27 @@ def test_a_closed_terminal_stops_nothing():
     assert out.getvalue() == "one\n" and log.getvalue() == "one\ntwo\nthree\n"
 
 
+def test_a_program_whose_terminal_is_closed_ends_well(tmp_path):
+    """What the stream held when its other end went away is not tried again at the end: that would be an error."""
+    code = (
+        "import sys; from darkroom.terminal import Tee; tee = Tee(sys.stdout, open('log', 'w'), '')\n"
+        "for line in sys.stdin: tee.write(line)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(terminal.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as program:
+        program.stdout.close()
+        program.stdin.write("one\ntwo\n")
+        program.stdin.close()
+    assert program.returncode == 0 and (tmp_path / "log").read_text() == "one\ntwo\n"
+
+
 def test_the_bar_stays_below_the_lines_of_both_streams_and_out_of_the_log():
     screen, log, bar = Screen(), io.StringIO(), Bar()
     out, err = (Tee(stream, log, "[x] ", bar) for stream in (screen.stream, screen.again()))

@@ -62,6 +62,16 @@ class Bar:
         return "" if self._unfinished else CLEAR + text
 
 
+def _silence(stream: TextIO) -> None:
+    """Lead a stream whose other end is gone to nowhere: what it still holds would fail again when Python ends."""
+    with contextlib.suppress(OSError, ValueError):  # a stream of no file, or closed
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)
+
+
 class Tee:
     """A text stream that prefixes each line, writes it to the terminal and to a log, and survives a closed terminal.
 
@@ -96,6 +106,7 @@ class Tee:
                 self._terminal.write(text)
                 self._terminal.flush()
             except (OSError, ValueError):
+                _silence(self._terminal)
                 self._terminal = None
 
     @property

@@ -25,7 +25,7 @@ RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
 
 def environment(home: Path) -> dict[str, str]:
     """Return an environment with this Python's programs, a git identity, and no setting of the person's own."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "GIT_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "GIT_", "PYTHON"))}
     return inherited | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DVC_SITE_CACHE_DIR": str(home / "site"),

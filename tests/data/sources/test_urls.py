@@ -40,7 +40,7 @@ REAL = Path(os.environ.get("DARKROOM_IMG2DATASET", ROOT / VALUES["run"]["img2dat
 # What img2dataset does with its command line: shards without stats are made, in the order of completion, here from the
 # last row to the first. An address ending in 404 fails, one in `lost` leaves no trace at all.
 STAND_IN = """
-    import io, json, os, pathlib, sys, tarfile, time
+    import io, json, os, pathlib, subprocess, sys, tarfile, time
     import pyarrow as pa, pyarrow.parquet as pq
     from PIL import Image
 
@@ -56,9 +56,9 @@ STAND_IN = """
         if os.path.exists(stem + "_stats.json"):
             continue
         if (here / "hang").exists():
-            if os.fork() == 0:
-                print("pids", os.getpid(), os.getppid(), flush=True)
-            time.sleep(1000)
+            helper = subprocess.Popen(["sleep", "1000"])
+            print("pids", helper.pid, os.getpid(), flush=True)
+            helper.wait()
         if (here / "stop").exists() and done == int((here / "stop").read_text()):
             sys.exit("the disk is full")
         rows, words = [], {}
@@ -199,7 +199,11 @@ def test_the_download_ends_with_the_stage(here: Path, number: int) -> None:
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT / "src")]),
     }
     stage = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        [sys.executable, "-u", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
     )
     assert stage.stdout is not None
     line = next(line for line in stage.stdout if line.startswith("pids"))
