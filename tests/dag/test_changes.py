@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dag.sandbox import ENGINES, NOTHING, Sandbox
+from dag.sandbox import ENGINES, Sandbox
 
 Guided = dict[str, tuple[Sandbox, list[str]]]
 
@@ -56,38 +56,3 @@ def test_a_change_in_a_file_runs_just_what_imports_it(fresh: Sandbox) -> None:
         fresh.dvc("repro")
     assert ran == ["catalog"]
     fresh.assert_nothing_to_do()
-
-
-@pytest.fixture(scope="module")
-def grown(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> tuple[Sandbox, list[str]]:
-    """A copy in which Snakemake made the catalog of three parts, and the bodies that ran."""
-    sandbox = committed.copy(tmp_path_factory.mktemp("grown") / "a clone with spaces")
-    starts = {"first": 0, "second": 120, "third": 240}
-    part = {"source": "digits", "path": "data/none"}
-    sandbox.edit({"parts": {name: {**part, "start": at, "stop": at + 120} for name, at in starts.items()}})
-    with sandbox.bodies() as ran:
-        sandbox.snakemake("data/catalog")
-    return sandbox, ran
-
-
-def test_a_new_part_runs_alone(grown: tuple[Sandbox, list[str]]) -> None:
-    sandbox, ran = grown
-    assert ran == ["ingest@third", "catalog"]
-    with sandbox.bodies() as ran:
-        sandbox.dvc("repro", "catalog")
-    assert ran == []
-
-
-def test_a_part_that_is_gone_leaves_no_trace(
-    grown: tuple[Sandbox, list[str]], committed: Sandbox, tmp_path: Path
-) -> None:
-    sandbox = grown[0].copy(tmp_path / "a clone with spaces")
-    assert sandbox.hashes("catalog") != committed.hashes("catalog")
-    sandbox.run("git", "checkout", "--quiet", "params.yaml")
-    with sandbox.bodies() as ran:
-        sandbox.dvc("repro", "catalog")
-    assert ran == ["catalog"], "it was not made anew from two parts"
-    assert any((sandbox.root / "data/shards/third").rglob("*.tar")), "nothing was left over"
-    assert sandbox.hashes("catalog") == committed.hashes("catalog")
-    assert sandbox.stale("catalog") == set()
-    assert NOTHING in sandbox.snakemake("--dry-run", "data/catalog")

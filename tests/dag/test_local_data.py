@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from dag.sandbox import ENGINES, Sandbox, side_by_side
+from dag.sandbox import ENGINES, NOTHING, Sandbox, side_by_side
 
 IMAGES = 100
 # All but the tokenizer, which is trained on the parts that params.yaml names, and the latents of these.
@@ -119,3 +119,18 @@ def test_a_renamed_part_leaves_nothing_that_is_read(
     assert manifest["duplicates"]["images"] == 0, "the old part is still read"
     checked = sandbox.run("env", "PYTHONPATH=src", "python", "-m", "darkroom", "check")
     assert "data/shards/third" in checked and "nothing reads it" in checked
+
+
+def test_a_part_that_is_gone_leaves_no_trace(
+    larger: dict[str, tuple[Sandbox, list[str]]], committed: Sandbox, tmp_path: Path
+) -> None:
+    sandbox = larger["snakemake"][0].copy(tmp_path / "a clone with spaces")
+    assert sandbox.hashes("catalog") != committed.hashes("catalog")
+    sandbox.run("git", "checkout", "--quiet", "params.yaml")
+    with sandbox.bodies() as ran:
+        sandbox.dvc("repro", "catalog")
+    assert ran == ["catalog"], "it was not made anew from two parts"
+    assert any((sandbox.root / "data/shards/third").rglob("*.tar")), "nothing was left over"
+    assert sandbox.hashes("catalog") == committed.hashes("catalog")
+    assert sandbox.stale("catalog") == set()
+    assert NOTHING in sandbox.snakemake("--dry-run", "data/catalog")
