@@ -78,8 +78,13 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
     return stages
 
 
-def _fits(params: Mapping[str, Any]) -> None:
-    """Check what no section can check alone: that the sizes of neighbouring stages fit each other."""
+def _fits(params: Mapping[str, Any], factor: int) -> None:
+    """Check what no section can check alone: that the sizes of neighbouring stages fit each other.
+
+    Args:
+        params: params.yaml.
+        factor: pixels, in height and width, behind one place of the latent.
+    """
     for part in params["train_tokenizer"]["parts"] or []:
         if part not in params["parts"]:
             raise DarkroomError(
@@ -87,12 +92,11 @@ def _fits(params: Mapping[str, Any]) -> None:
                 f"({', '.join(params['parts'])}): name those that it is trained on, or leave it empty for all."
             )
     size = params["ingest"]["image_size"]
-    tokenizer = params["train_tokenizer"]
-    factor = 2 ** (len(tokenizer[tokenizer["kind"]]["channels"]) - 1)
     if size % factor:
         raise DarkroomError(
-            f"{PARAMS}: `ingest.image_size` is {size}, and the tokenizer's levels (`train_tokenizer."
-            f"{tokenizer['kind']}.channels`) halve it {factor.bit_length() - 1} times: make it a multiple of {factor}."
+            f"{PARAMS}: `ingest.image_size` is {size}, and one place of the latent of the tokenizer "
+            f"`{params['train_tokenizer']['kind']}` stands for {factor} x {factor} pixels: make it a multiple of "
+            f"{factor}."
         )
     patch = params["train_dit"]["model"]["patch"]
     if size // factor % patch:
@@ -178,6 +182,6 @@ def check(params: dict[str, Any] | None = None) -> str:
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
-    _fits(whole_params.model_dump())
+    _fits(whole_params.model_dump(), whole_params.train_tokenizer.chosen.factor)  # type: ignore[attr-defined]
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

@@ -28,7 +28,7 @@ def dry_run(stage: str) -> str:
     check()
     params: Any = validate(schema(stage), given(stage))
     section = getattr(params, stage)
-    settings = section.common if hasattr(section, "common") else section.training
+    settings = section.training
     entry, names = stage_entry(read_yaml(DVC), stage), scope(read_yaml(PARAMS))
     deps, outs = paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
     lines = [*_work(settings, params.run), f"device: {_device(params.run.device)}", *_state(stage, deps, settings)]

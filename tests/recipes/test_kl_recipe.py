@@ -6,13 +6,14 @@ import torch
 
 from darkroom.random import normal
 from darkroom.recipes.kl import KLRecipe
-from darkroom.schemas.train_tokenizer import KL
+from darkroom.schemas.tokenizers.kl import KL
 from darkroom.tokenizers.kl import KLAutoencoder, build
 from darkroom.training.recipe import Batch
 
 
 def recipe(reconstruction):
     settings = KL(
+        training={},
         channels=[8, 8],
         layers_per_block=1,
         norm_groups=4,

@@ -13,7 +13,7 @@ from darkroom.errors import DarkroomError
 from darkroom.generators.dit import DiT, DiTConfig
 from darkroom.generators.posthoc import reconstruct
 from darkroom.schemas.sample_dit import Params
-from darkroom.schemas.train_tokenizer import KL
+from darkroom.schemas.tokenizers.kl import KL
 from darkroom.stages import sample_dit
 from darkroom.tokenizers.kl import KLAutoencoder, build
 from darkroom.tokenizers.load import load_tokenizer
@@ -28,6 +28,7 @@ def write_models(profiles: bool) -> None:
     """Write an untrained tokenizer, and a DiT whose weights moved for 16 updates, with averages kept beside or not."""
     torch.manual_seed(0)
     settings = KL(
+        training={},
         channels=[8, 8], layers_per_block=1, norm_groups=4, latent_channels=2, reconstruction="mse", kl_weight=0.1
     )
     KLAutoencoder(build(settings, 3, 16)).save_pretrained(Path("models/tokenizer"))

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.schemas.train_tokenizer import KL
+from darkroom.schemas.tokenizers.kl import KL
 from darkroom.tokenizers.batches import decode_all, encode_all, padded, reconstruct_all
 from darkroom.tokenizers.kl import KLAutoencoder, build, kl_per_element
 from darkroom.tokenizers.load import load_tokenizer
 from darkroom.tokenizers.pixels import to_images, to_network
 
 SETTINGS = KL(
-    channels=[8, 8], layers_per_block=1, norm_groups=4, latent_channels=2, reconstruction="mse", kl_weight=0.1
+    training={}, channels=[8, 8], layers_per_block=1, norm_groups=4, latent_channels=2, reconstruction="mse", kl_weight=0.1
 )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from darkroom.training.evaluation import validate
 from darkroom.training.loop import train
+from darkroom.training.recipe import Phase
 from darkroom.training.trainer import Trainer
 from helpers import run, training
 from training.toy import Numbers, Toy, curves, places, weights
@@ -157,6 +158,48 @@ def test_a_phase_leaves_no_gradient_to_the_next(tmp_path):
     trainer.update(batch)
     for gradient, parameter in zip(alone, trainer.recipe.modules["second"].parameters(), strict=True):
         assert torch.allclose(gradient, parameter.grad)
+
+
+class Later(Toy):
+    """The second phase has settings of its own, begins at the 32nd image, and counts its updates in a buffer."""
+
+    def __init__(self, hook=None):
+        super().__init__(hook)
+        self.modules["second"].register_buffer("updates", torch.zeros(()))
+        self.batches = []
+        later = Phase("second", self.two, rate=0.5, betas=(0.5, 0.8), clip_norm=1e-3, start=32, after=self.count)
+        self.phases = (self.phases[0], later)
+
+    def count(self, batch):
+        self.batches.append(batch.positions.tolist())
+        self.modules["second"].updates += 1
+
+
+def test_a_phase_has_its_own_start_rate_betas_and_clipping(tmp_path):
+    recipe = Later()
+    initial = {name: value.clone() for name, value in recipe.modules["second"].state_dict().items()}
+    trainer = Trainer(recipe, training(schedule="constant", warmup=0, final_rate=0.0), run(), places(tmp_path))
+    for batch in trainer.batches():
+        before = trainer.images
+        trainer.update(batch)
+        if before < 32:
+            assert all(torch.equal(recipe.modules["second"].state_dict()[name], initial[name]) for name in initial)
+    assert recipe.batches == [list(range(at, at + 8)) for at in range(32, 64, 8)]
+    assert recipe.modules["second"].updates == 4
+    first, second = (trainer.optimizers[name].param_groups[0] for name in ("first", "second"))
+    assert second["lr"] == first["lr"] / 2 and second["betas"] == (0.5, 0.8) and first["betas"] != (0.5, 0.8)
+    gradients = [parameter.grad for parameter in recipe.modules["second"].parameters()]
+    assert torch.stack([gradient.norm() for gradient in gradients]).norm() == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("images", [24, 32, 40])
+def test_a_training_stopped_around_the_start_of_a_phase_continues_bit_for_bit(tmp_path, images):
+    whole = train(Later(), training(), run(), places(tmp_path / "whole"))
+    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
+    with pytest.raises(SystemExit):
+        train(Later(hook), training(), run(), places(tmp_path))
+    assert weights(train(Later(), training(), run(), places(tmp_path))) == weights(whole)
+    assert curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
 
 
 def test_validation_comes_when_it_is_due_whatever_is_logged(tmp_path):

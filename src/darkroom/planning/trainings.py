@@ -56,7 +56,7 @@ def plan_tokenizer(facts: Facts) -> StagePlan:
     """Plan train_tokenizer: its output is the averaged weights."""
     params = section("train_tokenizer")
     return plan_training(
-        "train_tokenizer", lambda device: tokenizer_recipe(facts), params.train_tokenizer.common, params.run, facts, 1
+        "train_tokenizer", lambda device: tokenizer_recipe(facts), params.train_tokenizer.training, params.run, facts, 1
     )
 
 

@@ -1,28 +1,43 @@
 """Trains the KL autoencoder: reconstruction plus a small KL term."""
 
-import numpy as np
 import torch
 from diffusers.models.resnet import ResnetBlock2D
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.random import normal
-from darkroom.schemas.train_tokenizer import KL
-from darkroom.tokenizers.kl import KLAutoencoder, kl_per_element
+from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.kl import KL
+from darkroom.schemas.training import Training
+from darkroom.tokenizers.kl import KLAutoencoder, build, kl_per_element
 from darkroom.tokenizers.pixels import to_network
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
+from darkroom.training.recipe import Batch, Losses, Phase, Rows
 
 _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
-_PREVIEW = 10
 
 
-class KLRecipe(Recipe):
+class KLRecipe(TokenizerRecipe):
     """L = reconstruction(x, decode(z)) + w * KL(q(z|x) || N(0, 1)), z = mean + std * noise; both means of elements.
 
     Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the weight means the same for every
     latent size.
     """
+
+    @classmethod
+    def build(
+        cls,
+        settings: Kind,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> "KLRecipe":
+        """Return the recipe with an untrained network."""
+        assert isinstance(settings, KL)
+        model = KLAutoencoder(build(settings, image_shape[0], image_shape[1]))
+        return cls(model, settings, training.seed, train, val)
 
     def __init__(self, model: KLAutoencoder, settings: KL, seed: int, train: Rows, val: Rows) -> None:
         self.model, self.settings, self.seed = model, settings, seed
@@ -47,12 +62,3 @@ class KLRecipe(Recipe):
         reconstruction = difference.flatten(1).mean(dim=1)  # (N,)
         kl = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)
         return {"loss": reconstruction + self.settings.kl_weight * kl, "reconstruction": reconstruction, "kl": kl}
-
-    def preview(self) -> NDArray[np.uint8]:
-        """Return originals, then their reconstructions from the mean: rows of ten, one above the other."""
-        source = self.val if len(self.val) else self.train
-        rows = list(range(min(_PREVIEW, len(source))))
-        images = torch.from_numpy(source.__getitems__(rows)["images"])
-        device = next(self.model.parameters()).device
-        decoded: Tensor = self.model.decode(self.model.encode(images.to(device))[0])
-        return torch.cat([images, decoded.cpu()]).numpy()

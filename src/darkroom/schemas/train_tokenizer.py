@@ -1,31 +1,19 @@
 """The sections that `train_tokenizer` reads."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import ValidationError, model_validator
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import PartNames, Positive
+from darkroom.schemas.numbers import PartNames
 from darkroom.schemas.run import Run
+from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.training import Training
 
 
-class KL(Section):
-    """The KL autoencoder: diffusers' AutoencoderKL and its two losses."""
-
-    channels: Annotated[list[Positive], Field(min_length=1)]
-    layers_per_block: Positive
-    norm_groups: Positive
-    latent_channels: Positive
-    reconstruction: Literal["mse", "l1"]
-    kl_weight: Annotated[float, Field(ge=0)]
-
-    @model_validator(mode="after")
-    def _groups(self) -> "KL":
-        for width in self.channels:
-            if width % self.norm_groups:
-                raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
-        return self
+def _merged(common: Training, kind: Kind) -> Training:
+    return Training.model_validate({**common.model_dump(), **kind.training})
 
 
 class TrainTokenizer(Section):
@@ -36,10 +24,36 @@ class TrainTokenizer(Section):
     common: Training
     kl: KL | None = None
 
+    @property
+    def chosen(self) -> Kind:
+        """The section of the chosen kind."""
+        section = getattr(self, self.kind)
+        assert isinstance(section, Kind)  # `_chosen`
+        return section
+
+    @property
+    def training(self) -> Training:
+        """The settings of the training: `common`, with what the chosen kind has otherwise."""
+        return _merged(self.common, self.chosen)
+
     @model_validator(mode="after")
     def _chosen(self) -> "TrainTokenizer":
         if getattr(self, self.kind) is None:
             raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _trainable(self) -> "TrainTokenizer":
+        """Check `common` with what each kind that is there has otherwise, not only the chosen one."""
+        for name in type(self).model_fields:
+            section = getattr(self, name)
+            if isinstance(section, Kind) and section.training:
+                try:
+                    _merged(self.common, section)
+                except ValidationError as error:
+                    fault = error.errors()[0]
+                    key = ".".join(str(part) for part in ("training", *fault["loc"]))
+                    raise ValueError(f"`{name}.{key}`: {fault['msg'].removeprefix('Value error, ')}") from None
         return self
 
 

@@ -10,42 +10,41 @@ from darkroom.device import set_up_device
 from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.kl import KLRecipe
+from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.schemas.train_tokenizer import Params
-from darkroom.tokenizers import kl
 from darkroom.tokenizers.protocol import KIND
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
+RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
-def build(params: Params, image_shape: tuple[int, int, int], train_rows: Rows, val_rows: Rows) -> KLRecipe:
-    """Return the recipe with its untrained network, for images of shape (C, H, W)."""
+def build(params: Params, image_shape: tuple[int, int, int], train_rows: Rows, val_rows: Rows) -> TokenizerRecipe:
+    """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
     settings = params.train_tokenizer
-    assert settings.kl is not None  # the schema holds the chosen section
-    with seeded(derive(settings.common.seed, "tokenizer/weights")):
-        model = kl.KLAutoencoder(kl.build(settings.kl, image_shape[0], image_shape[1]))
-    return KLRecipe(model, settings.kl, settings.common.seed, train_rows, val_rows)
+    with seeded(derive(settings.training.seed, "tokenizer/weights")):
+        return RECIPES[settings.kind].build(settings.chosen, settings.training, image_shape, train_rows, val_rows)
 
 
 def run(params: Params) -> None:
     """Train the tokenizer that `kind` names and write it with its averaged weights."""
-    settings = params.train_tokenizer
+    settings, training = params.train_tokenizer, params.train_tokenizer.training
     for path in (OUT, CURVES):
         require_writable(path)
-    set_up_device(settings.common.threads, params.run.device)
+    set_up_device(training.threads, params.run.device)
     selection = load_selection()
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
     with open_state("train_tokenizer") as state:
-        train_set, val_set = (Images(splits[split], settings.common.seed) for split in ("train", "val"))
+        train_set, val_set = (Images(splits[split], training.seed) for split in ("train", "val"))
         recipe = build(params, selection.spec.shape, train_set, val_set)
         model = recipe.model
         print(
             f"{settings.kind}: {sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images"
         )
-        trainer = train(recipe, settings.common, params.run, Places(state, CURVES, LOGS))
+        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged(), atomic_folder(OUT) as folder:
             model.save_pretrained(folder)
             write_manifest(

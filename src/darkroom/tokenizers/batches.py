@@ -26,10 +26,18 @@ def padded(function: Callable[[Tensor], Tensor], values: Tensor, batch: int, dev
 
 def encode_all(
     tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return mean and logvar, float32 (N, *latent_shape), of uint8 images (N, C, H, W)."""
-    both = padded(lambda x: torch.stack(tokenizer.encode(x), dim=1), images, batch, device)
-    return both[:, 0].numpy(), both[:, 1].numpy()
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return mean and logvar, float32 (N, *latent_shape), of uint8 images (N, C, H, W).
+
+    logvar is None where the latent of an image is a point.
+    """
+
+    def both(x: Tensor) -> Tensor:
+        mean, logvar = tokenizer.encode(x)
+        return torch.stack([mean] if logvar is None else [mean, logvar], dim=1)
+
+    encoded = padded(both, images, batch, device).numpy()
+    return encoded[:, 0], encoded[:, 1] if encoded.shape[1] > 1 else None
 
 
 def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.device) -> Tensor:
@@ -38,5 +46,5 @@ def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.
 
 
 def reconstruct_all(tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device) -> Tensor:
-    """Return the reconstruction of each image from its latent's mean, uint8 (N, C, H, W)."""
-    return padded(lambda x: tokenizer.decode(tokenizer.encode(x)[0]), images, batch, device)
+    """Return each image as it comes back, uint8 (N, C, H, W)."""
+    return padded(tokenizer.reconstruct, images, batch, device)

@@ -8,7 +8,7 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from torch import Tensor, nn
 
-from darkroom.schemas.train_tokenizer import KL
+from darkroom.schemas.tokenizers.kl import KL
 from darkroom.tokenizers.pixels import to_images, to_network
 
 _NEW_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
@@ -73,6 +73,10 @@ class KLAutoencoder(nn.Module):
     def decode(self, latents: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) from latents (N, *latent_shape)."""
         return to_images(self.network.decode(latents).sample)
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Return the images that the means of the latents stand for, uint8 (N, C, H, W)."""
+        return self.decode(self.encode(images)[0])
 
     @staticmethod
     def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

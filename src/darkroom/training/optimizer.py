@@ -33,7 +33,9 @@ def _match(path: str, settings: Training) -> int | None:
     return next((number for number, group in enumerate(settings.groups) if fnmatchcase(path, group.match)), None)
 
 
-def adamw(module: nn.Module, settings: Training, name: str = "") -> torch.optim.AdamW:
+def adamw(
+    module: nn.Module, settings: Training, name: str = "", betas: tuple[float, float] | None = None
+) -> torch.optim.AdamW:
     """Return AdamW (Loshchilov and Hutter, 2019) over a module's trained parameters.
 
     Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
@@ -46,6 +48,7 @@ def adamw(module: nn.Module, settings: Training, name: str = "") -> torch.optim.
         module: its parameters are optimized.
         settings: rates, decay and groups.
         name: the module's, for the globs over MODULE/PARAMETER.
+        betas: other ones than the settings'.
     """
     undecayed = {
         id(parameter)
@@ -73,14 +76,14 @@ def adamw(module: nn.Module, settings: Training, name: str = "") -> torch.optim.
             },
         )["params"].append(parameter)
     return torch.optim.AdamW(
-        [made[place] for place in sorted(made)], lr=settings.learning_rate, betas=settings.betas, fused=True
+        [made[place] for place in sorted(made)], lr=settings.learning_rate, betas=betas or settings.betas, fused=True
     )
 
 
-def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int) -> None:
+def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
     """Give each group of an optimizer of `adamw` its learning rate for the update after `images` images."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"]
+        group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"] * factor
 
 
 def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:

@@ -75,10 +75,24 @@ Gather = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Phase:
-    """One turn of an update: a loss, and the module whose parameters it trains. A GAN has two turns, others one."""
+    """One turn of an update: a loss, and the module whose parameters it trains. A GAN has two turns, others one.
+
+    module: its name in the recipe.
+    loss: of a batch, or of a piece of it where `run.micro_batch` asks for pieces.
+    rate: factor of the training's learning rate.
+    betas: of its AdamW; None: the training's.
+    clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
+    start: images seen before the first such turn.
+    after: called with the whole batch once the step was taken: for what no gradient moves, as a codebook.
+    """
 
     module: str
     loss: Callable[[Batch], Losses]
+    rate: float = 1.0
+    betas: tuple[float, float] | None = None
+    clip_norm: float | None = None
+    start: int = 0
+    after: Callable[[Batch], None] | None = None
 
 
 class Recipe:

@@ -79,11 +79,12 @@ class Trainer:
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         trained = {phase.module for phase in recipe.phases}
         check_groups({name: self.modules[name] for name in sorted(trained)}, settings)
+        betas = {phase.module: phase.betas for phase in recipe.phases}
         for name, module in self.modules.items():
             module.to(self.device)
             lay_out(module, settings)
             if name in trained:
-                self.optimizers[name] = adamw(module, settings, name)
+                self.optimizers[name] = adamw(module, settings, name, betas[name])
             recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
         self.names = {name: parameter_names(self.modules[name]) for name in trained}
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
@@ -144,18 +145,22 @@ class Trainer:
                 self.profiles.snapshot(self.places.state, self.images)
 
     def _turn(self, phase: Phase, batch: Batch) -> bool:
-        """Take the optimizer step of one phase; return whether it was taken."""
+        """Take the optimizer step of one phase, if it has begun; return False where the step was left out."""
+        if self.images < phase.start:
+            return True
         seed_draws(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
         for each in self.optimizers.values():  # a loss may reach into another phase's module
             each.zero_grad(set_to_none=True)
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
-        set_rates(optimizer, self.settings, self.images)
+        set_rates(optimizer, self.settings, self.images, phase.rate)
         values = self._backward(phase, batch)
         scaler.unscale_(optimizer)
         norm = self._clip(phase)
         taken = self.finite.allows(self.images, phase.module, values["loss"], norm, scaler)
         if taken:
             scaler.step(optimizer)
+            if phase.after is not None:
+                phase.after(batch)
             self.window.add(values)
             if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
                 self.window.add({f"grad_norm/{phase.module}": norm})
@@ -180,7 +185,8 @@ class Trainer:
         return losses
 
     def _clip(self, phase: Phase) -> Tensor:
-        limit = float("inf") if self.settings.clip_norm is None else self.settings.clip_norm
+        limits = (phase.clip_norm, self.settings.clip_norm, float("inf"))
+        limit = next(limit for limit in limits if limit is not None)
         return whole(torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit))
 
     def _keys(self, images: int) -> list[str]:

@@ -1,0 +1,1 @@
+"""The sections of `train_tokenizer`, one file a kind."""

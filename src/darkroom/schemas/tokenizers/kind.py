@@ -1,0 +1,33 @@
+"""What the sections of all kinds of tokenizers share."""
+
+from typing import Any
+
+from pydantic import field_validator
+
+from darkroom.params import Section
+from darkroom.schemas.training import Training
+
+_FIXED = {"threads", "processes", "init"}  # read before the kind is known, or dependencies of the stage
+_OWN = set(Training.model_fields) - _FIXED
+
+
+class Kind(Section):
+    """A kind of tokenizer.
+
+    training: keys of `train_tokenizer.common` that have another value for this kind.
+    """
+
+    training: dict[str, Any]
+
+    @field_validator("training")
+    @classmethod
+    def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for key in values:
+            if key not in _OWN:
+                raise ValueError(f"`{key}` is none of the keys that a kind may have for itself: {', '.join(sorted(_OWN))}")
+        return values
+
+    @property
+    def factor(self) -> int:
+        """How many pixels, in height and in width, stand behind one place of the latent."""
+        raise NotImplementedError

@@ -1,0 +1,31 @@
+"""The section of the tokenizer `kl`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.schemas.numbers import Positive
+from darkroom.schemas.tokenizers.kind import Kind
+
+
+class KL(Kind):
+    """The KL autoencoder: diffusers' AutoencoderKL and its two losses."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)]
+    layers_per_block: Positive
+    norm_groups: Positive
+    latent_channels: Positive
+    reconstruction: Literal["mse", "l1"]
+    kl_weight: Annotated[float, Field(ge=0)]
+
+    @property
+    def factor(self) -> int:
+        """How many pixels stand behind one place of the latent: each level but the last halves the resolution."""
+        return int(2 ** (len(self.channels) - 1))
+
+    @model_validator(mode="after")
+    def _groups(self) -> "KL":
+        for width in self.channels:
+            if width % self.norm_groups:
+                raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
+        return self
