@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,7 +98,7 @@ def related(one: str, other: str) -> bool:
     return first.startswith(second) or second.startswith(first)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _inside(path: str) -> str:
     """Return what every path in a folder begins with, and no other; texts, since tens of thousands are compared."""
     plain = os.path.normpath(path)
