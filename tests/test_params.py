@@ -12,7 +12,7 @@ import yaml
 from darkroom.check import check, schema, whole
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
-from darkroom.params import given, lookup, read_yaml, resolve, validate
+from darkroom.params import given, lookup, read_yaml, related, resolve, validate
 from darkroom.stages import PER_PART, STAGES
 
 ROOT = Path(__file__).parents[1]
@@ -259,3 +259,21 @@ def test_an_experiment_would_change_one_line(clone):
         values["sample_dit"]["guidance"] = 3.0
     after = (clone / "params.yaml").read_text().splitlines()
     assert len(before) == len(after) and sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("data/shards", "data/shards/first", True),
+        ("data/shards/first", "data/shards", True),
+        ("data/shards", "data/shards/", True),
+        ("./data", "data/shards", True),
+        ("data/shards", "data/shards2", False),
+        ("data/../models", "models/dit", True),
+        (".", "models/dit", True),
+        ("/data", "data/shards", False),
+        ("/", "/data", True),
+    ],
+)
+def test_paths_are_related_where_one_lies_in_the_other(one, other, expected):
+    assert related(one, other) is expected

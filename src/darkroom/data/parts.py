@@ -1,6 +1,6 @@
 """Writes one part: the samples of a source, checked, prepared, split by key, and sharded."""
 
-import hashlib
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,8 +32,8 @@ class Policy:
 class Sieve:
     """Lets through the samples of a part that may be stored, and lists those that something was wrong with.
 
-    A sample that is quarantined counts for neither keys nor duplicates. In memory stand 16 bytes and some for each key
-    and each identity, and the list.
+    A sample that is quarantined counts for neither keys nor duplicates. In memory stand each key, 16 bytes and some for
+    each identity, and the list.
 
     seen: samples that came; left_out: those that were not let through; excused: those of these without damage.
     listed: the rows of `quarantine.parquet`.
@@ -45,7 +45,7 @@ class Sieve:
     left_out: int = 0
     excused: int = 0
     listed: list[Listed] = field(default_factory=list)
-    _keys: set[bytes] = field(default_factory=set)
+    _keys: set[str] = field(default_factory=set)
     _identities: dict[bytes, tuple[str, str | None]] = field(default_factory=dict)
 
     def passed(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
@@ -61,23 +61,20 @@ class Sieve:
                 self.left_out += 1
                 self.excused += all(row.reason in EXCUSED for row in rows if row.action == Action.QUARANTINE)
                 continue
-            self._keys.add(_short(one.key))
+            self._keys.add(one.key)
             if one.identity is not None:
-                self._identities.setdefault(one.identity, (one.key, one.label))
+                label = None if one.label is None else sys.intern(one.label)
+                self._identities.setdefault(one.identity, (one.key, label))
             yield one if one.label is not None else replace(one, label=self.default_label)
 
     def _again(self, one: Outcome) -> Iterator[Finding]:
         if not KEY.fullmatch(one.key):
             yield Finding(Reason.KEY_INVALID, "use 1 to 80 letters, digits, `_` and `-`")
-        elif _short(one.key) in self._keys and all(found.reason != Reason.KEY_TWICE for found in one.findings):
+        elif one.key in self._keys and all(found.reason != Reason.KEY_TWICE for found in one.findings):
             yield Finding(Reason.KEY_TWICE)
         if one.identity is not None and (first := self._identities.get(one.identity)) is not None:
             other = "" if first[1] == one.label else f", whose label is {first[1]} and not {one.label}"
             yield Finding(Reason.DUPLICATE, f"of {first[0]}{other}")
-
-
-def _short(key: str) -> bytes:
-    return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
 def write_part(
