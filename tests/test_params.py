@@ -1,6 +1,7 @@
 """A stage sees its own sections, and every fault is one sentence that names the key."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -277,3 +278,28 @@ def test_an_experiment_would_change_one_line(clone):
 )
 def test_paths_are_related_where_one_lies_in_the_other(one, other, expected):
     assert related(one, other) is expected
+
+
+def test_a_kind_of_tokenizer_has_its_own_training(clone):
+    path = clone / "params.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("    training: {}", "    training:\n      learning_rate: 0.5\n      warmup: 32", 1))
+    settings = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
+    assert (settings.training.learning_rate, settings.training.warmup) == (0.5, 32)
+    assert settings.training.images == settings.common.images and settings.common.learning_rate != 0.5
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ("threads: 4", "`threads` is none of the keys that a kind may have for itself"),
+        ("learning_rat: 4", "`learning_rat` is none of the keys that a kind may have for itself"),
+        ("learning_rate: -1", "`kl.training.learning_rate`: Input should be greater than 0"),
+        ("images: 33", "`kl.training`: images (33) must be a multiple of batch (32)"),
+    ],
+)
+def test_a_training_of_a_kind_that_is_not_valid_is_one_sentence(clone, own, sentence):
+    path = clone / "params.yaml"
+    path.write_text(path.read_text().replace("    training: {}", f"    training:\n      {own}", 1))
+    with pytest.raises(DarkroomError, match=re.escape(sentence)):
+        check()

@@ -29,7 +29,12 @@ def write_models(profiles: bool) -> None:
     torch.manual_seed(0)
     settings = KL(
         training={},
-        channels=[8, 8], layers_per_block=1, norm_groups=4, latent_channels=2, reconstruction="mse", kl_weight=0.1
+        channels=[8, 8],
+        layers_per_block=1,
+        norm_groups=4,
+        latent_channels=2,
+        reconstruction="mse",
+        kl_weight=0.1,
     )
     KLAutoencoder(build(settings, 3, 16)).save_pretrained(Path("models/tokenizer"))
     files = file_hashes(Path("models/tokenizer"))

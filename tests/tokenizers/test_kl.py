@@ -12,7 +12,13 @@ from darkroom.tokenizers.load import load_tokenizer
 from darkroom.tokenizers.pixels import to_images, to_network
 
 SETTINGS = KL(
-    training={}, channels=[8, 8], layers_per_block=1, norm_groups=4, latent_channels=2, reconstruction="mse", kl_weight=0.1
+    training={},
+    channels=[8, 8],
+    layers_per_block=1,
+    norm_groups=4,
+    latent_channels=2,
+    reconstruction="mse",
+    kl_weight=0.1,
 )
 
 

@@ -35,7 +35,12 @@ def tokenizer(seed):
     torch.manual_seed(seed)
     settings = KL(
         training={},
-        channels=[8, 8], layers_per_block=1, norm_groups=4, latent_channels=2, reconstruction="mse", kl_weight=1e-4
+        channels=[8, 8],
+        layers_per_block=1,
+        norm_groups=4,
+        latent_channels=2,
+        reconstruction="mse",
+        kl_weight=1e-4,
     )
     return KLAutoencoder(build(settings, 3, 16))
 

@@ -15,17 +15,13 @@ from darkroom.training.recipe import Recipe, Rows
 _PREVIEW = 10
 
 
-class TokenizerModule(Tokenizer, nn.Module):
-    """A tokenizer that is a module."""
-
-
 class TokenizerRecipe(Recipe):
     """A tokenizer in training.
 
     model: what leaves the training.
     """
 
-    model: TokenizerModule
+    model: Tokenizer
 
     @classmethod
     def build(
@@ -57,6 +53,6 @@ class TokenizerRecipe(Recipe):
         source = self.val if len(self.val) else self.train
         rows = list(range(min(_PREVIEW, len(source))))
         images = torch.from_numpy(source.__getitems__(rows)["images"])
-        device = next(self.model.parameters()).device
+        device = next(self.modules["tokenizer"].parameters()).device
         decoded = self.model.reconstruct(images.to(device))
         return torch.cat([images, decoded.cpu()]).numpy()

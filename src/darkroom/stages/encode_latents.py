@@ -37,11 +37,12 @@ def run(params: Params, part: str) -> None:
 
     def encode(pixels: NDArray[np.uint8]) -> tuple[Array, Array]:
         nonlocal done
-        encoded = encode_all(tokenizer, torch.from_numpy(pixels), settings.batch, device)
+        mean, logvar = encode_all(tokenizer, torch.from_numpy(pixels), settings.batch, device)
+        assert logvar is not None
         if (done + len(pixels)) // EVERY > done // EVERY:
             print(f"{done + len(pixels):,} of {total:,} images")
         done += len(pixels)
-        return encoded
+        return mean, logvar
 
     write_latents(
         OUT / part, part, splits, encode, dtype=settings.dtype, tokenizer=tokenizer_hash, shape=tokenizer.latent_shape

@@ -41,9 +41,8 @@ def run(params: Params) -> None:
         train_set, val_set = (Images(splits[split], training.seed) for split in ("train", "val"))
         recipe = build(params, selection.spec.shape, train_set, val_set)
         model = recipe.model
-        print(
-            f"{settings.kind}: {sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images"
-        )
+        parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
+        print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged(), atomic_folder(OUT) as folder:
             model.save_pretrained(folder)

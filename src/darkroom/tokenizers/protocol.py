@@ -33,7 +33,7 @@ class Tokenizer(Protocol):
         ...
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) as they come back: by way of the codes where there are any, else the mean."""
+        """Return uint8 images (N, C, H, W) as they come back: by way of the codes where there are any, or the mean."""
         ...
 
     def to(self, device: torch.device) -> Self:

@@ -14,7 +14,8 @@ _OWN = set(Training.model_fields) - _FIXED
 class Kind(Section):
     """A kind of tokenizer.
 
-    training: keys of `train_tokenizer.common` that have another value for this kind.
+    training: keys of `train_tokenizer.common` that have another value for this kind. Not among them are `threads`,
+        `processes` and `init`, which are read before the kind is known.
     """
 
     training: dict[str, Any]
@@ -22,9 +23,9 @@ class Kind(Section):
     @field_validator("training")
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for key in values:
-            if key not in _OWN:
-                raise ValueError(f"`{key}` is none of the keys that a kind may have for itself: {', '.join(sorted(_OWN))}")
+        if unknown := sorted(values.keys() - _OWN):
+            allowed = ", ".join(sorted(_OWN))
+            raise ValueError(f"`{unknown[0]}` is none of the keys that a kind may have for itself: {allowed}")
         return values
 
     @property
