@@ -78,13 +78,19 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
     return stages
 
 
-def _fits(params: Mapping[str, Any], factor: int) -> None:
+def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
     """Check what no section can check alone: that the sizes of neighbouring stages fit each other.
 
     Args:
         params: params.yaml.
         factor: pixels, in height and width, behind one place of the latent.
+        discrete: whether the tokenizer has codes.
     """
+    if params["encode_latents"]["latents"] == "codes" and not discrete:
+        raise DarkroomError(
+            f"{PARAMS}: `encode_latents.latents` is codes, and the tokenizer `{params['train_tokenizer']['kind']}` has "
+            "none: set it to continuous, or choose a discrete kind."
+        )
     for part in params["train_tokenizer"]["parts"] or []:
         if part not in params["parts"]:
             raise DarkroomError(
@@ -182,6 +188,7 @@ def check(params: dict[str, Any] | None = None) -> str:
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
-    _fits(whole_params.model_dump(), whole_params.train_tokenizer.chosen.factor)  # type: ignore[attr-defined]
+    kind = whole_params.train_tokenizer.chosen  # type: ignore[attr-defined]
+    _fits(whole_params.model_dump(), kind.factor, kind.discrete)
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

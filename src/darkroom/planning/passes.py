@@ -1,12 +1,14 @@
 """The stages that run a network without training it: batches, times the seconds of one."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from darkroom.data.latent_file import DTYPES, FORMS, code_dtype, stored_shape
 from darkroom.device import set_up_device
 from darkroom.diffusion.samplers import SOLVERS
 from darkroom.generators.guidance import guided
@@ -17,9 +19,10 @@ from darkroom.planning.live import LiveTensors
 from darkroom.planning.rows import NoiseImages
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.timing import Clock, seconds_of
-from darkroom.planning.trainings import dit_recipe, extractor_recipe, section, tokenizer_recipe
+from darkroom.planning.trainings import dit_recipe, extractor_recipe, latent_form, section, tokenizer_recipe
 from darkroom.schemas.sample_dit import SampleDiT
 from darkroom.schemas.train_dit import Evaluate
+from darkroom.tokenizers.protocol import Codes
 
 BUDGET = 0.7  # seconds that a forward pass is repeated for
 _INCEPTION_SIDE, _INCEPTION_FEATURES = 299, 2048
@@ -86,11 +89,13 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
         whole, rest = divmod(counts[split], ingest.shard_size)
         calls += whole * batches(ingest.shard_size, settings.batch) + batches(rest, settings.batch)
     total, sides = sum(counts.values()), 1 + (part in facts.mirrored)
-    passes.add(model.encode, _images(facts, settings.batch), sides * calls, total)
+    form = latent_form(facts)
+    encode = model.encode_codes if form == "codes" else model.encode
+    passes.add(encode, _images(facts, settings.batch), sides * calls, total)
     passes.plan.seconds += total * facts.read_seconds
-    channels, height, width = model.latent_shape
-    element = 2 if settings.dtype == "bfloat16" else 4
-    passes.plan.disk = {"outputs": 2 * total * sides * 2 * channels * height * width * element}
+    dtype = code_dtype(len(model.codebook)) if form == "codes" else settings.dtype
+    row = len(FORMS[form]) * prod(stored_shape(form, model.latent_shape)) * DTYPES[dtype].itemsize
+    passes.plan.disk = {"outputs": 2 * total * sides * row}
     return passes.plan
 
 
@@ -103,7 +108,11 @@ def plan_score_tokenizer(facts: Facts) -> StagePlan:
     passes.network(model, judge)
     images, total = _images(facts, settings.batch), facts.count(settings.split)
     calls = batches(total, settings.batch)
-    passes.add(lambda x: model.decode(model.encode(x)[0]), images, 2 * calls, total)
+    passes.add(model.reconstruct, images, 2 * calls, total)
+    if isinstance(model, Codes):
+        seen = total + facts.count("train")
+        passes.add(model.encode_codes, images, batches(seen, settings.batch), total)
+        passes.plan.seconds += seen * facts.read_seconds
     passes.add(judge.features, images, 2 * calls, total)
     at_once = seconds_of(lambda: image_scores([(images, images)]), torch.device("cpu"), BUDGET, facts.clock)
     passes.plan.seconds += calls * at_once + 3 * total * facts.read_seconds
