@@ -125,7 +125,7 @@ def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(form: str, d
     np.testing.assert_allclose(found.std, np.sqrt(variance), rtol=1e-9)
 
     size = mean[0].size
-    normals, uniforms = (values.astype(np.float64) for values in draws(9, "dit/train", positions, 2 * size + 1, 2))
+    normals = draws(9, "dit/train", positions, 2 * size + 1, 2)[0].astype(np.float64)
     posterior, noise = (normals[:, at : at + size].reshape(mean.shape) for at in (0, size))
     z = mean + np.exp(logvar[0] / 2) * posterior if logvar else mean
     x0 = (z - np.array(found.mean)[:, None, None]) / np.array(found.std)[:, None, None]
@@ -215,7 +215,7 @@ def test_a_codebook_of_another_width_is_refused(codes: None, monkeypatch: pytest
 
 def test_a_tokenizer_without_codes_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(load.KINDS, "patches", Gaussians)
-    with pytest.raises(DarkroomError, match="`encode_latents.latents` is codes, and the tokenizer .* has none"):
+    with pytest.raises(DarkroomError, match=r"`encode_latents\.latents` is codes, and the tokenizer .* has none"):
         stored("codes")
 
 
