@@ -12,7 +12,8 @@ from darkroom.data.latent_file import DTYPES, FORMS, code_dtype, stored_shape
 from darkroom.device import set_up_device
 from darkroom.diffusion.samplers import SOLVERS
 from darkroom.generators.guidance import guided
-from darkroom.metrics.image import image_scores
+from darkroom.metrics.image import BASIC, SMALLEST, image_scores, ms_ssim
+from darkroom.metrics.perceptual import untrained
 from darkroom.planning import trainings
 from darkroom.planning.facts import SPLITS, Facts
 from darkroom.planning.live import LiveTensors
@@ -22,6 +23,7 @@ from darkroom.planning.timing import Clock, seconds_of
 from darkroom.planning.trainings import dit_recipe, extractor_recipe, latent_form, section, tokenizer_recipe
 from darkroom.schemas.sample_dit import SampleDiT
 from darkroom.schemas.train_dit import Evaluate
+from darkroom.tokenizers.pixels import to_network
 from darkroom.tokenizers.protocol import Codes
 
 BUDGET = 0.7  # seconds that a forward pass is repeated for
@@ -100,23 +102,29 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
 
 
 def plan_score_tokenizer(facts: Facts) -> StagePlan:
-    """Plan score_tokenizer: every image is reconstructed twice, and seen twice by the extractor."""
+    """Plan score_tokenizer: every image is reconstructed once more for each extractor, which sees both."""
     params = section("score_tokenizer")
     settings = params.score_tokenizer
     passes = Passes("score_tokenizer", settings.threads, params.run.device, facts.clock)
-    model, judge = tokenizer_recipe(facts).model, extractor_recipe(facts).model
-    passes.network(model, judge)
+    model = tokenizer_recipe(facts).model
+    passes.network(model)
     images, total = _images(facts, settings.batch), facts.count(settings.split)
     calls = batches(total, settings.batch)
-    passes.add(model.reconstruct, images, 2 * calls, total)
+    extractors = sorted({"in_domain", *params.reference_stats.extractors})
+    passes.add(model.reconstruct, images, (1 + len(extractors)) * calls, total)
+    _see(passes, extractors, facts, settings.batch, 2 * total)
+    if settings.lpips == "lpips":
+        network = untrained("lpips", facts.image_shape[1])
+        passes.network(network)
+        passes.add(lambda x: network(to_network(x), to_network(x)), images, calls, total)
     if isinstance(model, Codes):
         seen = total + facts.count("train")
         passes.add(model.encode_codes, images, batches(seen, settings.batch), total)
         passes.plan.seconds += seen * facts.read_seconds
-    passes.add(judge.features, images, 2 * calls, total)
-    at_once = seconds_of(lambda: image_scores([(images, images)]), torch.device("cpu"), BUDGET, facts.clock)
-    passes.plan.seconds += calls * at_once + 3 * total * facts.read_seconds
-    passes.plan.disk = {"outputs": int(4 * settings.grid_images * facts.image_bytes)}
+    measures = dict(BASIC) | ({"ms_ssim": ms_ssim} if facts.image_shape[1] >= SMALLEST else {})
+    at_once = seconds_of(lambda: image_scores([(images, images)], measures), torch.device("cpu"), BUDGET, facts.clock)
+    passes.plan.seconds += calls * at_once + total * facts.read_seconds
+    passes.plan.disk = {"outputs": int(6 * settings.grid_images * facts.image_bytes)}
     return passes.plan
 
 
