@@ -66,7 +66,7 @@ def run(params: Params) -> None:
         real = build_reference(name, extractor.sha256, [originals], len(originals), 2)
         distance = frechet_distance(real.moments, real.root, moments_of(decoded))
         scores |= {f"r{of}": value for of, value in score_names(name, {"fd": distance}).items()}
-    counts = counted(tokenizer, (train, shards), batch, device)
+    counts = counted(tokenizer, train, shards, batch, device)
     if counts:
         scores |= code_scores(*counts, prod(tokenizer.latent_shape[1:]), prod(catalog.image_shape[1:]))
     write_json(METRICS, scores)

@@ -1,7 +1,7 @@
 """What `score_tokenizer` measures of a tokenizer: of each image and its reconstruction, and of the codes."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,14 +52,17 @@ def weights_hash(network: nn.Module) -> str:
     return found.hexdigest()
 
 
-def counted(tokenizer: Tokenizer, splits: Sequence[ImageShards], batch: int, device: torch.device) -> list[Counts]:
-    """Return how often each code occurs in each of some splits; an empty list for a tokenizer without codes."""
+def counted(
+    tokenizer: Tokenizer, train: ImageShards, scored: ImageShards, batch: int, device: torch.device
+) -> tuple[Counts, Counts] | None:
+    """Return how often each code occurs in the train split and in the scored one, None without codes."""
     if not isinstance(tokenizer, Codes):
-        return []
+        return None
     discrete: Codes = tokenizer
 
     def codes(shards: ImageShards) -> Iterator[NDArray[np.int64]]:
         for images in told(shards.batches(batch), len(shards), "codes"):
             yield encode_codes_all(discrete, torch.from_numpy(images), batch, device)
 
-    return [code_counts(codes(shards), len(discrete.codebook)) for shards in splits]
+    size = len(discrete.codebook)
+    return code_counts(codes(train), size), code_counts(codes(scored), size)
