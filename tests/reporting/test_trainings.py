@@ -94,7 +94,7 @@ def test_lowest_validation_loss_is_the_first_of_equals(made: Path) -> None:
     assert "The lowest validation loss, 0.2500, was seen at image 2,000." in shown()
     assert shown().count("The lowest validation loss, 0.02000, was seen at image 300.") == 3  # the other trainings
     curve(Path("curves/dit"), "val/loss", [])
-    assert shown().count("lowest validation loss") == 2
+    assert shown().count("lowest validation loss") == 3
 
 
 def test_values_that_are_not_finite_are_counted(made: Path) -> None:

@@ -10,6 +10,7 @@ from darkroom.schemas.run import Run
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.tokenizers.losses import Perceptual
+from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.training import Training
 
 
@@ -23,11 +24,12 @@ TEACHER = "models/teacher"  # what train_teacher writes
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl"]
+    kind: Literal["kl", "pretrained"]
     teacher: str
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
+    pretrained: Pretrained | None = None
 
     @property
     def chosen(self) -> Kind:
@@ -65,6 +67,12 @@ class TrainTokenizer(Section):
     def _chosen(self) -> "TrainTokenizer":
         if getattr(self, self.kind) is None:
             raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _imported_once(self) -> "TrainTokenizer":
+        if self.kind == "pretrained" and self.common.processes > 1:
+            raise ValueError("kind is pretrained, which is not trained: set `common.processes` to 1")
         return self
 
     @model_validator(mode="after")
