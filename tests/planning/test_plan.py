@@ -3,8 +3,10 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 
 from darkroom.errors import DarkroomError
@@ -14,6 +16,7 @@ from darkroom.planning.numbers import count_of, time_of
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.table import as_text
 from darkroom.tables import bytes_of
+from tokenizers.discrete import Patches
 
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),
@@ -145,6 +148,17 @@ def test_mirror_images_are_encoded_too_and_what_is_in_place_is_not_copied(quick,
     disk = [passes.plan_encode(each, "first").disk["outputs"] for each in (plain, known)]
     assert calls == [4, 8] and disk[1] == 2 * disk[0]
     assert passes.plan_ingest(known, "first").disk["outputs"] < passes.plan_ingest(plain, "first").disk["outputs"] / 4
+
+
+def test_codes_are_two_bytes_a_place_and_counted_twice(quick, monkeypatch):
+    """Of a discrete tokenizer whose latents are 8 x 8; disk is that of the checkout and of DVC's cache."""
+    change(quick(), "encode_latents", "latents", value="codes")
+    for room in (passes, trainings):
+        monkeypatch.setattr(room, "tokenizer_recipe", lambda known: SimpleNamespace(model=Patches(16)))
+    known = facts.gather(set(KNOWN))
+    assert passes.plan_encode(known, "first").disk["outputs"] == 2 * 120 * 64 * 2
+    recipe = trainings.dit_recipe(known, torch.device("cpu"))
+    assert recipe.train.__getitems__([0])["codes"].shape == (1, 8, 8) and recipe.codebook.shape == (7, 3)
 
 
 def test_numbers_are_told_as_people_say_them():
