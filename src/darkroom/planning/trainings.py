@@ -1,6 +1,7 @@
 """The stages that train: their real recipe and networks on rows of noise, counted and timed for a few seconds."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,13 +17,15 @@ from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.step import Step
 from darkroom.planning.timing import emptied
 from darkroom.schemas.run import Run
+from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.training import Training
-from darkroom.stages import train_dit, train_extractor, train_tokenizer
+from darkroom.stages import train_dit, train_extractor, train_teacher, train_tokenizer
 from darkroom.tables import bytes_of
 from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
 
 BUDGET = 3.0  # seconds that updates are repeated for
+_IMPORT = 20.0  # seconds that published weights take, once they are downloaded
 _GRID = 10.0  # seconds that a grid may take, to be counted
 
 
@@ -34,13 +37,30 @@ def section(stage: str, part: str | None = None) -> Any:
 def tokenizer_recipe(facts: Facts) -> Any:
     """Return the recipe of train_tokenizer on noise."""
     rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
-    return train_tokenizer.build(section("train_tokenizer"), facts.image_shape, *rows)
+    params, perceptual = section("train_tokenizer"), None
+    if isinstance(params.train_tokenizer.chosen, Pretrained):
+        from darkroom.tokenizers.pretrained import untrained as without_weights
+
+        return SimpleNamespace(model=without_weights(params.train_tokenizer.chosen, facts.image_shape))
+    if (wanted := params.train_tokenizer.perceptual) is not None:
+        from darkroom.metrics.perceptual import untrained
+
+        teacher = teacher_recipe(facts).model if wanted.network == "teacher" else None
+        perceptual = untrained(wanted.network, facts.image_shape[1], teacher)
+    train, val = rows
+    return train_tokenizer.build(params, facts.image_shape, train, val, perceptual)
 
 
 def extractor_recipe(facts: Facts) -> Any:
     """Return the recipe of train_extractor on noise."""
     rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
     return train_extractor.build(section("train_extractor"), facts.image_shape, facts.classes, *rows)
+
+
+def teacher_recipe(facts: Facts) -> Any:
+    """Return the recipe of train_teacher on noise."""
+    rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
+    return train_teacher.build(section("train_teacher"), facts.image_shape, facts.classes, *rows)
 
 
 def dit_recipe(facts: Facts, device: torch.device) -> Any:
@@ -55,6 +75,11 @@ def dit_recipe(facts: Facts, device: torch.device) -> Any:
 def plan_tokenizer(facts: Facts) -> StagePlan:
     """Plan train_tokenizer: its output is the averaged weights."""
     params = section("train_tokenizer")
+    if isinstance(params.train_tokenizer.chosen, Pretrained):
+        with torch.device("meta"):
+            parameters = sum(p.numel() for p in tokenizer_recipe(facts).model.parameters())
+        disk = {"outputs": 2 * 4 * parameters}
+        return StagePlan("train_tokenizer", parameters=parameters, disk=disk, seconds=_IMPORT, source="guess")
     return plan_training(
         "train_tokenizer", lambda device: tokenizer_recipe(facts), params.train_tokenizer.training, params.run, facts, 1
     )
@@ -65,6 +90,14 @@ def plan_extractor(facts: Facts) -> StagePlan:
     params = section("train_extractor")
     return plan_training(
         "train_extractor", lambda device: extractor_recipe(facts), params.train_extractor.training, params.run, facts, 1
+    )
+
+
+def plan_teacher(facts: Facts) -> StagePlan:
+    """Plan train_teacher: its output is the averaged weights."""
+    params = section("train_teacher")
+    return plan_training(
+        "train_teacher", lambda device: teacher_recipe(facts), params.train_teacher.training, params.run, facts, 1
     )
 
 

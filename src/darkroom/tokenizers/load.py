@@ -6,7 +6,7 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
 
-KINDS = {"kl": KLAutoencoder}
+KINDS = {"kl": KLAutoencoder, "pretrained": KLAutoencoder}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:

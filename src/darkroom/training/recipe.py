@@ -15,10 +15,12 @@ class Batch:
 
     positions: place of each image in the endless training sequence, (N,) int64; noise and times follow from it.
     data: what the data set returned for their rows, tensors with N rows, on the training device.
+    whole: what it is a piece of, where `run.micro_batch` asks for pieces: this process's share of the update.
     """
 
     positions: NDArray[np.int64]
     data: dict[str, Tensor]
+    whole: "Batch | None" = None
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -26,7 +28,11 @@ class Batch:
     def split(self, size: int) -> list["Batch"]:
         """Return the batch in pieces of at most `size` images."""
         return [
-            Batch(self.positions[at : at + size], {name: value[at : at + size] for name, value in self.data.items()})
+            Batch(
+                self.positions[at : at + size],
+                {name: value[at : at + size] for name, value in self.data.items()},
+                self,
+            )
             for at in range(0, len(self), size)
         ]
 

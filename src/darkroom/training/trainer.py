@@ -161,7 +161,7 @@ class Trainer:
             scaler.step(optimizer)
             if phase.after is not None:
                 phase.after(batch)
-            self.window.add(values)
+            self.window.add(values if phase is self.recipe.phases[0] else _apart(phase.module, values))
             if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
                 self.window.add({f"grad_norm/{phase.module}": norm})
         if self.settings.non_finite == "skip":
@@ -334,6 +334,11 @@ class Trainer:
         self.records, self.finite.skipped = facts["records"], facts["skipped"]
         self.best = None if facts["best"] is None else Best(*facts["best"])
         self.window.load(facts["windows"], self.processes.rank, self.processes.count)
+
+
+def _apart(module: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the losses of a later phase under names of their own: the curve `loss` is the first phase's."""
+    return {f"loss_{module}" if name == "loss" else name: value for name, value in values.items()}
 
 
 def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
