@@ -182,6 +182,9 @@ def check(params: dict[str, Any] | None = None) -> str:
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
-    _fits(whole_params.model_dump(), whole_params.train_tokenizer.chosen.factor)  # type: ignore[attr-defined]
+    tokenizer = whole_params.train_tokenizer  # type: ignore[attr-defined]
+    _fits(whole_params.model_dump(), tokenizer.chosen.factor)
+    if reason := tokenizer.chosen.unfit(params["ingest"]["image_size"], tokenizer.training.batch):
+        raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

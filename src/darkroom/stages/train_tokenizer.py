@@ -11,6 +11,7 @@ from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.vqgan import VQGANRecipe
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.tokenizers.protocol import KIND
 from darkroom.training.loop import seeded, train
@@ -18,7 +19,7 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe}
+RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "vqgan": VQGANRecipe}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
