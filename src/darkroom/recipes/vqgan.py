@@ -12,7 +12,7 @@ from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
 from darkroom.tokenizers.pixels import to_network
-from darkroom.tokenizers.quantisers import Quantised
+from darkroom.tokenizers.quantiser import Quantised
 from darkroom.tokenizers.vqgan import Residual, VQGANTokenizer, config_of
 from darkroom.training.precision import seed_draws
 from darkroom.training.recipe import Batch, Losses, Phase, Rows
@@ -21,9 +21,10 @@ _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 
 
 class VQGANRecipe(TokenizerRecipe):
-    """L = reconstruction + w_p perceptual + sum of w_i quantiser losses + w_a lambda generator's term; means of elements.
+    """L = reconstruction + w_p perceptual + sum of w_i quantiser loss i + w_a lambda generator's loss.
 
-    Esser et al., 2021 (arXiv 2012.09841). The codebook moves once an update, after the step, by all of its latents.
+    All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves once
+    an update, after the step, by all of the update's latents.
     """
 
     @classmethod
@@ -121,7 +122,7 @@ class VQGANRecipe(TokenizerRecipe):
         return x, output, quantised
 
     def _shared(self, batch: Batch) -> Tensor | None:
-        """Return what the quantiser asks of the whole update, where the batch is not all of it; asked once an update."""
+        """Return what the quantiser asks of the whole update, once an update, where the batch is not all of it."""
         whole = batch.whole or batch
         if len(whole) == len(batch) == self.training.batch or not self.model.quantiser.shares:
             return None

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes, write_json
 from darkroom.errors import DarkroomError
-from darkroom.schemas.tokenizers import quantisers as sections
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.tokenizers.pixels import to_images, to_network
-from darkroom.tokenizers.quantisers import AveragedCodebook, LinearCodebook, Quantised, Quantiser, Rounded, Signs
+from darkroom.tokenizers.quantiser import Quantised
+from darkroom.tokenizers.quantisers import SECTIONS, build_quantiser
 
 _SLOPE = 0.1
 
@@ -40,7 +40,7 @@ class VQGANConfig:
 
     @property
     def widths(self) -> list[int]:
-        """Of the stem and of each layer after it: w, w, 2w, 4w, …"""
+        """The widths w, w, 2w, 4w, … of the stem and of each layer after it."""
         return [self.width, *(self.width * 2**layer for layer in range(self.layers))]
 
 
@@ -49,19 +49,6 @@ def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig
     names = ("width", "layers", "residual_blocks", "norm_groups", "quantiser", "codebook_size", "codebook_dim")
     fields = {name: getattr(settings, name) for name in names}
     return VQGANConfig(image_shape[0], image_shape[1], **fields, options=settings.options.model_dump())
-
-
-def quantiser_of(config: VQGANConfig) -> Quantiser:
-    """Return the quantiser that a configuration names."""
-    size, channels, options = config.codebook_size, config.codebook_dim, config.options
-    match config.quantiser:
-        case "vq":
-            return AveragedCodebook(size, channels, sections.VQ(**options))
-        case "simvq":
-            return LinearCodebook(size, channels, sections.SimVQ(**options))
-        case "fsq":
-            return Rounded(sections.FSQ(**options))
-    return Signs(size, sections.Binary(**options), spherical=config.quantiser == "bsq")
 
 
 class Residual(nn.Module):
@@ -96,7 +83,8 @@ class VQGANTokenizer(nn.Module):
     def __init__(self, config: VQGANConfig) -> None:
         super().__init__()
         self.config = config
-        self.quantiser = quantiser_of(config)
+        options = SECTIONS[config.quantiser].model_validate(config.options)
+        self.quantiser = build_quantiser(config.quantiser, config.codebook_size, config.codebook_dim, options)
         widths, groups, inner = config.widths, config.norm_groups, config.widths[-1]
         down = [
             layer

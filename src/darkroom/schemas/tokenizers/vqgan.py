@@ -73,7 +73,5 @@ class VQGAN(Kind):
         elif name == "fsq" and (product := math.prod(self.fsq.levels)) != size:
             raise ValueError(f"the product of fsq.levels is {product:,}, and must be codebook_size, {size:,}")
         if name in ("lfq", "bsq", "fsq") and size > _LARGEST:
-            raise ValueError(
-                f"codebook_size is {size:,}, and {name} lists all of its codes: {_LARGEST:,} at most"
-            )
+            raise ValueError(f"codebook_size is {size:,}, and {name} lists all of its codes: {_LARGEST:,} at most")
         return self
