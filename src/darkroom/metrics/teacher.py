@@ -1,0 +1,115 @@
+"""The network that teaches: a small classifier whose features the perceptual losses compare. It never judges.
+
+It is trained by `train_teacher` on the parts that the tokenizer is trained on. Another network than the extractor's in
+every respect that could carry the judge's taste over: architecture, seed, and what its images are put through.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
+from darkroom.errors import DarkroomError
+
+KIND = "teacher"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+def _convolution(inputs: int, width: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.GroupNorm(math.gcd(4, width), width), nn.ReLU()]
+
+
+class Teacher(nn.Module):
+    """A classifier after VGG (Simonyan and Zisserman, 2015, arXiv 1409.1556) with group norms and average pooling.
+
+    Args:
+        in_channels: 1, 3 or 4.
+        classes: number of classes.
+        channels: width of each level; between two levels the resolution is halved.
+        layers: convolutions in each level.
+    """
+
+    def __init__(self, in_channels: int, classes: int, channels: list[int], layers: int) -> None:
+        super().__init__()
+        if in_channels not in (1, 3, 4):
+            raise DarkroomError(f"the teacher takes images of 1, 3 or 4 channels, not {in_channels}.")
+        self.config: dict[str, Any] = {
+            "in_channels": in_channels,
+            "classes": classes,
+            "channels": list(channels),
+            "layers": layers,
+        }
+        self.stages, inputs = nn.ModuleList(), in_channels
+        for number, width in enumerate(channels):
+            stage: list[nn.Module] = [nn.AvgPool2d(2)] if number else []
+            for _ in range(layers):
+                stage += _convolution(inputs, width)
+                inputs = width
+            self.stages.append(nn.Sequential(*stage))
+        self.head = nn.Linear(channels[-1], classes)
+
+    def levels(self, x: Tensor) -> list[Tensor]:
+        """Return the features of each level, (N, C_l, H / 2^l, W / 2^l), of images x (N, C, H, W) in [-1, 1]."""
+        found = []
+        for stage in self.stages:
+            x = stage(x)
+            found.append(x)
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits, (N, classes), of images x (N, C, H, W) in [-1, 1]."""
+        return self.head(self.levels(x)[-1].mean((2, 3)))
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
+        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
+        write_json(folder / CONFIG, self.config)
+        write_bytes(folder / WEIGHTS, save(weights))
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "Teacher":
+        """Read a network that `save_pretrained` wrote, in evaluation mode, on the CPU.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
+        """
+        try:
+            config = json.loads((folder / CONFIG).read_text())
+            weights = load_file(folder / WEIGHTS)
+            with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced: no draw may be seen outside
+                network = cls(**config)
+            network.load_state_dict(weights)
+        except FileNotFoundError as error:
+            raise ArtifactError(f"{folder} holds no teacher ({error}): run train_teacher (`dvc repro`).") from error
+        except (ValueError, TypeError, SafetensorError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
+        return network.eval()
+
+
+def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
+    """Return the teacher in `folder`, in evaluation mode, for images of shape (C, H, W).
+
+    Raises:
+        ArtifactError: missing, damaged, the judge in the teacher's place, or trained on images of another shape.
+    """
+    if not (folder / NAME).is_file():
+        raise ArtifactError(
+            f"`train_tokenizer.teacher` in params.yaml names {folder}, which holds no teacher: name models/teacher, "
+            "which train_teacher makes, or a copy of it."
+        )
+    manifest = open_artifact(folder, KIND)
+    if manifest["image_shape"] != list(image_shape):
+        raise ArtifactError(
+            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
+            "train it on them (`dvc repro train_teacher`)."
+        )
+    return Teacher.from_pretrained(folder)
