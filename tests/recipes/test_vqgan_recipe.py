@@ -38,7 +38,8 @@ class Teacher(nn.Module):
 @pytest.mark.parametrize("quantiser", QUANTISERS)
 def test_the_loss_is_the_formula_in_float64(quantiser, reconstruction):
     made = recipe(section(quantiser=quantiser, reconstruction=reconstruction, perceptual=TEACHER), Teacher())
-    made.move_codebook(batch(0)) if made.loss(batch(0)) and quantiser == "vq" else None
+    made.loss(batch(0))
+    made.move_codebook(batch(0))  # with `vq`, the codebook begins
     given = batch(8)
     found = made.loss(given)
     x = given.data["images"].double() / 127.5 - 1
@@ -128,7 +129,7 @@ def test_pieces_of_a_batch_change_nothing_but_rounding(tmp_path, quantiser):
         found.append((gradients, {name: value.clone() for name, value in made.model.quantiser.named_buffers()}))
     (whole, codebook), (pieces, codebook_of_pieces) = found
     for name, gradient in whole.items():
-        assert torch.allclose(pieces[name], gradient, rtol=1e-3, atol=1e-3 * gradient.abs().max().item()), name
+        assert torch.allclose(pieces[name], gradient, rtol=1e-3, atol=1e-3 * gradient.abs().max().item() + 1e-6), name
     for name, value in codebook.items():
         assert torch.allclose(codebook_of_pieces[name].float(), value.float(), atol=1e-5), name
 
@@ -182,7 +183,7 @@ def test_it_is_planned_without_memory():
 
 def test_images_that_do_not_fit_are_told_in_a_sentence():
     build = VQGANRecipe.build
-    with pytest.raises(DarkroomError, match="`train_tokenizer.vqgan.layers` is 2, so 4 must divide .* 18 x 18"):
+    with pytest.raises(DarkroomError, match=r"`train_tokenizer.vqgan.layers` is 2, so 4 must divide .* 18 x 18"):
         build(section(), training(), (3, 18, 18), [], [])
-    with pytest.raises(DarkroomError, match="`codebook_size` is 512, .* which are 128"):
+    with pytest.raises(DarkroomError, match=r"`codebook_size` is 512, .* which are 128"):
         build(section(codebook_size=512), training(), (3, 16, 16), [], [])
