@@ -16,7 +16,7 @@ from darkroom.planning.table import as_text
 from darkroom.tables import bytes_of
 
 KNOWN = [
-    *("ingest@first", "ingest@second", "catalog", "train_tokenizer", "score_tokenizer"),
+    *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),
     *("encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
     *("train_dit", "sample_dit", "score_dit", "report"),
 ]
@@ -64,7 +64,7 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(quick):
     assert trained.items() <= dit["memory"].items()
     weights = dit["memory"]["weights"]
     assert dit["disk"] == {"outputs": 4 * weights, "state": 3 * (2 * weights + trained["optimizer"])}
-    for name in ("train_tokenizer", "train_extractor", "train_dit"):
+    for name in ("train_teacher", "train_tokenizer", "train_extractor", "train_dit"):
         stage = stages[name]
         assert stage["seconds"] > 0 and stage["backward"] > 1.5 * stage["forward"] > 0 and stage["source"] == "measured"
         assert stage["memory"]["activations"] > 0

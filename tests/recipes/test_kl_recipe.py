@@ -1,55 +1,177 @@
-"""The KL autoencoder's recipe: its loss as written, its noise by position."""
+"""The KL autoencoder's recipe: its losses as written, its noise by position, and with a discriminator."""
+
+import os
+import signal
 
 import numpy as np
 import pytest
 import torch
 
+from darkroom.metrics.perceptual import TeacherDistance
+from darkroom.metrics.teacher import Teacher
 from darkroom.random import normal
 from darkroom.recipes.kl import KLRecipe
-from darkroom.schemas.tokenizers.kl import KL
-from darkroom.tokenizers.kl import KLAutoencoder, build
+from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
+from helpers import run, training
+from tokenizers.sections import adversarial, kl, perceptual
+from training.toy import curves, places, weights
+
+ALL = {
+    "learn_variance": True,
+    "perceptual": perceptual("teacher", 0.5),
+    "adversarial": adversarial(
+        weight=0.5, start=12, adaptive="taming", gradient_penalty=10.0, gradient_penalty_every=2
+    ),
+}
 
 
-def recipe(reconstruction):
-    settings = KL(
-        training={},
-        channels=[8, 8],
-        layers_per_block=1,
-        norm_groups=4,
-        latent_channels=2,
-        reconstruction=reconstruction,
-        kl_weight=0.25,
-    )
+def teacher():
+    torch.manual_seed(1)
+    return TeacherDistance(Teacher(in_channels=3, classes=2, channels=[4, 4], layers=1)).frozen()
+
+
+def pictures():
+    return torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+class Pictures:
+    """16 images of noise; `hook` is told how many images were asked for, also by loss functions."""
+
+    def __init__(self, hook=None):
+        self.images, self.hook = pictures().numpy(), hook
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitems__(self, rows, positions=None):
+        if self.hook and positions is not None:
+            self.hook(int(positions[-1]) + 1)
+        return {"images": self.images[list(rows)]}
+
+    def keys(self, rows):
+        return [str(row) for row in rows]
+
+
+def recipe(hook=None, changes=None, **more):
+    settings = kl(**{"kl_weight": 0.25} | (changes or {}) | more)
     torch.manual_seed(0)
-    return KLRecipe(KLAutoencoder(build(settings, 3, 16)), settings, 3, [], [])
+    frozen = teacher() if settings.perceptual.active else None
+    torch.manual_seed(0)
+    return KLRecipe.build(settings, training(seed=3), (3, 16, 16), Pictures(hook), Pictures(), frozen)
 
 
 def batch(positions):
-    images = torch.randint(0, 256, (8, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    return Batch(np.array(positions), {"images": images[positions]})
+    return Batch(np.array(positions), {"images": pictures()[positions]})
 
 
-@pytest.mark.parametrize("reconstruction", ["mse", "l1"])
+@pytest.mark.parametrize("reconstruction", ["mse", "l1", "huber"])
 def test_the_loss_is_the_formula_in_float64(reconstruction):
-    made, given = recipe(reconstruction), batch([0, 1, 2, 3])
+    made, given = recipe(reconstruction=reconstruction), batch([0, 1, 2, 3])
     found = made.loss(given)
     x = given.data["images"].double() / 127.5 - 1
     noise = torch.from_numpy(normal(3, "tokenizer/train", [0, 1, 2, 3], (2, 8, 8)))
     with torch.no_grad():
-        output, mean, logvar = (value.double() for value in made.model(x.float(), noise))
-    error = (output - x).square() if reconstruction == "mse" else (output - x).abs()
-    kl = (mean.square() + logvar.exp() - 1 - logvar).mean() / 2
+        output, mean, logvar, scale = made.model(x.float(), noise)
+        output, mean, logvar = (value.double() for value in (output, mean, logvar))
+    size = (output - x).abs()
+    huber = torch.where(size < 0.5, size.square() / 2, 0.5 * (size - 0.25))
+    error = {"mse": size.square(), "l1": size, "huber": huber}[reconstruction]
+    kl_term = (mean.square() + logvar.exp() - 1 - logvar).mean() / 2
+    assert scale is None
     assert found["reconstruction"].item() == pytest.approx(error.mean().item(), rel=1e-5)
-    assert found["kl"].item() == pytest.approx(kl.item(), rel=1e-5)
-    assert found["loss"].item() == pytest.approx((error.mean() + 0.25 * kl).item(), rel=1e-5)
+    assert found["kl"].item() == pytest.approx(kl_term.item(), rel=1e-5)
+    assert found["loss"].item() == pytest.approx((error.mean() + 0.25 * kl_term).item(), rel=1e-5)
+
+
+def test_a_learned_variance_weighs_reconstruction_and_perceptual_loss():
+    """LDM: (|x - x'| + w p) / exp(s) + s, and its gradient in s: 1 - (|x - x'| + w p) / exp(s)."""
+    made = recipe(learn_variance=True, perceptual=perceptual("teacher", 0.5), reconstruction="l1")
+    with torch.no_grad():
+        made.model.output_logvar.fill_(-0.7)
+    found = made.loss(batch([0, 1, 2, 3]))
+    others = found["reconstruction"].item() + 0.5 * found["perceptual"].item()
+    expected = others / np.exp(-0.7) - 0.7 + 0.25 * found["kl"].item()
+    assert found["perceptual"] > 0 and found["loss"].item() == pytest.approx(expected, rel=1e-5)
+    found["loss"].backward()
+    assert made.model.output_logvar.grad.item() == pytest.approx(1 - others / np.exp(-0.7), rel=1e-5)
+
+
+def test_the_perceptual_loss_is_the_frozen_networks_and_trains_nothing_else():
+    made, given = recipe(perceptual=perceptual("teacher", 0.5)), batch([0, 1])
+    found, plain = made.loss(given), recipe().loss(given)
+    x = given.data["images"] / 127.5 - 1
+    noise = torch.from_numpy(normal(3, "tokenizer/train", [0, 1], (2, 8, 8)))
+    assert found["perceptual"].item() == pytest.approx(teacher()(x, made.model(x, noise)[0]).mean().item(), rel=1e-5)
+    assert found["loss"].item() == pytest.approx((plain["loss"] + 0.5 * found["perceptual"]).item(), rel=1e-5)
+    assert not {id(p) for m in made.modules.values() for p in m.parameters()} & {
+        id(p) for p in made.perceptual.parameters()
+    }
 
 
 def test_an_image_meets_the_same_noise_in_any_batch():
-    made = recipe("mse")
+    made = recipe()
     seen = []
     made.modules["tokenizer"].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
     made.loss(batch([0, 1, 2, 3, 4]))
     made.loss(batch([3]))
     made.validate(batch([3]))
     assert torch.equal(seen[0][3:4], seen[1]) and not torch.equal(seen[1], seen[2])
+
+
+def test_a_discriminator_changes_no_initial_weight_of_the_tokenizer():
+    plain, beside = recipe(), recipe(adversarial=adversarial(weight=1.0))
+    assert list(beside.modules) == ["tokenizer", "discriminator"]
+    for one, other in zip(plain.model.parameters(), beside.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_with_a_discriminator_validation_is_what_it_is_without(tmp_path):
+    made = recipe(adversarial=adversarial(weight=1.0))
+    for name, values in recipe().validate(batch([1, 2])).items():
+        assert torch.equal(values, made.validate(batch([1, 2]))[name])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    trainer = train(recipe(changes=ALL), training(seed=3, images=48, precision="bf16"), run(), places(folder))
+    return weights(trainer), curves(folder / "curves"), trainer.records
+
+
+@pytest.mark.parametrize("images", [8, 16, 24, 40])
+def test_a_training_with_everything_stops_and_continues_bit_for_bit(tmp_path, undisturbed, images):
+    """Around the discriminator's start, 16, and its penalties, at 16 and 32."""
+    settings = training(seed=3, images=48, precision="bf16")
+    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
+    with pytest.raises(SystemExit):
+        train(recipe(hook, ALL), settings, run(), places(tmp_path))
+    resumed = train(recipe(changes=ALL), settings, run(), places(tmp_path))
+    assert weights(resumed) == undisturbed[0] and curves(tmp_path / "curves") == undisturbed[1]
+
+
+def test_the_curves_tell_both_sides(undisturbed):
+    first, last = undisturbed[2][0], undisturbed[2][-1]
+    assert "train/adversarial" not in first and "train/loss_discriminator" not in first
+    both = {"train/adversarial", "train/adversarial_weight", "train/loss_discriminator", "train/discriminator/penalty"}
+    assert both <= last.keys() and "train/output_logvar" in last
+
+
+def test_the_curve_of_the_loss_holds_nothing_of_the_discriminators(tmp_path):
+    made = recipe(adversarial=adversarial(weight=0.5))
+    last = train(made, training(seed=3, images=16, log_every=8), run(), places(tmp_path)).records[-1]
+    expected = last["train/reconstruction"] + 0.25 * last["train/kl"] + 0.5 * last["train/adversarial"]
+    assert last["train/loss"] == pytest.approx(expected, rel=1e-5)
+    assert last["train/loss_discriminator"] != pytest.approx(expected, rel=1e-2)
+
+
+def test_pieces_of_a_batch_train_the_same(tmp_path):
+    settings = training(seed=3, images=24, learning_rate=1e-4)
+    trained = [
+        train(recipe(changes=ALL), settings, run(micro_batch=micro), places(tmp_path / str(micro)))
+        for micro in (None, 3)
+    ]
+    for one, other in zip(*(t.modules["discriminator"].parameters() for t in trained), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+    values = [t.records[-1]["train/adversarial_weight"] for t in trained]
+    assert values[0] == pytest.approx(values[1], rel=1e-3)

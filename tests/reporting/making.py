@@ -118,7 +118,7 @@ def project(*, inception: bool = False, tokenizer: dict[str, float] = TOKENIZER)
             "seed": None,
         }
         write_json(Path(f"cards/{name}.json"), card)
-    for name in ("tokenizer", "extractor", "dit"):
+    for name in ("teacher", "tokenizer", "extractor", "dit"):
         folder = Path("curves") / name
         curve(folder, "train/loss", [(100, 2.0), (200, 0.5), (300, 0.01)])
         curve(folder, "val/loss", [(200, 0.4), (300, 0.02)])

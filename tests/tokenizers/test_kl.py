@@ -5,21 +5,13 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.schemas.tokenizers.kl import KL
 from darkroom.tokenizers.batches import decode_all, encode_all, padded, reconstruct_all
 from darkroom.tokenizers.kl import KLAutoencoder, build, kl_per_element
 from darkroom.tokenizers.load import load_tokenizer
 from darkroom.tokenizers.pixels import to_images, to_network
+from tokenizers.sections import kl
 
-SETTINGS = KL(
-    training={},
-    channels=[8, 8],
-    layers_per_block=1,
-    norm_groups=4,
-    latent_channels=2,
-    reconstruction="mse",
-    kl_weight=0.1,
-)
+SETTINGS = kl()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +48,7 @@ def test_shapes_and_the_latent_shape(tokenizer):
 def test_the_forward_pass_samples_the_posterior(tokenizer):
     x, noise = torch.rand(2, 3, 16, 16) * 2 - 1, torch.randn(2, 2, 8, 8)
     with torch.no_grad():
-        output, mean, logvar = tokenizer(x, noise)
+        output, mean, logvar, _ = tokenizer(x, noise)
         by_hand = tokenizer.network.decode(mean + torch.exp(logvar / 2) * noise).sample
     assert torch.equal(output, by_hand)
 

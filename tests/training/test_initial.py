@@ -13,10 +13,10 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.generators.dit import DiT, DiTConfig
 from darkroom.metrics.extractors.in_domain import Classifier
-from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.training import Init
 from darkroom.tokenizers.kl import KLAutoencoder, build
 from darkroom.training.initial import initialise
+from tokenizers.sections import kl
 
 
 def init(folder="data/none", url=None, sha256=None, skip=()):
@@ -33,16 +33,7 @@ def dit(seed, classes=3):
 
 def tokenizer(seed):
     torch.manual_seed(seed)
-    settings = KL(
-        training={},
-        channels=[8, 8],
-        layers_per_block=1,
-        norm_groups=4,
-        latent_channels=2,
-        reconstruction="mse",
-        kl_weight=1e-4,
-    )
-    return KLAutoencoder(build(settings, 3, 16))
+    return KLAutoencoder(build(kl(), 3, 16))
 
 
 def extractor(seed):

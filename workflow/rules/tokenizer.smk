@@ -1,3 +1,20 @@
+# Train the network that teaches the tokenizer and never judges.
+rule train_teacher:
+    input:
+        stages.inputs("train_teacher"),
+    output:
+        stages.outputs("train_teacher"),
+    log:
+        "logs/train_teacher.log",
+    benchmark:
+        "logs/timing/train_teacher.tsv"
+    threads: stages.threads("train_teacher")
+    resources:
+        gpu=stages.gpu("train_teacher"),
+    shell:
+        "dvc --wait-for-lock repro --single-item train_teacher"
+
+
 # Train the autoencoder.
 rule train_tokenizer:
     input:

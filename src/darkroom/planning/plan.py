@@ -56,6 +56,7 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
 
     stage, _, part = name.partition("@")
     whole = {
+        "train_teacher": trainings.plan_teacher,
         "train_tokenizer": trainings.plan_tokenizer,
         "train_extractor": trainings.plan_extractor,
         "train_dit": passes.plan_dit,

@@ -17,7 +17,7 @@ from darkroom.planning.step import Step
 from darkroom.planning.timing import emptied
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
-from darkroom.stages import train_dit, train_extractor, train_tokenizer
+from darkroom.stages import train_dit, train_extractor, train_teacher, train_tokenizer
 from darkroom.tables import bytes_of
 from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
@@ -34,13 +34,25 @@ def section(stage: str, part: str | None = None) -> Any:
 def tokenizer_recipe(facts: Facts) -> Any:
     """Return the recipe of train_tokenizer on noise."""
     rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
-    return train_tokenizer.build(section("train_tokenizer"), facts.image_shape, *rows)
+    params, perceptual = section("train_tokenizer"), None
+    if (wanted := params.train_tokenizer.perceptual) is not None:
+        from darkroom.metrics.perceptual import untrained
+
+        teacher = teacher_recipe(facts).model if wanted.network == "teacher" else None
+        perceptual = untrained(wanted.network, facts.image_shape[1], teacher)
+    return train_tokenizer.build(params, facts.image_shape, *rows, perceptual)
 
 
 def extractor_recipe(facts: Facts) -> Any:
     """Return the recipe of train_extractor on noise."""
     rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
     return train_extractor.build(section("train_extractor"), facts.image_shape, facts.classes, *rows)
+
+
+def teacher_recipe(facts: Facts) -> Any:
+    """Return the recipe of train_teacher on noise."""
+    rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
+    return train_teacher.build(section("train_teacher"), facts.image_shape, facts.classes, *rows)
 
 
 def dit_recipe(facts: Facts, device: torch.device) -> Any:
@@ -65,6 +77,14 @@ def plan_extractor(facts: Facts) -> StagePlan:
     params = section("train_extractor")
     return plan_training(
         "train_extractor", lambda device: extractor_recipe(facts), params.train_extractor.training, params.run, facts, 1
+    )
+
+
+def plan_teacher(facts: Facts) -> StagePlan:
+    """Plan train_teacher: its output is the averaged weights."""
+    params = section("train_teacher")
+    return plan_training(
+        "train_teacher", lambda device: teacher_recipe(facts), params.train_teacher.training, params.run, facts, 1
     )
 
 

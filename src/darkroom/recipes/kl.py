@@ -1,4 +1,6 @@
-"""Trains the KL autoencoder: reconstruction plus a small KL term."""
+"""Trains the KL autoencoder: reconstruction plus a small KL term, a perceptual loss and a discriminator if wanted."""
+
+from functools import partial
 
 import torch
 from diffusers.models.resnet import ResnetBlock2D
@@ -6,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.random import normal
+from darkroom.recipes.adversarial import Adversary, Made
 from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
@@ -14,14 +17,14 @@ from darkroom.tokenizers.kl import KLAutoencoder, build, kl_per_element
 from darkroom.tokenizers.pixels import to_network
 from darkroom.training.recipe import Batch, Losses, Phase, Rows
 
-_RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
-
 
 class KLRecipe(TokenizerRecipe):
-    """L = reconstruction(x, decode(z)) + w * KL(q(z|x) || N(0, 1)), z = mean + std * noise; both means of elements.
+    """L = r + w_p p + w * KL(q(z|x) || N(0, 1)) + w_a λ G, z = mean + std * noise; means of elements.
 
-    Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the weight means the same for every
-    latent size.
+    r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
+    each where the section asks for it. With a learned variance exp(s) of the output, (r + w_p p) / exp(s) + s stands in
+    the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the weight
+    means the same for every latent size.
     """
 
     @classmethod
@@ -36,29 +39,59 @@ class KLRecipe(TokenizerRecipe):
     ) -> "KLRecipe":
         """Return the recipe with an untrained network."""
         assert isinstance(settings, KL)
-        model = KLAutoencoder(build(settings, image_shape[0], image_shape[1]))
-        return cls(model, settings, training.seed, train, val)
+        model = KLAutoencoder(build(settings, image_shape[0], image_shape[1]), settings.learn_variance)
+        return cls(model, settings, training, train, val, perceptual)
 
-    def __init__(self, model: KLAutoencoder, settings: KL, seed: int, train: Rows, val: Rows) -> None:
-        self.model, self.settings, self.seed = model, settings, seed
+    def __init__(
+        self,
+        model: KLAutoencoder,
+        settings: KL,
+        training: Training,
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> None:
+        self.model, self.settings, self.seed, self.perceptual = model, settings, training.seed, perceptual
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"tokenizer": model}
-        self.phases = (Phase("tokenizer", self.loss),)
+        self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
+        self.adversary: Adversary | None = None
+        if settings.adversarial.active:
+            config = model.network.config
+            shape = config["in_channels"], config["sample_size"], config["sample_size"]
+            self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
+            self.phases += (self.adversary.phase,)
         self.blocks = [m for m in model.modules() if isinstance(m, ResnetBlock2D)]
+        huber = partial(functional.huber_loss, delta=settings.huber_delta)
+        self._compare = {"mse": functional.mse_loss, "l1": functional.l1_loss, "huber": huber}[settings.reconstruction]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
-        return {name: values.mean() for name, values in self._losses(batch, "train").items()}
+        values, made = self._pass(batch, "train")
+        losses = {name: value.mean() for name, value in values.items()}
+        if self.adversary is None:
+            return losses
+        return self.adversary.add(losses, batch, made, lambda piece: self._pass(piece, "train")[1], self.model.last)
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the losses of each image with noise that follows from its row."""
-        return self._losses(batch, "val")
+        """Return the losses of each image, without a discriminator's, with noise that follows from its row."""
+        return self._pass(batch, "val")[0]
 
-    def _losses(self, batch: Batch, stream: str) -> dict[str, Tensor]:
+    def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Made]:
+        """Return the losses of each image, (N,), and what the network made of them."""
         x = to_network(batch.data["images"])
         noise = normal(self.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
-        output, mean, logvar = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device))
-        difference = _RECONSTRUCTION[self.settings.reconstruction](output.float(), x, reduction="none")
-        reconstruction = difference.flatten(1).mean(dim=1)  # (N,)
+        output, mean, logvar, scale = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device))
+        output = output.float()
+        reconstruction = self._compare(output, x, reduction="none").flatten(1).mean(dim=1)  # (N,)
         kl = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)
-        return {"loss": reconstruction + self.settings.kl_weight * kl, "reconstruction": reconstruction, "kl": kl}
+        others, perceptual, parts = reconstruction, None, {"reconstruction": reconstruction, "kl": kl}
+        if self.perceptual is not None:
+            parts["perceptual"] = self.perceptual(x, output)
+            perceptual = self.settings.perceptual.weight * parts["perceptual"]
+            others = others + perceptual
+        if scale is not None:
+            others = others / scale.exp() + scale
+            parts["output_logvar"] = scale.detach().expand(len(x))
+        parts = {"loss": others + self.settings.kl_weight * kl, **parts}
+        return parts, Made(x, output, others.mean(), None if perceptual is None else perceptual.mean())

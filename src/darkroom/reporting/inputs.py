@@ -15,7 +15,7 @@ from darkroom.reporting.scores import COUNT, MEANING, unknown
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
 SAMPLES, RECONSTRUCTIONS = Path("samples/dit"), Path("samples/reconstructions")
 CURVES, DAG, GRID = Path("curves"), Path("docs/dag.svg"), "grid.png"
-TRAININGS = ("tokenizer", "extractor", "dit")
+TRAININGS = ("teacher", "tokenizer", "extractor", "dit")
 
 
 @dataclass(frozen=True)

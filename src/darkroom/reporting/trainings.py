@@ -10,6 +10,7 @@ from darkroom.reporting.numbers import Number, number
 
 _WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts
 _TITLES = {
+    "teacher": "Teacher",
     "tokenizer": "Tokenizer",
     "extractor": "Extractor",
     "dit": "Diffusion transformer",

@@ -5,10 +5,11 @@ from typing import Literal
 from pydantic import ValidationError, model_validator
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import PartNames
+from darkroom.schemas.numbers import NO_FILE, PartNames
 from darkroom.schemas.run import Run
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
+from darkroom.schemas.tokenizers.losses import Perceptual
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
 
@@ -17,10 +18,14 @@ def _merged(common: Training, kind: Kind) -> Training:
     return Training.model_validate({**common.model_dump(), **kind.training})
 
 
+TEACHER = "models/teacher"  # what train_teacher writes
+
+
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
     kind: Literal["kl", "vqgan"]
+    teacher: str
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
@@ -37,6 +42,26 @@ class TrainTokenizer(Section):
     def training(self) -> Training:
         """The settings of the training: `common`, with what the chosen kind has otherwise."""
         return _merged(self.common, self.chosen)
+
+    @property
+    def perceptual(self) -> Perceptual | None:
+        """The perceptual loss of the chosen kind; None where it has none."""
+        found = getattr(self.chosen, "perceptual", None)
+        return found if isinstance(found, Perceptual) and found.active else None
+
+    @model_validator(mode="after")
+    def _taught(self) -> "TrainTokenizer":
+        if getattr(self, self.kind) is None or self.perceptual is None:
+            return self
+        network, key = self.perceptual.network, f"`{self.kind}.perceptual.network` is {self.perceptual.network}"
+        if network == "teacher" and self.teacher == NO_FILE:
+            raise ValueError(f"{key}, and `teacher` names no folder: it is {TEACHER}")
+        if network != "teacher" and self.teacher == TEACHER:
+            raise ValueError(
+                f"{key}, and `teacher` names {TEACHER}: name a file with torchvision's weights of VGG16, or {NO_FILE} "
+                "to download them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _chosen(self) -> "TrainTokenizer":

@@ -3,6 +3,7 @@
 STAGES = (
     "ingest",
     "catalog",
+    "train_teacher",
     "train_tokenizer",
     "score_tokenizer",
     "encode_latents",
@@ -18,4 +19,4 @@ STAGES = (
 PER_PART = ("ingest", "encode_latents")
 
 # Stages that train: they may run in several processes.
-TRAININGS = ("train_tokenizer", "train_extractor", "train_dit")
+TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit")

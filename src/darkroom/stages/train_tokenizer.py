@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from torch import nn
+
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
@@ -23,11 +25,29 @@ RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "vqgan": VQGANRecip
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
-def build(params: Params, image_shape: tuple[int, int, int], train_rows: Rows, val_rows: Rows) -> TokenizerRecipe:
+def build(
+    params: Params,
+    image_shape: tuple[int, int, int],
+    train_rows: Rows,
+    val_rows: Rows,
+    perceptual: nn.Module | None = None,
+) -> TokenizerRecipe:
     """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
     settings = params.train_tokenizer
     with seeded(derive(settings.training.seed, "tokenizer/weights")):
-        return RECIPES[settings.kind].build(settings.chosen, settings.training, image_shape, train_rows, val_rows)
+        return RECIPES[settings.kind].build(
+            settings.chosen, settings.training, image_shape, train_rows, val_rows, perceptual
+        )
+
+
+def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:
+    """Return the frozen network of the chosen kind's perceptual loss with its weights; None where it has none."""
+    settings = params.train_tokenizer
+    if settings.perceptual is None or settings.perceptual.network == "none":
+        return None
+    from darkroom.metrics.perceptual import load_perceptual
+
+    return load_perceptual(settings.perceptual.network, Path(settings.teacher), image_shape)
 
 
 def run(params: Params) -> None:
@@ -38,9 +58,10 @@ def run(params: Params) -> None:
     set_up_device(training.threads, params.run.device)
     selection = load_selection()
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
+    perceptual = perceptual_of(params, selection.spec.shape)
     with open_state("train_tokenizer") as state:
         train_set, val_set = (Images(splits[split], training.seed) for split in ("train", "val"))
-        recipe = build(params, selection.spec.shape, train_set, val_set)
+        recipe = build(params, selection.spec.shape, train_set, val_set, perceptual)
         model = recipe.model
         parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
         print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")

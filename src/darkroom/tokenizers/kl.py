@@ -40,11 +40,20 @@ def kl_per_element(mean: Tensor, logvar: Tensor) -> Tensor:
 
 
 class KLAutoencoder(nn.Module):
-    """A trained or training `AutoencoderKL` behind the tokenizer protocol."""
+    """A trained or training `AutoencoderKL` behind the tokenizer protocol.
 
-    def __init__(self, network: AutoencoderKL) -> None:
+    Args:
+        network: the autoencoder.
+        learn_variance: train the logarithm of the variance of its output beside it: a number of the loss, which is not
+            saved with the tokenizer.
+    """
+
+    output_logvar: nn.Parameter | None
+
+    def __init__(self, network: AutoencoderKL, learn_variance: bool = False) -> None:
         super().__init__()
         self.network = network
+        self.register_parameter("output_logvar", nn.Parameter(torch.zeros(())) if learn_variance else None)
 
     @property
     def latent_shape(self) -> tuple[int, int, int]:
@@ -58,10 +67,22 @@ class KLAutoencoder(nn.Module):
         distribution = self.network.encode(x).latent_dist
         return distribution.mean, distribution.logvar
 
-    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the reconstruction of x from mean + std * noise, and mean and logvar."""
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return the reconstruction of x from mean + std * noise, mean and logvar, and the output's logvar, a scalar.
+
+        All that a loss needs comes from here: a wrapper that shares gradients knows of nothing else.
+        """
         mean, logvar = self.posterior(x)
-        return self.network.decode(mean + (0.5 * logvar).exp() * noise).sample, mean, logvar
+        output = self.network.decode(mean + (0.5 * logvar).exp() * noise).sample
+        # A parameter that is returned as it is has no history, by which a wrapper would know that it is used.
+        return output, mean, logvar, None if self.output_logvar is None else self.output_logvar * 1
+
+    @property
+    def last(self) -> nn.Parameter:
+        """Weight of the decoder's last layer, at which gradients of losses are compared."""
+        weight = self.network.decoder.conv_out.weight
+        assert isinstance(weight, nn.Parameter)
+        return weight
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:

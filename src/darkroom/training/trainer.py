@@ -338,7 +338,7 @@ class Trainer:
 
 def _apart(module: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the losses of a later phase under names of their own: the curve `loss` is the first phase's."""
-    return {f"{module}/loss" if name == "loss" else name: value for name, value in values.items()}
+    return {f"loss_{module}" if name == "loss" else name: value for name, value in values.items()}
 
 
 def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:

@@ -6,17 +6,22 @@ from pydantic import Field, model_validator
 
 from darkroom.schemas.numbers import Positive
 from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.losses import Adversarial, Perceptual, require_fit
 
 
 class KL(Kind):
-    """The KL autoencoder: diffusers' AutoencoderKL and its two losses."""
+    """The KL autoencoder: diffusers' AutoencoderKL and its losses."""
 
     channels: Annotated[list[Positive], Field(min_length=1)]
     layers_per_block: Positive
     norm_groups: Positive
     latent_channels: Positive
-    reconstruction: Literal["mse", "l1"]
+    reconstruction: Literal["mse", "l1", "huber"]
+    huber_delta: Annotated[float, Field(gt=0)]
+    learn_variance: bool
     kl_weight: Annotated[float, Field(ge=0)]
+    perceptual: Perceptual
+    adversarial: Adversarial
 
     @property
     def factor(self) -> int:
@@ -28,4 +33,5 @@ class KL(Kind):
         for width in self.channels:
             if width % self.norm_groups:
                 raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
+        require_fit(self.perceptual, self.adversarial)
         return self

@@ -1,0 +1,68 @@
+"""Stage `train_teacher`: the tokenizer's parts' shards in, `models/teacher/` and its curves out. It never judges."""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.reader import ImageShards
+from darkroom.data.selection import load_selection
+from darkroom.device import set_up_device
+from darkroom.metrics.teacher import KIND, Teacher
+from darkroom.random import derive
+from darkroom.recipes.data import Images
+from darkroom.recipes.teacher import TURNS, NamedImages, TeacherRecipe, class_names
+from darkroom.schemas.train_teacher import Params
+from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Rows
+from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
+
+OUT, CURVES, LOGS = Path("models/teacher"), Path("curves/teacher"), Path("logs/train_teacher")
+
+
+def build(
+    params: Params, image_shape: tuple[int, int, int], classes: int, train_rows: Rows, val_rows: Rows
+) -> TeacherRecipe:
+    """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
+    settings = params.train_teacher
+    with seeded(derive(settings.training.seed, "teacher/weights")):
+        model = Teacher(
+            in_channels=image_shape[0],
+            classes=TURNS if settings.target == "rotation" else classes,
+            channels=settings.model.channels,
+            layers=settings.model.layers,
+        )
+    return TeacherRecipe(model, settings.target, settings.augment, settings.training.seed, train_rows, val_rows)
+
+
+def run(params: Params) -> None:
+    """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
+    settings = params.train_teacher
+    for path in (OUT, CURVES):
+        require_writable(path)
+    set_up_device(settings.training.threads, params.run.device)
+    selection = load_selection()
+    shards = [ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")]
+    names = class_names(*shards) if settings.target == "labels" else [f"{90 * turn} degrees" for turn in range(TURNS)]
+    seed = settings.training.seed
+    train_set, val_set = (
+        NamedImages(split, names, seed) if settings.target == "labels" else Images(split, seed) for split in shards
+    )
+    with open_state("train_teacher") as state:
+        recipe = build(params, selection.spec.shape, len(names), train_set, val_set)
+        model = recipe.model
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(train_set):,} images")
+        trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
+        with trainer.averaged(), atomic_folder(OUT) as folder:
+            model.save_pretrained(folder)
+            write_manifest(
+                folder,
+                KIND,
+                image_shape=list(selection.spec.shape),
+                target=settings.target,
+                classes=names,
+                selection=selection.identity,
+                images_seen=trainer.images,
+                **trainer.facts(),
+                files=file_hashes(folder),
+            )
