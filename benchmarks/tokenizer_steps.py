@@ -118,7 +118,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step
 
     size, batch, width, layers, codes = 64, 8, 32, 3, 1024
     images = Noise(64, size)
-    values = read_yaml(Path("params.yaml"))["train_tokenizer"] | {"kind": "vqgan"}
+    values = read_yaml(Path("params.yaml"))["train_tokenizer"] | {"kind": "vqgan", "teacher": "data/none"}
     values["common"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6}
     values["vqgan"] |= {
         "training": {},

@@ -1,11 +1,15 @@
 """The quantised autoencoder: its shapes, its files, its refusals."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from pydantic import ValidationError
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
+from darkroom.check import check
 from darkroom.errors import DarkroomError
+from darkroom.params import read_yaml
 from darkroom.schemas.tokenizers.quantisers import FSQ
 from darkroom.tokenizers.load import load_tokenizer
 from darkroom.tokenizers.protocol import Codes
@@ -113,3 +117,19 @@ def test_kmeans_needs_as_many_vectors_as_codes():
     assert "`codebook_size` is 129" in told and "which are 128 (8 images of 4 x 4)" in told
     assert section(codebook_size=129, vq={"kmeans_init": False}).unfit(16, 8) is None
     assert section(quantiser="simvq", codebook_size=129).unfit(16, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "codes", "sentence"),
+    [
+        (32, 2**16, "k-means begins with the vectors of one update, which are "),
+        (30, 256, "one place of the latent of the tokenizer `vqgan` stands for 4 x 4 pixels: make it a multiple of 4"),
+    ],
+)
+def test_check_tells_before_any_work_what_does_not_fit_the_images(size, codes, sentence):
+    params = read_yaml(Path("params.yaml"))
+    params["ingest"]["image_size"] = size
+    params["train_tokenizer"]["kind"] = "vqgan"
+    params["train_tokenizer"]["vqgan"] |= {"layers": 2, "codebook_size": codes, "quantiser": "vq"}
+    with pytest.raises(DarkroomError, match=sentence):
+        check(params)
