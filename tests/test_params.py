@@ -167,7 +167,7 @@ def test_a_stage_sees_its_own_sections_and_run(clone):
     assert set(values) == {"run", "train_dit"}
     assert set(given("ingest", "first")) == {"run", "parts", "digits", "ingest"}
     assert set(given("ingest", "first")["parts"]) == {"first"}
-    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "common", "kl"}
+    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "common", "kl"}
 
 
 def test_every_stage_validates_what_it_is_given(clone):

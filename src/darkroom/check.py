@@ -15,6 +15,7 @@ from darkroom.params import (
     PARAMS,
     Section,
     cut,
+    lookup,
     paths,
     processes,
     read_yaml,
@@ -29,6 +30,12 @@ from darkroom.stages import PER_PART, STAGES, TRAININGS
 
 SSIM_WINDOW = 11  # pixels
 PART_FOLDERS = ("data/shards", "data/latents")
+# Keys of train_tokenizer that name a file or folder, and what it may be.
+_NAMED = {
+    "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
+    "VGG16, or data/none to download them",
+    "train_tokenizer.pretrained.folder": "it is the folder of an autoencoder in diffusers' format, or data/none",
+}
 COMMAND = "PYTHONPATH=src python -m darkroom"
 
 
@@ -119,6 +126,18 @@ def _fits(params: Mapping[str, Any], factor: int) -> None:
         )
 
 
+def _losses_fit(kind: str, chosen: Section, size: int) -> None:
+    """Check that images of `size` pixels are large enough for the networks that a tokenizer's losses ask."""
+    for key in ("perceptual", "adversarial"):
+        loss: Any = getattr(chosen, key, None)
+        if loss is not None and loss.active and size < loss.smallest:
+            raise DarkroomError(
+                f"{PARAMS}: `ingest.image_size` is {size}, and `train_tokenizer.{kind}.{key}` needs images of "
+                f"{loss.smallest} pixels a side at least: take larger ones, "
+                + ("or the network `teacher`." if key == "perceptual" else "or fewer levels in its `channels`.")
+            )
+
+
 def _known(stages: Mapping[str, Any]) -> None:
     """Check that dvc.yaml holds exactly the stages that this program has."""
     for stage in stages:
@@ -156,6 +175,9 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
             if part and dep == params["parts"][part]["path"]:
                 hint = "`~` is not expanded, so write it out" if dep.startswith("~") else "see docs/data.md"
                 raise DarkroomError(f"{PARAMS}: `parts.{part}.path` is {dep}, which does not exist: {hint}.")
+            for key, hint in _NAMED.items() if name == "train_tokenizer" else ():
+                if dep == lookup(params, key):
+                    raise DarkroomError(f"{PARAMS}: `{key}` is {dep}, which does not exist: {hint}.")
             raise DarkroomError(f"{DVC}: {name} depends on {dep}, which no stage makes and which does not exist.")
 
 
@@ -182,8 +204,9 @@ def check(params: dict[str, Any] | None = None) -> str:
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
-    tokenizer = whole_params.train_tokenizer  # type: ignore[attr-defined]
+    tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
     _fits(whole_params.model_dump(), tokenizer.chosen.factor)
+    _losses_fit(tokenizer.kind, tokenizer.chosen, params["ingest"]["image_size"])
     if reason := tokenizer.chosen.unfit(params["ingest"]["image_size"], tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"

@@ -17,6 +17,7 @@ from darkroom.dag.drawing import draw
 from darkroom.dag.graph import Graph, read_graph
 from darkroom.dag.layout import Layout, spread
 from darkroom.errors import DarkroomError
+from darkroom.params import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,10 +46,11 @@ def dags(draw_value: st.DrawFn) -> tuple[list[tuple[int, int]], int]:
 
 def test_edges_are_those_that_dvc_yaml_implies() -> None:
     dvc, params = read("dvc.yaml"), read("params.yaml")
+    names = {**params, "key": "one", "item": {"path": "data/none"}}
     reads, writes = {}, {}
     for name, stage in dvc["stages"].items():
         entry = stage.get("do", stage)
-        reads[name] = [str(dep).replace("${key}", "one") for dep in entry.get("deps", [])]
+        reads[name] = [resolve(str(dep), names) for dep in entry.get("deps", [])]
         made = [*entry.get("outs", []), *entry.get("metrics", [])]
         writes[name] = [(out if isinstance(out, str) else next(iter(out))).replace("${key}", "one") for out in made]
     everything = nx.DiGraph()

@@ -63,12 +63,12 @@ def test_a_band_without_an_image_has_no_line(made: Path) -> None:
 def test_what_was_not_logged_leaves_no_chart_and_no_space(made: Path) -> None:
     html = render("Digits", read_inputs())
     section = html[html.index('<section id="curves">') : html.index('<section id="protocol">')]
-    assert section.count("<figure") == 3 == section.count("<figcaption") and section.count("<svg") == 6
+    assert section.count("<figure") == 4 == section.count("<figcaption") and section.count("<svg") == 8
     assert "decide nothing" not in section and "noise" not in section
     evaluated()
     html = render("Digits", read_inputs())
     section = html[html.index('<section id="curves">') : html.index('<section id="protocol">')]
-    assert section.count("<figure") == 5 == section.count("<figcaption") and section.count("<svg") == 9
+    assert section.count("<figure") == 6 == section.count("<figcaption") and section.count("<svg") == 11
 
 
 def test_scores_while_training_are_drawn_and_decide_nothing(made: Path) -> None:
@@ -92,9 +92,9 @@ def test_lowest_validation_loss_is_the_first_of_equals(made: Path) -> None:
     assert Curve(((100, 2.0), (200, 1.0), (300, 1.0), (400, 3.0))).lowest == (200, 1.0)
     curve(Path("curves/dit"), "val/loss", [(1000, 0.5), (2000, 0.25), (3000, "nan"), (4000, 0.75)])
     assert "The lowest validation loss, 0.2500, was seen at image 2,000." in shown()
-    assert shown().count("The lowest validation loss, 0.02000, was seen at image 300.") == 2  # the other trainings
+    assert shown().count("The lowest validation loss, 0.02000, was seen at image 300.") == 3  # the other trainings
     curve(Path("curves/dit"), "val/loss", [])
-    assert shown().count("lowest validation loss") == 2
+    assert shown().count("lowest validation loss") == 3
 
 
 def test_values_that_are_not_finite_are_counted(made: Path) -> None:

@@ -17,6 +17,7 @@ from torchvision.models import VGG16_Weights, vgg16
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.teacher import Teacher, open_teacher
+from darkroom.schemas.tokenizers.losses import Perceptual
 
 NO_FILE = Path("data/none")  # the committed file that stands for "download them"
 KEY = "train_tokenizer.teacher"
@@ -26,7 +27,6 @@ _LINEAR = Path(torchmetrics_lpips.__file__).parent / "lpips_models" / "vgg.pth"
 _TAPS = (3, 8, 15, 22, 29)  # the ReLUs of VGG16's `features` after which LPIPS compares: 1_2, 2_2, 3_3, 4_3, 5_3
 _WIDTHS = (64, 128, 256, 512, 512)
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet's channels, for values in [-1, 1]
-_SMALLEST = {"lpips": 16, "vgg16": 32}  # pixels a side, so that one is left after the poolings
 
 
 def to_rgb(x: Tensor) -> Tensor:
@@ -151,9 +151,10 @@ def untrained(network: Network, image_size: int, teacher: Teacher | None = None)
     if network == "teacher":
         assert teacher is not None
         return TeacherDistance(teacher).frozen()
-    if image_size < _SMALLEST[network]:
+    smallest = Perceptual(network=network, weight=1.0).smallest
+    if image_size < smallest:
         raise DarkroomError(
-            f"the perceptual loss {network} needs images of {_SMALLEST[network]} pixels a side at least, and "
+            f"the perceptual loss {network} needs images of {smallest} pixels a side at least, and "
             f"`ingest.image_size` is {image_size}: take `teacher`, or larger images."
         )
     with torch.random.fork_rng(devices=[]):  # no draw may be seen outside

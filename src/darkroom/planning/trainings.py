@@ -1,6 +1,7 @@
 """The stages that train: their real recipe and networks on rows of noise, counted and timed for a few seconds."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,6 +17,7 @@ from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.step import Step
 from darkroom.planning.timing import emptied
 from darkroom.schemas.run import Run
+from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.training import Training
 from darkroom.stages import train_dit, train_extractor, train_teacher, train_tokenizer
 from darkroom.tables import bytes_of
@@ -23,6 +25,7 @@ from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
 
 BUDGET = 3.0  # seconds that updates are repeated for
+_IMPORT = 20.0  # seconds that published weights take, once they are downloaded
 _GRID = 10.0  # seconds that a grid may take, to be counted
 
 
@@ -35,6 +38,10 @@ def tokenizer_recipe(facts: Facts) -> Any:
     """Return the recipe of train_tokenizer on noise."""
     rows = (NoiseImages(facts.count(split), facts.image_shape, facts.classes) for split in ("train", "val"))
     params, perceptual = section("train_tokenizer"), None
+    if isinstance(params.train_tokenizer.chosen, Pretrained):
+        from darkroom.tokenizers.pretrained import untrained as without_weights
+
+        return SimpleNamespace(model=without_weights(params.train_tokenizer.chosen, facts.image_shape))
     if (wanted := params.train_tokenizer.perceptual) is not None:
         from darkroom.metrics.perceptual import untrained
 
@@ -67,6 +74,11 @@ def dit_recipe(facts: Facts, device: torch.device) -> Any:
 def plan_tokenizer(facts: Facts) -> StagePlan:
     """Plan train_tokenizer: its output is the averaged weights."""
     params = section("train_tokenizer")
+    if isinstance(params.train_tokenizer.chosen, Pretrained):
+        with torch.device("meta"):
+            parameters = sum(p.numel() for p in tokenizer_recipe(facts).model.parameters())
+        disk = {"outputs": 2 * 4 * parameters}
+        return StagePlan("train_tokenizer", parameters=parameters, disk=disk, seconds=_IMPORT, source="guess")
     return plan_training(
         "train_tokenizer", lambda device: tokenizer_recipe(facts), params.train_tokenizer.training, params.run, facts, 1
     )

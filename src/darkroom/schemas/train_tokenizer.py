@@ -10,6 +10,7 @@ from darkroom.schemas.run import Run
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.tokenizers.losses import Perceptual
+from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
 
@@ -24,12 +25,13 @@ TEACHER = "models/teacher"  # what train_teacher writes
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl", "vqgan"]
+    kind: Literal["kl", "vqgan", "pretrained"]
     teacher: str
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
     vqgan: VQGAN | None = None
+    pretrained: Pretrained | None = None
 
     @property
     def chosen(self) -> Kind:
@@ -67,6 +69,12 @@ class TrainTokenizer(Section):
     def _chosen(self) -> "TrainTokenizer":
         if getattr(self, self.kind) is None:
             raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _imported_once(self) -> "TrainTokenizer":
+        if self.kind == "pretrained" and self.common.processes > 1:
+            raise ValueError("kind is pretrained, which is not trained: set `common.processes` to 1")
         return self
 
     @model_validator(mode="after")

@@ -1,21 +1,24 @@
 """Stage `train_tokenizer`: the chosen parts' shards in, `models/tokenizer/` and its curves out."""
 
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
-from darkroom.data.selection import load_selection
+from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
 from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.recipes.vqgan import VQGANRecipe
+from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.train_tokenizer import Params
-from darkroom.tokenizers.protocol import KIND
+from darkroom.tokenizers.protocol import KIND, Tokenizer
+from darkroom.training.curves import write_curves
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
@@ -50,32 +53,49 @@ def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Modul
     return load_perceptual(settings.perceptual.network, Path(settings.teacher), image_shape)
 
 
+def _write(model: Tokenizer, params: Params, selection: Selection, trained: dict[str, Any]) -> None:
+    """Write the tokenizer with its manifest; `trained` is what the manifest says of its training."""
+    with atomic_folder(OUT) as folder:
+        model.save_pretrained(folder)
+        write_manifest(
+            folder,
+            KIND,
+            tokenizer_kind=params.train_tokenizer.kind,
+            image_shape=list(selection.spec.shape),
+            latent_shape=list(model.latent_shape),
+            selection=selection.identity,
+            **trained,
+            files=file_hashes(folder),
+        )
+
+
+def _import(params: Params, chosen: Pretrained, selection: Selection) -> None:
+    """Write published weights as the tokenizer; its curves have no point."""
+    from darkroom.tokenizers.pretrained import load_pretrained
+
+    model = load_pretrained(chosen, selection.spec.shape)
+    print(f"{chosen.name or chosen.folder}: {sum(p.numel() for p in model.parameters()):,} parameters, not trained")
+    write_curves(CURVES, [])
+    _write(model, params, selection, {"images_seen": 0, "selected": "last", "best_validation": None})
+
+
 def run(params: Params) -> None:
-    """Train the tokenizer that `kind` names and write it with its averaged weights."""
+    """Train the tokenizer that `kind` names, or import it, and write it with its averaged weights."""
     settings, training = params.train_tokenizer, params.train_tokenizer.training
     for path in (OUT, CURVES):
         require_writable(path)
     set_up_device(training.threads, params.run.device)
     selection = load_selection()
+    if isinstance(settings.chosen, Pretrained):
+        _import(params, settings.chosen, selection)
+        return
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
     perceptual = perceptual_of(params, selection.spec.shape)
     with open_state("train_tokenizer") as state:
         train_set, val_set = (Images(splits[split], training.seed) for split in ("train", "val"))
         recipe = build(params, selection.spec.shape, train_set, val_set, perceptual)
-        model = recipe.model
         parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
         print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
-        with trainer.averaged(), atomic_folder(OUT) as folder:
-            model.save_pretrained(folder)
-            write_manifest(
-                folder,
-                KIND,
-                tokenizer_kind=settings.kind,
-                image_shape=list(selection.spec.shape),
-                latent_shape=list(model.latent_shape),
-                selection=selection.identity,
-                images_seen=trainer.images,
-                **trainer.facts(),
-                files=file_hashes(folder),
-            )
+        with trainer.averaged():
+            _write(recipe.model, params, selection, {"images_seen": trainer.images, **trainer.facts()})

@@ -6,9 +6,9 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
+from darkroom.schemas.tokenizers.losses import WINDOW
 
 _SLOPE = 0.1
-_LAST = 4  # pixels, side of the window behind a logit at the lowest resolution
 
 
 class PatchDiscriminator(nn.Module):
@@ -31,10 +31,10 @@ class PatchDiscriminator(nn.Module):
     def __init__(self, in_channels: int, image_size: int, channels: Sequence[int], norm_groups: int) -> None:
         super().__init__()
         left = image_size // 2 ** (len(channels) - 1)
-        if left < _LAST:
+        if left < WINDOW:
             raise DarkroomError(
                 f"the discriminator's {len(channels)} levels leave {left} of {image_size} pixels a side, and it needs "
-                f"{_LAST}: take fewer widths in `adversarial.channels`, or a larger `ingest.image_size`."
+                f"{WINDOW}: take fewer widths in `adversarial.channels`, or a larger `ingest.image_size`."
             )
         layers: list[nn.Module] = [nn.Conv2d(in_channels, channels[0], 5, padding=2), nn.LeakyReLU(_SLOPE)]
         for inner, outer in pairwise(channels):
@@ -43,7 +43,7 @@ class PatchDiscriminator(nn.Module):
                 nn.GroupNorm(norm_groups, outer),
                 nn.LeakyReLU(_SLOPE),
             ]
-        layers += [nn.Conv2d(channels[-1], channels[-1], 1), nn.LeakyReLU(_SLOPE), nn.Conv2d(channels[-1], 1, _LAST)]
+        layers += [nn.Conv2d(channels[-1], channels[-1], 1), nn.LeakyReLU(_SLOPE), nn.Conv2d(channels[-1], 1, WINDOW)]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:

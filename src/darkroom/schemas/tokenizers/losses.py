@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive, Share
 
+WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
+
 Weight = Annotated[float, Field(ge=0)]
 
 
@@ -20,6 +22,11 @@ class Perceptual(Section):
     def active(self) -> bool:
         """Whether the network is asked at all."""
         return self.network != "none" and self.weight > 0
+
+    @property
+    def smallest(self) -> int:
+        """Pixels a side of the smallest images that it can compare: one is left after the network's poolings."""
+        return {"lpips": 16, "vgg16": 32}.get(self.network, 1)
 
     @model_validator(mode="after")
     def _named(self) -> "Perceptual":
@@ -47,6 +54,11 @@ class Adversarial(Section):
     def active(self) -> bool:
         """Whether there is a discriminator."""
         return self.weight > 0
+
+    @property
+    def smallest(self) -> int:
+        """Pixels a side of the smallest images that it can judge: the window behind its last layer is left."""
+        return int(WINDOW * 2 ** (len(self.channels) - 1))
 
     @model_validator(mode="after")
     def _groups(self) -> "Adversarial":

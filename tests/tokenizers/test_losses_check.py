@@ -1,0 +1,74 @@
+"""What `darkroom check` says of perceptual losses and discriminators, before any work."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.check import check
+from darkroom.errors import DarkroomError
+
+ROOT = Path(__file__).parents[2]
+LPIPS = {"network": "lpips", "weight": 1.0}
+
+
+@pytest.fixture
+def attempt(tmp_path, monkeypatch):
+    """Return a function that checks a clone whose section of the tokenizer has other values."""
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    for name in ("src", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "none").touch()
+    monkeypatch.chdir(tmp_path)
+
+    def attempted(size=32, perceptual=None, adversarial=None, **changes):
+        values = yaml.safe_load((ROOT / "params.yaml").read_text())
+        values["ingest"]["image_size"] = size
+        values["train_tokenizer"] |= changes
+        values["train_tokenizer"]["kl"]["perceptual"] |= perceptual or {}
+        values["train_tokenizer"]["kl"]["adversarial"] |= adversarial or {}
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+        return check()
+
+    return attempted
+
+
+def test_what_fits_is_valid(attempt):
+    assert "fit each other" in attempt(perceptual={"network": "teacher", "weight": 1.0}, adversarial={"weight": 0.5})
+    assert "fit each other" in attempt(perceptual=LPIPS, teacher="data/none")
+    Path("vgg16.pth").touch()
+    assert "fit each other" in attempt(perceptual=LPIPS, teacher="vgg16.pth")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"perceptual": {"network": "teacher", "weight": 1.0}, "teacher": "data/none"}, "it is models/teacher"),
+        ({"perceptual": LPIPS}, "name a file with torchvision's weights of VGG16, or data/none"),
+        ({"perceptual": LPIPS, "teacher": "vgg.pth"}, r"`train_tokenizer\.teacher` is vgg\.pth, which does not exist"),
+        ({"perceptual": {"weight": 1.0}}, "a weight needs a network"),
+        (
+            {"perceptual": {"network": "vgg16", "weight": 1.0}, "teacher": "data/none", "size": 16},
+            r"`train_tokenizer\.kl\.perceptual` needs images of 32 pixels",
+        ),
+        (
+            {"adversarial": {"weight": 1.0, "channels": [16, 16, 16, 16]}, "size": 16},
+            r"`train_tokenizer\.kl\.adversarial` needs images of 32 pixels.*fewer levels",
+        ),
+        ({"adversarial": {"weight": 1.0, "adaptive": "perceptual"}}, "there is no perceptual loss"),
+        ({"adversarial": {"channels": [16, 20]}}, "must divide every width in channels, not 20"),
+    ],
+)
+def test_what_does_not_fit_is_told(attempt, changes, told):
+    with pytest.raises(DarkroomError, match=told) as fault:
+        attempt(**changes)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_folder_of_published_weights_that_is_not_there_is_told(attempt):
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())["train_tokenizer"]["pretrained"]
+    chosen = {**values, "name": None, "folder": "some/vae"}
+    with pytest.raises(DarkroomError, match=r"`train_tokenizer\.pretrained\.folder` is some/vae, which does not exist"):
+        attempt(kind="pretrained", pretrained=chosen)
