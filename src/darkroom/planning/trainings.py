@@ -47,7 +47,8 @@ def tokenizer_recipe(facts: Facts) -> Any:
 
         teacher = teacher_recipe(facts).model if wanted.network == "teacher" else None
         perceptual = untrained(wanted.network, facts.image_shape[1], teacher)
-    return train_tokenizer.build(params, facts.image_shape, *rows, perceptual)
+    train, val = rows
+    return train_tokenizer.build(params, facts.image_shape, train, val, perceptual)
 
 
 def extractor_recipe(facts: Facts) -> Any:

@@ -1,5 +1,6 @@
 """Trains the KL autoencoder: reconstruction plus a small KL term, a perceptual loss and a discriminator if wanted."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -26,6 +27,8 @@ class KLRecipe(TokenizerRecipe):
     the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the weight
     means the same for every latent size.
     """
+
+    model: KLAutoencoder
 
     @classmethod
     def build(
@@ -62,8 +65,12 @@ class KLRecipe(TokenizerRecipe):
             self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
             self.phases += (self.adversary.phase,)
         self.blocks = [m for m in model.modules() if isinstance(m, ResnetBlock2D)]
-        huber = partial(functional.huber_loss, delta=settings.huber_delta)
-        self._compare = {"mse": functional.mse_loss, "l1": functional.l1_loss, "huber": huber}[settings.reconstruction]
+        compare: dict[str, Callable[..., Tensor]] = {
+            "mse": functional.mse_loss,
+            "l1": functional.l1_loss,
+            "huber": partial(functional.huber_loss, delta=settings.huber_delta),
+        }
+        self._compare = compare[settings.reconstruction]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
