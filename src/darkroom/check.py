@@ -207,5 +207,7 @@ def check(params: dict[str, Any] | None = None) -> str:
     tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
     _fits(whole_params.model_dump(), tokenizer.chosen.factor)
     _losses_fit(tokenizer.kind, tokenizer.chosen, params["ingest"]["image_size"])
+    if reason := tokenizer.chosen.unfit(params["ingest"]["image_size"], tokenizer.training.batch):
+        raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

@@ -14,6 +14,7 @@ from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.vqgan import VQGANRecipe
 from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.tokenizers.protocol import KIND, Tokenizer
@@ -23,7 +24,7 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe}
+RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "vqgan": VQGANRecipe}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 

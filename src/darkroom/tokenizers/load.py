@@ -5,8 +5,9 @@ from pathlib import Path
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
 from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
+from darkroom.tokenizers.vqgan import VQGANTokenizer
 
-KINDS = {"kl": KLAutoencoder, "pretrained": KLAutoencoder}
+KINDS = {"kl": KLAutoencoder, "vqgan": VQGANTokenizer, "pretrained": KLAutoencoder}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:

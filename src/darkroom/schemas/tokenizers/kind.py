@@ -32,3 +32,7 @@ class Kind(Section):
     def factor(self) -> int:
         """How many pixels, in height and in width, stand behind one place of the latent."""
         raise NotImplementedError
+
+    def unfit(self, image_size: int, batch: int) -> str | None:
+        """Return why the section does not fit images of a size, so many in an update; None: it does."""
+        return None
