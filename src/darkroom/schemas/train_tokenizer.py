@@ -7,6 +7,7 @@ from pydantic import ValidationError, model_validator
 from darkroom.params import Section
 from darkroom.schemas.numbers import PartNames
 from darkroom.schemas.run import Run
+from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.training import Training
@@ -19,10 +20,11 @@ def _merged(common: Training, kind: Kind) -> Training:
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl"]
+    kind: Literal["kl", "dvae"]
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
+    dvae: DVAE | None = None
 
     @property
     def chosen(self) -> Kind:

@@ -9,6 +9,7 @@ from darkroom.data.selection import load_selection
 from darkroom.device import set_up_device
 from darkroom.random import derive
 from darkroom.recipes.data import Images
+from darkroom.recipes.dvae import DVAERecipe
 from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.schemas.train_tokenizer import Params
@@ -18,7 +19,7 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe}
+RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "dvae": DVAERecipe}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
