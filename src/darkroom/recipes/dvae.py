@@ -81,7 +81,8 @@ class DVAERecipe(TokenizerRecipe):
         output, logits = self._output(x, self.settings.relaxation, batch, "train", tau)
         reconstruction, kl = self._reconstruction(output, x).mean(), self._kl(logits).mean()
         return {
-            "loss": reconstruction + weight * kl,
+            # Without a weight there is nothing to go back through.
+            "loss": reconstruction + weight * kl if weight else reconstruction,
             "reconstruction": reconstruction,
             "kl": kl,
             "kl_weight": torch.tensor(weight, device=x.device),
