@@ -7,6 +7,7 @@ from pydantic import ValidationError, model_validator
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE, PartNames
 from darkroom.schemas.run import Run
+from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.tokenizers.losses import Perceptual
@@ -32,6 +33,11 @@ class TrainTokenizer(Section):
     kl: KL | None = None
     vqgan: VQGAN | None = None
     pretrained: Pretrained | None = None
+    kind: Literal["kl", "dvae"]
+    parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
+    common: Training
+    kl: KL | None = None
+    dvae: DVAE | None = None
 
     @property
     def chosen(self) -> Kind:

@@ -12,6 +12,7 @@ from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
 from darkroom.random import derive
 from darkroom.recipes.data import Images
+from darkroom.recipes.dvae import DVAERecipe
 from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.recipes.vqgan import VQGANRecipe
@@ -25,6 +26,7 @@ from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
 RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "vqgan": VQGANRecipe}
+RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "dvae": DVAERecipe}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 

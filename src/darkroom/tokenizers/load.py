@@ -1,13 +1,16 @@
 """Opens `models/tokenizer/`, whatever kind stands there."""
 
 from pathlib import Path
+from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.tokenizers.dvae import DiscreteVAE
 from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
 from darkroom.tokenizers.vqgan import VQGANTokenizer
 
 KINDS = {"kl": KLAutoencoder, "vqgan": VQGANTokenizer, "pretrained": KLAutoencoder}
+KINDS: dict[str, Any] = {"kl": KLAutoencoder, "dvae": DiscreteVAE}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
