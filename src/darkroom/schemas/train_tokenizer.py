@@ -26,18 +26,14 @@ TEACHER = "models/teacher"  # what train_teacher writes
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl", "vqgan", "pretrained"]
+    kind: Literal["kl", "dvae", "vqgan", "pretrained"]
     teacher: str
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
+    dvae: DVAE | None = None
     vqgan: VQGAN | None = None
     pretrained: Pretrained | None = None
-    kind: Literal["kl", "dvae"]
-    parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
-    common: Training
-    kl: KL | None = None
-    dvae: DVAE | None = None
 
     @property
     def chosen(self) -> Kind:

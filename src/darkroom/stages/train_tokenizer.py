@@ -25,8 +25,7 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "vqgan": VQGANRecipe}
-RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "dvae": DVAERecipe}
+RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "dvae": DVAERecipe, "vqgan": VQGANRecipe}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 

@@ -9,8 +9,12 @@ from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
 from darkroom.tokenizers.vqgan import VQGANTokenizer
 
-KINDS = {"kl": KLAutoencoder, "vqgan": VQGANTokenizer, "pretrained": KLAutoencoder}
-KINDS: dict[str, Any] = {"kl": KLAutoencoder, "dvae": DiscreteVAE}
+KINDS: dict[str, Any] = {
+    "kl": KLAutoencoder,
+    "dvae": DiscreteVAE,
+    "vqgan": VQGANTokenizer,
+    "pretrained": KLAutoencoder,
+}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
