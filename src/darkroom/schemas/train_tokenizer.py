@@ -9,6 +9,7 @@ from darkroom.schemas.numbers import PartNames
 from darkroom.schemas.run import Run
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
+from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.schemas.training import Training
 
 
@@ -19,10 +20,11 @@ def _merged(common: Training, kind: Kind) -> Training:
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl"]
+    kind: Literal["kl", "vq_ar"]
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
+    vq_ar: VQAR | None = None
 
     @property
     def chosen(self) -> Kind:

@@ -8,9 +8,10 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.selection import load_selection
 from darkroom.device import set_up_device
 from darkroom.random import derive
-from darkroom.recipes.data import Images
+from darkroom.recipes.data import Classes, Images, LabelledImages
 from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.vq_ar import VQARRecipe
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.tokenizers.protocol import KIND
 from darkroom.training.loop import seeded, train
@@ -18,7 +19,7 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe}
+RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe, "vq_ar": VQARRecipe}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
@@ -38,7 +39,12 @@ def run(params: Params) -> None:
     selection = load_selection()
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
     with open_state("train_tokenizer") as state:
-        train_set, val_set = (Images(splits[split], training.seed) for split in ("train", "val"))
+        labelled = settings.chosen.labelled
+        classes = Classes.of(shards.label_column for shards in splits.values()) if labelled else Classes(())
+        train_set, val_set = (
+            LabelledImages(shards, classes, training.seed) if labelled else Images(shards, training.seed)
+            for shards in splits.values()
+        )
         recipe = build(params, selection.spec.shape, train_set, val_set)
         model = recipe.model
         parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
@@ -53,6 +59,7 @@ def run(params: Params) -> None:
                 image_shape=list(selection.spec.shape),
                 latent_shape=list(model.latent_shape),
                 selection=selection.identity,
+                **({"classes": list(classes.classes)} if labelled else {}),
                 images_seen=trainer.images,
                 **trainer.facts(),
                 files=file_hashes(folder),

@@ -1,12 +1,14 @@
 """Opens `models/tokenizer/`, whatever kind stands there."""
 
 from pathlib import Path
+from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
 from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
+from darkroom.tokenizers.vq_ar import VQAutoregressive
 
-KINDS = {"kl": KLAutoencoder}
+KINDS: dict[str, Any] = {"kl": KLAutoencoder, "vq_ar": VQAutoregressive}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
