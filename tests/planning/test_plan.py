@@ -17,8 +17,8 @@ from darkroom.tables import bytes_of
 
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_tokenizer", "score_tokenizer"),
-    *("encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
-    *("train_dit", "sample_dit", "score_dit", "report"),
+    *("sample_tokenizer", "encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
+    *("score_tokenizer_samples", "train_dit", "sample_dit", "score_dit", "report"),
 ]
 
 

@@ -24,8 +24,8 @@ Seen = tuple[list[int], Tensor, Tensor]  # positions, latents and codes of a pie
 class VQARRecipe(TokenizerRecipe):
     """L = CE(logits, codes) + w_rec MSE(x, x̂) + w_vq MSE(z, sg e) + w_ar MSE(prediction, quantised); means over tokens.
 
-    z are the latents, e the vectors of their codes, logits = -||prediction - e_k||; pixels count in [0, 1]. The codebook
-    moves by exponential averages of the whole batch, once an update.
+    z are the latents, e the vectors of their codes, logits = -||prediction - e_k||; pixels count in [0, 1]. The
+    codebook moves by exponential averages of the whole batch, once an update.
     """
 
     @classmethod
@@ -56,7 +56,9 @@ class VQARRecipe(TokenizerRecipe):
     def loss(self, batch: Batch) -> Losses:
         """Return the means of the losses; which labels drop follows from each image's place in the training."""
         losses, seen = self._losses(batch, self._labels(batch, self.settings.label_dropout))
-        if self._seen and (self._update(self._seen[0][0]) != self._update(seen[0]) or seen[0][0] <= self._seen[-1][0][0]):
+        if self._seen and (
+            self._update(self._seen[0][0]) != self._update(seen[0]) or seen[0][0] <= self._seen[-1][0][0]
+        ):
             self._seen.clear()  # of an update whose step was left out
         self._seen.append(seen)
         return {name: values.mean() for name, values in losses.items()}

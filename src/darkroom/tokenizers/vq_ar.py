@@ -1,7 +1,7 @@
 """A vector-quantised autoregressive autoencoder: patches as codes, and a causal transformer that predicts them.
 
-The system is genie2's (see docs/tokenizers/vq_ar.md): a linear map of each patch is quantised (van den Oord et al., 2017,
-arXiv 1711.00937) with the rotation trick (Fifty et al., 2024, arXiv 2410.06424), and a causal decoder with rotary
+The system is genie2's (see docs/tokenizers/vq_ar.md): a linear map of each patch is quantised (van den Oord et al.,
+2017, arXiv 1711.00937) with the rotation trick (Fifty et al., 2024, arXiv 2410.06424), and a causal decoder with rotary
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
 
@@ -79,8 +79,8 @@ def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -
 class Pass(NamedTuple):
     """What a forward pass returns; N images, T tokens, K codes of length D.
 
-    latents: (N, T, D) before quantisation. codes: (N, T) int64. quantised: (N, T, D), the codes' vectors, whose gradient
-    goes to the latents. codebook: (K, D) that the logits and the reconstruction are made with. prediction: (N, T, D).
+    latents: (N, T, D) before quantisation. codes: (N, T) int64. quantised: (N, T, D), the codes' vectors, whose
+    gradient goes to the latents. codebook: (K, D) that the logits and the reconstruction are made with. prediction: (N, T, D).
     output: (N, C, H, W), the reconstruction in [-1, 1].
     """
 
