@@ -80,8 +80,8 @@ class Pass(NamedTuple):
     """What a forward pass returns; N images, T tokens, K codes of length D.
 
     latents: (N, T, D) before quantisation. codes: (N, T) int64. quantised: (N, T, D), the codes' vectors, whose
-    gradient goes to the latents. codebook: (K, D) that the logits and the reconstruction are made with. prediction: (N, T, D).
-    output: (N, C, H, W), the reconstruction in [-1, 1].
+    gradient goes to the latents. codebook: (K, D) that the logits and the reconstruction are made with.
+    prediction: (N, T, D). output: (N, C, H, W), the reconstruction in [-1, 1].
     """
 
     latents: Tensor
