@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/ar_sampling.py
 
-An untrained network, the same noise in both; rounds take turns, and the fastest of each counts. With the cache the time of
-an image grows with its codes; without it with their square at least, since each code sees all before it computed again.
-The codes are compared, too.
+An untrained network, the same noise in both; rounds take turns, and the fastest of each counts. With the cache the time
+of an image grows with its codes; without it with their square at least, since each code sees all before it computed
+again. The codes are compared, too.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from darkroom.generators.autoregressive import sample_codes
 from darkroom.tables import aligned
-from darkroom.tokenizers.vq_ar import VQAutoregressive, VQARConfig
+from darkroom.tokenizers.vq_ar import VQARConfig, VQAutoregressive
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.errors import DarkroomError
 from darkroom.recipes.vq_ar import VQARRecipe
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
@@ -189,6 +190,26 @@ def test_fine_tuning_keeps_the_codebook_that_it_was_given():
         made.move_codebook(given)
         moved.append(torch.dist(made.model.codebook, before))
     assert moved[1] < moved[0]
+
+
+def test_more_codes_than_patches_for_kmeans_are_refused():
+    with pytest.raises(DarkroomError, match=r"codebook_size` is 129, and a batch of 8 images has 128 patches"):
+        recipe(codebook_size=129)
+    assert recipe(codebook_size=129, kmeans_init=False).model.codebook.shape == (129, 8)
+
+
+def test_codes_and_losses_are_float32_under_autocast():
+    """Distances decide codes: in bfloat16 a part of the patches would have others."""
+    made, given = recipe(), batch([0, 1, 2, 3])
+    made.model.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = made.loss(given)
+    with torch.no_grad():
+        x = given.data["images"].float() / 127.5 - 1
+        codes = made.model.encode_codes(given.data["images"]).flatten(1)
+        commitment = (made.model.latents(x) - made.model.codebook[codes]).square().mean()
+    assert torch.equal(made._seen[0][2], codes) and all(value.dtype == torch.float32 for value in found.values())
+    assert found["commitment"].item() == pytest.approx(commitment.item(), rel=1e-6)
 
 
 def test_the_preview_shows_reconstructions_below_originals():

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional
 
+from darkroom.errors import DarkroomError
 from darkroom.random import derive, draws
 from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.schemas.numbers import NO_FILE
@@ -42,6 +43,12 @@ class VQARRecipe(TokenizerRecipe):
         assert isinstance(settings, VQAR)
         classes: Sequence[str] = getattr(train, "classes", ()) if settings.classes else ()
         model = VQAutoregressive(configure(settings, image_shape, len(classes)))
+        if settings.kmeans_init and training.batch * model.tokens < settings.codebook_size:
+            raise DarkroomError(
+                f"`train_tokenizer.vq_ar.codebook_size` is {settings.codebook_size}, and a batch of {training.batch} "
+                f"images has {training.batch * model.tokens} patches for k-means: take fewer codes, a larger batch, or "
+                "set `kmeans_init` to false."
+            )
         return cls(model, settings, training, train, val)
 
     def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:
