@@ -118,12 +118,13 @@ def _fits(params: Mapping[str, Any], factor: int) -> None:
             raise DarkroomError(
                 f"{PARAMS}: `{section}.{key}` is {split}, and `ingest.splits.{split}` is 0: give it a share."
             )
-    images, blocks = params["sample_dit"]["images"], params["score_dit"]["blocks"]
-    if images < 2 * blocks:
-        raise DarkroomError(
-            f"{PARAMS}: `score_dit.blocks` is {blocks}, and needs at least {2 * blocks} images; "
-            f"`sample_dit.images` is {images}."
-        )
+    for sampling, scoring in (("sample_dit", "score_dit"), ("sample_tokenizer", "score_tokenizer_samples")):
+        images, blocks = params[sampling]["images"], params[scoring]["blocks"]
+        if images < 2 * blocks:
+            raise DarkroomError(
+                f"{PARAMS}: `{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; "
+                f"`{sampling}.images` is {images}."
+            )
 
 
 def _losses_fit(kind: str, chosen: Section, size: int) -> None:

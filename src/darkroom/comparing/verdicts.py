@@ -11,7 +11,7 @@ from darkroom.reporting.scores import error_of
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
-HIGHER_IS_BETTER = {"label_accuracy", "psnr", "ssim"}
+HIGHER_IS_BETTER = {"label_accuracy", "confident", "rarest_class", "psnr", "ssim"}
 NO_CARD = "a card is missing"
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
 STUDIED = {"sampler", "samples", "formulas", "notes", "seed"}
@@ -49,7 +49,7 @@ def standard_error(name: str, scores: Mapping[str, float]) -> float | None:
     stored = scores.get(error_of(name))
     if stored is not None:
         return stored
-    if name == "label_accuracy" and scores.get("n"):
+    if name in ("label_accuracy", "confident") and scores.get("n"):
         return math.sqrt(scores[name] * (1 - scores[name]) / scores["n"])
     return None
 

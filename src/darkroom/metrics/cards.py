@@ -28,6 +28,8 @@ FORMULAS = {
     "ssim": "mean over images, Gaussian window of 11 px, sigma 1.5, range 255, reflected borders",
     "ssim_se": "as psnr_se",
     "label_accuracy": "share of samples whose most likely class in the in-domain extractor is the class asked for",
+    "confident": "share of samples whose most likely class in the in-domain extractor has a probability of 0.9 or more",
+    "rarest_class": "share of samples that the in-domain extractor takes for the class it takes the fewest for",
 }
 
 

@@ -12,6 +12,7 @@ from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.tokenizers.losses import Perceptual
 from darkroom.schemas.tokenizers.pretrained import Pretrained
+from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
 
@@ -26,13 +27,14 @@ TEACHER = "models/teacher"  # what train_teacher writes
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl", "dvae", "vqgan", "pretrained"]
+    kind: Literal["kl", "dvae", "vqgan", "vq_ar", "pretrained"]
     teacher: str
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
     dvae: DVAE | None = None
     vqgan: VQGAN | None = None
+    vq_ar: VQAR | None = None
     pretrained: Pretrained | None = None
 
     @property

@@ -7,12 +7,14 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.tokenizers.dvae import DiscreteVAE
 from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
+from darkroom.tokenizers.vq_ar import VQAutoregressive
 from darkroom.tokenizers.vqgan import VQGANTokenizer
 
 KINDS: dict[str, Any] = {
     "kl": KLAutoencoder,
     "dvae": DiscreteVAE,
     "vqgan": VQGANTokenizer,
+    "vq_ar": VQAutoregressive,
     "pretrained": KLAutoencoder,
 }
 
