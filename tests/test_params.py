@@ -98,6 +98,14 @@ FAULTS = [
     ("digits.caption", "a {colour} digit", "{word} and {label} only"),
     ("digits.caption", "a {word.x} digit", "{word} and {label} only"),
     ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
+    (
+        "encode_latents.latents",
+        "codes",
+        "`encode_latents.latents` is codes, and the tokenizer `kl` has none: set it to continuous",
+    ),
+    ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
+    ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
+    ("score_tokenizer.vgg16", "no/vgg16.pth", "score_tokenizer depends on no/vgg16.pth, which no stage makes"),
     ("ingest.splits", {"train": 0.9, "val": 0.1, "test": 0.0}, "`ingest.splits.test` is 0"),
     ("run.device", "gpu", "`run.device` is 'gpu'"),
     ("run.keep", 1, "`run.keep` is 1"),
@@ -109,6 +117,15 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
     change(clone / "params.yaml", key, value)
     assert main(["check"]) == 1
     assert sentence in capsys.readouterr().err
+
+
+def test_lpips_needs_images_that_vgg16_can_see(clone):
+    change(clone / "params.yaml", "ingest.image_size", 12)
+    change(clone / "params.yaml", "train_dit.model.patch", 1)
+    check()
+    change(clone / "params.yaml", "score_tokenizer.lpips", "lpips")
+    with pytest.raises(DarkroomError, match=r"`score_tokenizer\.lpips` needs images of 16 pixels at least"):
+        check()
 
 
 def test_settings_that_are_left_empty_are_none(clone):

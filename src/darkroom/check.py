@@ -29,6 +29,7 @@ from darkroom.schemas.sources import settings_of
 from darkroom.stages import PER_PART, STAGES, TRAININGS
 
 SSIM_WINDOW = 11  # pixels
+LPIPS_SIDE = 16  # pixels, so that one is left at VGG16's coarsest level
 PART_FOLDERS = ("data/shards", "data/latents")
 # Keys of train_tokenizer that name a file or folder, and what it may be.
 _NAMED = {
@@ -85,13 +86,19 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
     return stages
 
 
-def _fits(params: Mapping[str, Any], factor: int) -> None:
+def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
     """Check what no section can check alone: that the sizes of neighbouring stages fit each other.
 
     Args:
         params: params.yaml.
         factor: pixels, in height and width, behind one place of the latent.
+        discrete: whether the tokenizer has codes.
     """
+    if params["encode_latents"]["latents"] == "codes" and not discrete:
+        raise DarkroomError(
+            f"{PARAMS}: `encode_latents.latents` is codes, and the tokenizer `{params['train_tokenizer']['kind']}` has "
+            "none: set it to continuous, or choose a discrete kind."
+        )
     for part in params["train_tokenizer"]["parts"] or []:
         if part not in params["parts"]:
             raise DarkroomError(
@@ -112,6 +119,11 @@ def _fits(params: Mapping[str, Any], factor: int) -> None:
         )
     if size < SSIM_WINDOW:
         raise DarkroomError(f"{PARAMS}: `ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
+    if params["score_tokenizer"]["lpips"] == "lpips" and size < LPIPS_SIDE:
+        raise DarkroomError(
+            f"{PARAMS}: `score_tokenizer.lpips` needs images of {LPIPS_SIDE} pixels at least, and `ingest.image_size` "
+            f"is {size}: set it to none."
+        )
     for section, key in (("reference_stats", "held_out"), ("reference_stats", "split"), ("score_tokenizer", "split")):
         split = params[section][key]
         if not params["ingest"]["splits"][split]:
@@ -206,9 +218,10 @@ def check(params: dict[str, Any] | None = None) -> str:
     _known(stages)
     _connected(params, dvc)
     tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
-    _fits(whole_params.model_dump(), tokenizer.chosen.factor)
-    _losses_fit(tokenizer.kind, tokenizer.chosen, params["ingest"]["image_size"])
-    if reason := tokenizer.chosen.unfit(params["ingest"]["image_size"], tokenizer.training.batch):
+    kind = tokenizer.chosen
+    _fits(whole_params.model_dump(), kind.factor, kind.discrete)
+    _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
+    if reason := kind.unfit(params["ingest"]["image_size"], tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

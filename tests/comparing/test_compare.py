@@ -40,6 +40,15 @@ def test_accuracy_and_psnr_are_better_when_higher():
     assert verdict(high, low)["dit.label_accuracy"].startswith("worse by 4.")
 
 
+def test_a_codebook_is_better_when_more_of_it_is_used_and_its_codes_cost_less():
+    better = {"codebook_usage": 0.9, "codebook_perplexity_scored": 9.0, "dead_codes": 1.0, "ms_ssim": 0.9, "lpips": 0.1}
+    worse = {"codebook_usage": 0.8, "codebook_perplexity_scored": 8.0, "dead_codes": 2.0, "ms_ssim": 0.8, "lpips": 0.2}
+    assert set(verdict(worse, better).values()) == {"better, error not known"}
+    assert set(verdict(better, worse).values()) == {"worse, error not known"}
+    errors = {"lpips_se": 0.01, "ms_ssim_se": 0.01}  # of the same images in both: not independent
+    assert set(verdict(worse | errors, better | errors).values()) == {"better, error not known"}
+
+
 def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances():
     assert standard_error("label_accuracy", {"label_accuracy": 0.5, "n": 100}) == pytest.approx(0.05)
     assert standard_error("fd_debiased", {"fd_debiased": 1.0, "fd_se": 0.2}) == 0.2

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.image import image_scores, psnr, ssim
+from darkroom.metrics.image import image_scores, ms_ssim, psnr, ssim
+from darkroom.metrics.pictures import error, rows
 
 
 def pair(n: int = 5, channels: int = 3, side: int = 20) -> tuple[Tensor, Tensor]:
@@ -81,3 +82,58 @@ def test_what_does_not_fit_is_refused() -> None:
         ssim(images[..., :10], others[..., :10])
     with pytest.raises(DarkroomError, match="no image to compare"):
         image_scores([])
+
+
+def ms_ssim_oracle(x: np.ndarray, y: np.ndarray) -> float:
+    """Wang, Simoncelli, Bovik 2003 on one channel, float64, windows inside the image, variances about their means."""
+    line = np.exp(-((np.arange(11) - 5.0) ** 2) / (2 * 1.5**2))
+    window = np.outer(line, line) / line.sum() ** 2
+    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    found = 1.0
+    for scale, weight in enumerate((0.0448, 0.2856, 0.3001, 0.2363, 0.1333)):
+        luminance, contrast = [], []
+        a, b = (np.lib.stride_tricks.sliding_window_view(image, (11, 11)) for image in (x, y))
+        ma, mb = (window * a).sum((2, 3)), (window * b).sum((2, 3))
+        da, db = a - ma[..., None, None], b - mb[..., None, None]
+        cov, va, vb = ((window * one).sum((2, 3)) for one in (da * db, da * da, db * db))
+        contrast = (2 * cov + c2) / (va + vb + c2)
+        luminance = (2 * ma * mb + c1) / (ma**2 + mb**2 + c1)
+        found *= max(0.0, (luminance * contrast if scale == 4 else contrast).mean()) ** weight
+        h, w = (side // 2 for side in x.shape)
+        x, y = (image[: 2 * h, : 2 * w].reshape(h, 2, w, 2).mean((1, 3)) for image in (x, y))
+    return float(found)
+
+
+def test_ms_ssim_is_the_papers() -> None:
+    """Noise and shift, an odd side, and in the last image the negative, whose contrast is below 0 at each scale."""
+    images, others = pair(3, 2, 181)
+    others[1] = images[1].roll(1, 1) // 2 + 40
+    others[2] = 255 - images[2]
+    found = ms_ssim(images, others)
+    for i in range(3):
+        exact = [ms_ssim_oracle(images[i, c].double().numpy(), others[i, c].double().numpy()) for c in range(2)]
+        assert float(found[i]) == pytest.approx(np.mean(exact), abs=1e-9)
+    assert found[2] == 0 < found[0] < 1
+    assert float(ms_ssim(images, images).min()) == pytest.approx(1, abs=1e-12)
+
+
+def test_ms_ssim_needs_its_coarsest_window() -> None:
+    images, others = pair(1, 1, 176)
+    assert ms_ssim(images, others).isfinite().all()
+    with pytest.raises(DarkroomError, match="176 pixels a side"):
+        ms_ssim(images[..., :175], others[..., :175])
+
+
+def test_the_error_is_four_times_as_bright_and_opaque() -> None:
+    one = np.zeros((2, 4, 1, 1), np.uint8)
+    one[:, :3] = np.array([[10, 200, 3], [0, 255, 7]])[:, :, None, None]
+    other = one.copy()
+    other[:, :3] = np.array([[13, 100, 3], [63, 254, 0]])[:, :, None, None]
+    assert error(one, other)[:, :, 0, 0].tolist() == [[12, 255, 0, 255], [252, 4, 28, 255]]
+    assert error(one[:, :1], other[:, :1]).tolist() == [[[[12]]], [[[252]]]]
+
+
+def test_rows_are_originals_then_reconstructions_then_errors() -> None:
+    one = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1)
+    other = one + 10
+    assert rows(one, other, 3).reshape(-1).tolist() == [0, 1, 2, 10, 11, 12, 40, 40, 40, 3, 4, 13, 14, 40, 40]

@@ -6,9 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from darkroom.generators.dit import DiT, DiTConfig
+from darkroom.generators.normaliser import Normaliser
 from darkroom.planning.rows import NoiseImages, NoiseLatents
 from darkroom.planning.step import Step, batch_of
 from darkroom.planning.timing import seconds_of
+from darkroom.recipes.dit import DiTRecipe
+from darkroom.schemas.train_dit import Diffusion
 from darkroom.training.recipe import Phase, Recipe
 from helpers import run, training
 
@@ -137,3 +141,25 @@ def test_noise_has_the_shapes_and_types_of_the_real_rows():
     found = latents.__getitems__(range(5))
     assert found["mean"].shape == found["logvar"].shape == (5, 4, 2, 2) and found["mean"].dtype == "float32"
     assert len(latents) == 7 and found["labels"].max() == 2 and len(latents.keys(range(3))) == 3
+
+
+def test_noise_of_latents_comes_in_their_forms():
+    point = NoiseLatents(7, (4, 2, 2), 3, "point").__getitems__(range(5))
+    assert list(point) == ["mean", "labels"] and point["mean"].shape == (5, 4, 2, 2)
+    codes = NoiseLatents(7, (4, 2, 2), 3, "codes", 9).__getitems__(range(5))
+    assert list(codes) == ["codes", "labels"] and codes["codes"].shape == (5, 2, 2)
+    assert codes["codes"].dtype == "int32" and codes["codes"].min() >= 0 and codes["codes"].max() <= 8
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("form", ["distribution", "point", "codes"])
+def test_a_dit_is_counted_on_latents_in_any_form(form, device):
+    settings = Diffusion(time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.1)
+    with torch.device(device):
+        book = torch.zeros(9, 4)
+        model = DiT(DiTConfig(channels=4, size=2, classes=3, width=16, depth=1, heads=2, patch=1))
+        rows, normaliser = NoiseLatents(20, (4, 2, 2), 3, form, 9), Normaliser([0.0] * 4, [1.0] * 4)
+        recipe = DiTRecipe(model, settings, 0, rows, rows, normaliser, None, codebook=book)
+        step = Step(recipe, training(), run(), torch.device(device))
+    forward, backward = step.operations()
+    assert forward > 0 and backward > forward and step.activations() > 0

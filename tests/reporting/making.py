@@ -11,6 +11,7 @@ import numpy as np
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import manifest_hash, write_manifest
 from darkroom.data.grid import image_grid, save_png
+from darkroom.metrics.codes import histogram
 
 CLASSES = ["<b>zero</b>", "one & two", "three"]
 FLOOR = {"fd": 2.587525, "fd_debiased": 1.370839, "fd_se": 1.157983, "kid": 0.1205, "kid_se": 0.2563}
@@ -70,14 +71,20 @@ def part(name: str, images: int, shorter_side: tuple[int, ...] = (8, 8, 8), **da
     }
 
 
-def project(*, inception: bool = False, generating: bool = False, tokenizer: dict[str, float] = TOKENIZER) -> None:
-    """Write into the working folder all that `report` reads."""
+def project(
+    *,
+    inception: bool = False,
+    generating: bool = False,
+    tokenizer: dict[str, float] = TOKENIZER,
+    codes: tuple[list[int], list[int]] | None = None,
+) -> None:
+    """Write into the working folder all that `report` reads; of a discrete tokenizer with `codes`, in two splits."""
     dit: dict[str, Any] = DIT | (INCEPTION if inception else {})
     counts = {split: {name: 10 * i + j for j, name in enumerate(CLASSES)} for i, split in enumerate(("train", "val"))}
     counts["test"] = dict.fromkeys(CLASSES, 1234)
     catalog, reference = Path("data/catalog"), Path("data/reference")
     samples, decoded = Path("samples/dit"), Path("samples/reconstructions")
-    for folder, images, columns in ((catalog, 9, 3), (samples, 30, 3), (decoded, 32, 16)):
+    for folder, images, columns in ((catalog, 9, 3), (samples, 30, 3), (decoded, 48, 16)):
         grid(folder / "grid.png", images, columns)
     image = {"size": 8, "channels": "RGB", "format": "png"}
     write_manifest(
@@ -104,7 +111,8 @@ def project(*, inception: bool = False, generating: bool = False, tokenizer: dic
     )
     sampler = {"solver": "euler", "steps": 25, "guidance": 1.5, "seed": 1, "images": 40, "batch": 20}
     write_manifest(samples, "samples", classes=CLASSES, images=40, sampler=sampler)
-    write_manifest(decoded, "reconstructions", images=16, split="test")
+    (decoded / "codes.tsv").write_text(histogram(*([np.array(of) for of in codes] if codes else (None, None))))
+    write_manifest(decoded, "reconstructions", images=16, split="test", codes=len(codes[0]) if codes else 0)
     own = Path("samples/tokenizer")
     if generating:
         grid(own / "grid.png", 20, 10)

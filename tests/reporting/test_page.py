@@ -5,10 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact
 from darkroom.errors import DarkroomError
+from darkroom.metrics.codes import code_scores
+from darkroom.reporting.codes import _falling as codes_drawn
+from darkroom.reporting.codes import read_codes
 from darkroom.reporting.headline import wilson
 from darkroom.reporting.inputs import read_inputs
 from darkroom.reporting.page import render
@@ -172,14 +176,37 @@ def test_pictures_are_inside(made: Path) -> None:
 
 
 def test_rows_of_the_reconstructions_are_named(made: Path) -> None:
-    assert "originaldecoded" in page().text and "below each of them" in page().text
+    assert "originaldecodederror" in page().text and "below each of them" in page().text
 
 
 def test_grid_that_is_not_full_has_no_row_names(made: Path) -> None:
-    grid(Path("samples/reconstructions/grid.png"), 8, 16)
+    grid(Path("samples/reconstructions/grid.png"), 12, 16)
     change("samples/reconstructions/manifest.json", images=4)
     found = page()
     assert "originaldecoded" not in found.text and "each run of them followed by" in found.text and found.faults == []
+
+
+def test_codes_have_their_scores_and_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both splits as shares of 4 codes, sorted; a continuous tokenizer has none of it."""
+    monkeypatch.chdir(tmp_path)
+    train, scored = np.array([10, 0, 70, 20]), np.array([0, 0, 5, 5])
+    scores = {**TOKENIZER, "rfid": 3.5, "ms_ssim": 0.97, "lpips": 0.25, **code_scores(train, scored, 16, 64)}
+    project(tokenizer=scores, codes=(train.tolist(), scored.tolist()))
+    found = page()
+    assert found.faults == []
+    assert {name for name in found.rows if name in scores} == set(scores)
+    assert found.rows["codebook_usage"][0][0] == 0.75 and found.rows["dead_codes_scored"][0][0] == 2
+    for text in ("Codes of the train split", "Codes of the test split", "4 in the codebook", "LPIPS", "MS-SSIM"):
+        assert text in found.text
+    assert "codes, the most frequent first" in found.text and "encoded into codes" in found.text
+    points = read_codes(Path("samples/reconstructions/codes.tsv"))
+    assert (points.train, points.scored) == ([70, 20, 10, 0], [5, 5, 0, 0])
+    for of, shares in ((points.train, [2.8, 0.8, 0.4, 0]), (points.scored, [2, 2, 0, 0])):
+        np.testing.assert_allclose(codes_drawn(of), list(enumerate(shares, 1)))
+
+
+def test_a_tokenizer_without_codes_has_none_on_the_page(made: Path) -> None:
+    assert "codebook" not in page().text and "most frequent" not in page().text
 
 
 def test_samples_shown_are_counted(made: Path) -> None:

@@ -11,12 +11,14 @@ from darkroom.reporting.scores import error_of
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
-HIGHER_IS_BETTER = {"label_accuracy", "confident", "rarest_class", "psnr", "ssim"}
+_USED = {"codebook_usage", "codebook_perplexity"}
+_SHARES = {"label_accuracy", "confident", "rarest_class"}
+HIGHER_IS_BETTER = {*_SHARES, "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
 NO_CARD = "a card is missing"
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
 STUDIED = {"sampler", "samples", "formulas", "notes", "seed"}
 # Means over the same images in both: their errors are not independent, and the error of the difference is not known.
-PAIRED = {"psnr", "ssim"}
+PAIRED = {"psnr", "ssim", "ms_ssim", "lpips"}
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """One shard of latents: a safetensors file, written here and read through a memory map.
 
+Latents come in three forms: a distribution (mean and logvar), a point (the mean alone), and codes, beside which lies
+the codebook that says what they stand for.
+
 The format (github.com/huggingface/safetensors): 8 bytes with the header's length, little-endian; the header, JSON,
 `{name: {dtype, shape, data_offsets}}`; the tensors' bytes. It is written and parsed here because the library maps a
 file for one slice at a time, and because NumPy has no bfloat16, which is stored as the upper half of a float32.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +17,40 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
 
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.artifacts.manifest import ArtifactError, check_file
 
 KIND = "latents"  # of the manifest beside the shards
-# What stands for an image, and, where a mirror image is as true as the image, for that.
-TENSORS = ("mean", "logvar")
-MIRRORED = ("mean_mirror", "logvar_mirror")
-_NAMES = {*TENSORS, *MIRRORED}
-# How NumPy holds an element in the file, by the names of params.yaml; and the format's own names.
-DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "bfloat16": np.dtype("<u2")}
-_CODES = {"float32": "F32", "bfloat16": "BF16"}
+CODEBOOK = "codebook.safetensors"  # beside the manifest, where the latents are codes
+# The tensors that stand for an image, by the form of the latents.
+FORMS = {"distribution": ("mean", "logvar"), "point": ("mean",), "codes": ("codes",)}
+# How NumPy holds an element in the file, and the format's own names.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"),
+    "bfloat16": np.dtype("<u2"),
+    "uint16": np.dtype("<u2"),
+    "int32": np.dtype("<i4"),
+}
+_NAMES = {"float32": "F32", "bfloat16": "BF16", "uint16": "U16", "int32": "I32"}
+_CONTINUOUS, _CODES = ("float32", "bfloat16"), ("uint16", "int32")
 _ALIGNMENT = 8
+
+
+def mirrored(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the tensors that stand for the mirror image, where that is as true as the image."""
+    return tuple(f"{name}_mirror" for name in names)
+
+
+def code_dtype(codes: int) -> str:
+    """Return the smallest dtype that holds the codes of a codebook of this size, 0 to codes - 1."""
+    return "uint16" if codes <= 2**16 else "int32"
+
+
+def stored_shape(form: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of a stored tensor of one image, where that of a latent is (C, h, w): codes have no channels."""
+    return tuple(shape[1:]) if form == "codes" else tuple(shape)
 
 
 @dataclass(frozen=True)
@@ -34,17 +59,26 @@ class LatentFile:
 
     content: the bytes of the file.
     starts: the byte at which each tensor begins.
-    shape: (n, C, h, w) of each.
-    dtype: of an element: float32, or uint16 with the bits of a bfloat16.
+    form: distribution, point or codes.
+    mirror: whether there are tensors of mirror images.
+    shape: (n, C, h, w) of each; (n, h, w) of codes.
+    dtype_name: of an element, a key of `DTYPES`.
     """
 
     content: memoryview
     starts: Mapping[str, int]
+    form: str
+    mirror: bool
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype_name: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of an element: float32, uint16 with the bits of a bfloat16, or the uint16 or int32 of a code."""
+        return DTYPES[self.dtype_name]
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Return a tensor as a view of the map, (n, C, h, w). Raises KeyError."""
+        """Return a tensor as a view of the map, of shape `shape`. Raises KeyError."""
         count = int(np.prod(self.shape))
         return np.frombuffer(self.content, self.dtype, count, self.starts[name]).reshape(self.shape)
 
@@ -62,21 +96,22 @@ def to_float32(stored: NDArray[Any]) -> NDArray[np.float32]:
     return stored.astype(np.float32, copy=False)
 
 
-def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[np.float32]], dtype: str) -> None:
-    """Write mean and logvar, and those of mirror images where there are any, each (n, C, h, w); no metadata.
+def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[Any]], dtype: str) -> None:
+    """Write the tensors of a form, and those of mirror images where there are any; no metadata.
 
-    Values are rounded to `dtype`, float32 or bfloat16.
+    Args:
+        path: of the file.
+        tensors: mean and logvar or mean alone, float32 (n, C, h, w), or codes (n, h, w) that the dtype holds.
+        dtype: float32 or bfloat16, to which values are rounded, or uint16 or int32 of codes.
     """
     header: dict[str, Any] = {}
     content = []
     end = 0
-    for name in (*TENSORS, *MIRRORED):
-        if name not in tensors:
-            continue
+    for name in _order(tensors):
         values = tensors[name]
-        stored = to_bfloat16(values) if dtype == "bfloat16" else np.ascontiguousarray(values, dtype="<f4")
+        stored = to_bfloat16(values) if dtype == "bfloat16" else np.ascontiguousarray(values, dtype=DTYPES[dtype])
         start, end = end, end + stored.nbytes
-        header[name] = {"dtype": _CODES[dtype], "shape": list(values.shape), "data_offsets": [start, end]}
+        header[name] = {"dtype": _NAMES[dtype], "shape": list(values.shape), "data_offsets": [start, end]}
         content.append(stored)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
@@ -85,6 +120,22 @@ def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[np.float32]], d
         file.write(len(text).to_bytes(8, "little") + text)
         for stored in content:
             file.write(stored.data)
+
+
+def _order(names: Collection[str]) -> list[str]:
+    """Return the names of tensors in the order of the file: those of images, then those of mirror images."""
+    known = dict.fromkeys(name for form in FORMS.values() for name in form)
+    return [name for name in (*known, *mirrored(tuple(known))) if name in names]
+
+
+def _form(names: Collection[str]) -> tuple[str, bool]:
+    """Return the form whose tensors these are, and whether mirror images are among them. Raises StopIteration."""
+    return next(
+        (form, mirror)
+        for form, own in FORMS.items()
+        for mirror in (False, True)
+        if set(names) == {*own, *(mirrored(own) if mirror else ())}
+    )
 
 
 def map_latent_shard(path: Path) -> LatentFile:
@@ -100,19 +151,45 @@ def map_latent_shard(path: Path) -> LatentFile:
             first, size = file.read_buffer(1), file.size()
         content = memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
         start = 8 + int.from_bytes(content[:8], "little")
-        header = {name: facts for name, facts in json.loads(bytes(content[8:start])).items() if name in _NAMES}
+        found = json.loads(bytes(content[8:start]))
+        header = {name: found[name] for name in _order(found)}
+        form, mirror = _form(header)
         (shape,) = {tuple(facts["shape"]) for facts in header.values()}
         (code,) = {facts["dtype"] for facts in header.values()}
-        dtype = next(DTYPES[name] for name, known in _CODES.items() if known == code)
-        bytes_each = int(np.prod(shape)) * dtype.itemsize
-        for name in (*TENSORS, *(MIRRORED if header.keys() & set(MIRRORED) else ())):
-            begin, end = header[name]["data_offsets"]
+        dtype = next(name for name in (_CODES if form == "codes" else _CONTINUOUS) if _NAMES[name] == code)
+        bytes_each = int(np.prod(shape)) * DTYPES[dtype].itemsize
+        for name, facts in header.items():
+            begin, end = facts["data_offsets"]
             if not 0 <= begin <= end == begin + bytes_each <= len(content) - start:
                 raise ValueError(f"{name} has bytes {begin} to {end} of {len(content) - start} for shape {shape}")
         starts = {name: start + facts["data_offsets"][0] for name, facts in header.items()}
-        return LatentFile(content, starts, shape, dtype)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+        return LatentFile(content, starts, form, mirror, shape, dtype)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ArtifactError(
-            f"{path} is not a shard of latents with mean and logvar in float32 or bfloat16 ({error}): restore it with "
-            f"`dvc checkout {path.parent}`, or run encode_latents again."
+            f"{path} is not a shard of latents, mean and logvar in float32 or bfloat16 or codes in uint16 or int32 "
+            f"({error}): restore it with `dvc checkout {path.parent}`, or run encode_latents again."
         ) from error
+
+
+def write_codebook(folder: Path, codebook: NDArray[np.float32]) -> None:
+    """Write the vectors that codes stand for, float32 (K, C), as `codebook.safetensors`."""
+    write_bytes(folder / CODEBOOK, save({"codebook": np.ascontiguousarray(codebook, dtype=np.float32)}))
+
+
+def read_codebook(folder: Path, size: int, sha256: str) -> NDArray[np.float32]:
+    """Return the vectors that the codes in `folder` stand for, float32 (K, C).
+
+    Args:
+        folder: data/latents/PART.
+        size: K, as its manifest says.
+        sha256: of the file, as its manifest says.
+
+    Raises:
+        ArtifactError: missing or corrupted; names the file.
+    """
+    path = folder / CODEBOOK
+    check_file(path, sha256)
+    codebook: NDArray[np.float32] = load_file(path)["codebook"]
+    if codebook.ndim != 2 or len(codebook) != size:
+        raise ArtifactError(f"{path} holds {codebook.shape}, and the manifest says {size} codes: encode them again.")
+    return codebook

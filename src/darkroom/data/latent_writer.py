@@ -13,12 +13,16 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.data.index import LATENTS, IndexWriter
 from darkroom.data.latent_file import (
+    CODEBOOK,
+    FORMS,
     KIND,
-    MIRRORED,
-    TENSORS,
     LatentFile,
+    code_dtype,
     map_latent_shard,
+    mirrored,
+    stored_shape,
     to_float32,
+    write_codebook,
     write_latent_shard,
 )
 from darkroom.data.reader import ImageShards, Shard
@@ -28,8 +32,8 @@ from darkroom.network import redacted
 _GROUP = 1024  # images decoded at once
 _LARGEST = 80  # of a logvar: its exp still fits a float32
 
-Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
-Encode = Callable[[NDArray[np.uint8]], Pair]
+Array = NDArray[Any]
+Encode = Callable[[NDArray[np.uint8]], Sequence[Array]]
 
 
 def write_latents(
@@ -40,6 +44,8 @@ def write_latents(
     dtype: str,
     tokenizer: str,
     shape: tuple[int, int, int],
+    form: str = "distribution",
+    codebook: NDArray[np.float32] | None = None,
 ) -> dict[str, Any]:
     """Replace `folder` by `{train,val,test}/00000.safetensors`, their indexes, and manifest.json; return the manifest.
 
@@ -48,20 +54,28 @@ def write_latents(
         part: its name.
         images: the part's image shards of each split, from `ImageShards.open_parts([part], split)`. Where a mirror
             image is as true as the image, mirror images are encoded too.
-        encode: maps uint8 (N, C, H, W), N up to 1024, to mean and logvar, each float32 (N, *shape). It pads its own
-            batches, so that an image's latent does not depend on its company.
-        dtype: float32 or bfloat16, as stored.
+        encode: maps uint8 (N, C, H, W), N up to 1024, to the tensors of the form, one after the other: mean and logvar,
+            or mean alone, each float32 (N, *shape), or codes, integers (N, h, w). It pads its own batches, so that an
+            image's latent does not depend on its company.
+        dtype: float32 or bfloat16, as stored; of codes, the smallest integer that holds them is taken instead.
         tokenizer: the hash of the tokenizer behind `encode`, which consumers compare with theirs.
         shape: (c, h, w) of a latent.
+        form: distribution, point or codes.
+        codebook: of codes, the vector that each stands for, float32 (K, c); it is written beside the manifest.
 
-    The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (shape,
-    dtype), mirror (whether there are latents of mirror images), splits (images, index_sha256, and for each shard name,
-    images, sha256), and statistics of the train split, from the latents as stored: count of elements a channel, sum of
-    E[z] and sum of E[z²] of each channel. Of an image with a mirror image each counts half, as in training.
+    The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (form,
+    shape, dtype), codebook (size and sha256, or null), mirror (whether there are latents of mirror images), splits
+    (images, index_sha256, and for each shard name, images, sha256), and statistics of the train split, from the latents
+    as stored, of codes from the vectors that they stand for: count of elements a channel, sum of E[z] and sum of E[z²]
+    of each channel. Of an image with a mirror image each counts half, as in training.
 
     Raises:
-        DarkroomError: a latent is not finite or has another shape; names shard and key.
+        DarkroomError: a latent is not finite or has another shape, or a code has no vector; names shard and key.
     """
+    if codebook is not None:
+        _check_codebook(codebook, shape)
+        dtype = code_dtype(len(codebook))
+    names = FORMS[form]
     totals = _Totals(shape[0])
     splits: dict[str, Any] = {}
     mirror = any(bool(reader.mirrors.any()) for reader in images.values())
@@ -73,15 +87,20 @@ def write_latents(
             for number, shard in enumerate(reader.shards):
                 reader.prefetch(reader.shards[number + 1 : number + 2])
                 path = temporary / split / f"{shard.name}.safetensors"
-                write_latent_shard(path, _encode_shard(reader, shard, encode, mirror), dtype)
-                stored, texts = map_latent_shard(path), reader.texts(shard)
-                hashes = {"sha256": _hashes(stored, TENSORS)}
+                encoded, texts = _encode_shard(reader, shard, encode, names, mirror), reader.texts(shard)
+                for values in encoded.values():
+                    _check_shape(values, (shard.images, *stored_shape(form, shape)), shard)
+                    if codebook is not None:  # before a code is cut to its dtype
+                        _check_codes(values, len(codebook), shard, texts)
+                write_latent_shard(path, encoded, dtype)
+                stored = map_latent_shard(path)
+                hashes = {"sha256": _hashes(stored, names)}
                 if mirror:
-                    hashes["sha256_mirror"] = _hashes(stored, MIRRORED)
+                    hashes["sha256_mirror"] = _hashes(stored, mirrored(names))
                 index.add([row | {name: each[at] for name, each in hashes.items()} for at, row in enumerate(texts)])
-                for names in (TENSORS, MIRRORED) if mirror else (TENSORS,):
-                    mean, logvar = (to_float32(stored.tensor(name)) for name in names)
-                    _check(mean, logvar, shape, shard, texts)
+                for own in (names, mirrored(names)) if mirror else (names,):
+                    mean, logvar = _latents(stored, own, codebook)
+                    _check_finite(mean, logvar, shard, texts)
                     if split == "train":
                         totals.add(mean, logvar, 0.5 if mirror else 1.0)
                 entries.append(
@@ -92,13 +111,18 @@ def write_latents(
                     }
                 )
             splits[split] = {"images": len(reader), "shards": entries, "index_sha256": index.close()}
+        book = None
+        if codebook is not None:
+            write_codebook(temporary, codebook)
+            book = {"size": len(codebook), "sha256": sha256_file(temporary / CODEBOOK)}
         write_manifest(
             temporary,
             KIND,
             part=part,
             tokenizer=tokenizer,
             shards=next(iter(images.values())).sources[part],
-            latent={"shape": list(shape), "dtype": dtype},
+            latent={"form": form, "shape": list(shape), "dtype": dtype},
+            codebook=book,
             mirror=mirror,
             splits=splits,
             statistics=totals.facts(),
@@ -107,36 +131,54 @@ def write_latents(
 
 
 class _Totals:
-    """Sums over latents of z ~ N(mean, exp(logvar)): E[z] = mean, E[z²] = mean² + exp(logvar). float64."""
+    """Sums over latents of z ~ N(mean, exp(logvar)): E[z] = mean, E[z²] = mean² + exp(logvar). float64.
+
+    A latent that is a point has no exp(logvar).
+    """
 
     def __init__(self, channels: int) -> None:
         self._count = 0.0
         self._sum = np.zeros(channels)
         self._squares = np.zeros(channels)
 
-    def add(self, mean: NDArray[np.float32], logvar: NDArray[np.float32], weight: float) -> None:
+    def add(self, mean: NDArray[np.float32], logvar: NDArray[np.float32] | None, weight: float) -> None:
         """Add (n, C, h, w) latents, each of which counts as `weight` images, 1 or 1/2."""
         mean64 = mean.astype(np.float64)
         self._count += weight * mean64[:, 0].size
         self._sum += weight * mean64.sum(axis=(0, 2, 3))
-        self._squares += weight * (mean64**2 + np.exp(logvar.astype(np.float64))).sum(axis=(0, 2, 3))
+        squares = mean64**2
+        if logvar is not None:
+            squares += np.exp(logvar.astype(np.float64))
+        self._squares += weight * squares.sum(axis=(0, 2, 3))
 
     def facts(self) -> dict[str, Any]:
         """Return what the manifest holds."""
         return {"count": int(self._count), "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
 
 
-def _encode_shard(reader: ImageShards, shard: Shard, encode: Encode, mirror: bool) -> dict[str, NDArray[np.float32]]:
+def _encode_shard(
+    reader: ImageShards, shard: Shard, encode: Encode, names: Sequence[str], mirror: bool
+) -> dict[str, Array]:
     stop = shard.first + shard.images
-    pieces: dict[str, list[NDArray[np.float32]]] = {}
+    pieces: dict[str, list[Array]] = {}
     for start in range(shard.first, stop, _GROUP):
         images = reader.__getitems__(range(start, min(start + _GROUP, stop)))
-        found = dict(zip(TENSORS, encode(images), strict=True))
+        found = dict(zip(names, encode(images), strict=True))
         if mirror:
-            found |= dict(zip(MIRRORED, encode(np.ascontiguousarray(images[..., ::-1])), strict=True))
+            found |= dict(zip(mirrored(names), encode(np.ascontiguousarray(images[..., ::-1])), strict=True))
         for name, values in found.items():
             pieces.setdefault(name, []).append(values)
     return {name: np.concatenate(values) for name, values in pieces.items()}
+
+
+def _latents(
+    stored: LatentFile, names: Sequence[str], codebook: NDArray[np.float32] | None
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return mean and, of a distribution, logvar of stored latents, (n, C, h, w); of codes, what they stand for."""
+    if codebook is not None:
+        return np.moveaxis(codebook[stored.tensor(names[0])], -1, 1), None
+    mean, *logvar = (to_float32(stored.tensor(name)) for name in names)
+    return mean, logvar[0] if logvar else None
 
 
 def _hashes(stored: LatentFile, names: Sequence[str]) -> list[bytes]:
@@ -147,20 +189,37 @@ def _hashes(stored: LatentFile, names: Sequence[str]) -> list[bytes]:
     ]
 
 
-def _check(
-    mean: NDArray[np.float32],
-    logvar: NDArray[np.float32],
-    shape: tuple[int, ...],
-    shard: Shard,
-    texts: list[dict[str, Any]],
-) -> None:
-    expected = (shard.images, *shape)
-    if mean.shape != expected or logvar.shape != expected:
+def _check_codebook(codebook: NDArray[np.float32], shape: tuple[int, int, int]) -> None:
+    if codebook.ndim != 2 or codebook.shape[1] != shape[0] or not np.isfinite(codebook).all():
         raise DarkroomError(
-            f"{redacted(shard.tar)}: the tokenizer made latents of shape {mean.shape} and {logvar.shape}, not "
-            f"{expected}."
+            f"the tokenizer's codebook is {codebook.shape}, and must hold finite vectors of a latent's {shape[0]} "
+            "channels: train the tokenizer again, or store its latents with `encode_latents.latents: continuous`."
         )
-    sound = (np.isfinite(mean) & np.isfinite(logvar) & (logvar < _LARGEST)).all(axis=(1, 2, 3))
+
+
+def _check_shape(values: Array, expected: tuple[int, ...], shard: Shard) -> None:
+    if values.shape != expected:
+        raise DarkroomError(
+            f"{redacted(shard.tar)}: the tokenizer made latents of shape {values.shape}, not {expected}."
+        )
+
+
+def _check_codes(codes: Array, size: int, shard: Shard, texts: list[dict[str, Any]]) -> None:
+    inside = ((codes >= 0) & (codes < size)).all(axis=(1, 2))
+    if not inside.all():
+        row = int(np.argmin(inside))
+        raise DarkroomError(
+            f"{redacted(shard.tar)}: the image {texts[row]['key']} has the codes {codes[row].min()} to "
+            f"{codes[row].max()}, and the codebook has {size}, from 0 on: the tokenizer is broken, train it again."
+        )
+
+
+def _check_finite(
+    mean: NDArray[np.float32], logvar: NDArray[np.float32] | None, shard: Shard, texts: list[dict[str, Any]]
+) -> None:
+    sound = np.isfinite(mean).all(axis=(1, 2, 3))
+    if logvar is not None:
+        sound &= (np.isfinite(logvar) & (logvar < _LARGEST)).all(axis=(1, 2, 3))
     if not sound.all():
         key = texts[int(np.argmin(sound))]["key"]
         raise DarkroomError(

@@ -1,4 +1,4 @@
-"""Reads stored latents by row number: mean and logvar of each image, in the rows of the image shards."""
+"""Reads stored latents by row number, in the rows of the image shards: mean and logvar, the mean, or codes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,10 +11,21 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
 from darkroom.data.index import LATENTS, Index, Indexed
-from darkroom.data.latent_file import DTYPES, KIND, MIRRORED, TENSORS, LatentFile, map_latent_shard
+from darkroom.data.latent_file import (
+    DTYPES,
+    FORMS,
+    KIND,
+    LatentFile,
+    map_latent_shard,
+    mirrored,
+    read_codebook,
+    stored_shape,
+)
 
 LATENT_PARTS = Path("data/latents")
 _THREADS = 4  # that open shards side by side
+# A channel whose variance is below this share of its mean square is constant: what is left is the sums' rounding.
+_CONSTANT = 1e-12
 _NOT_PICKLED = ("_contents", "_starts", "_sha256", "_checked")  # made again where it arrives
 
 
@@ -34,6 +45,14 @@ class _Shard(NamedTuple):
     mirror: bool
 
 
+class _Stored(NamedTuple):
+    """What all files of latents that are read together have in common: form, shape of a row, and dtype."""
+
+    form: str
+    row: tuple[int, ...]
+    dtype: str
+
+
 class LatentShards(Indexed):
     """Latents of one split of some parts, by row, read through memory maps.
 
@@ -43,6 +62,8 @@ class LatentShards(Indexed):
     use in forked processes, and to pickle.
 
     shape: (C, h, w) of a latent.
+    form: distribution (mean and logvar), point (mean), or codes.
+    codebook: of codes, the vector that each stands for, float32 (K, C); else None.
     mirrors: for each row whether the latent of its mirror image is stored too, (N,).
     tokenizer: the hash of the tokenizer that made them, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
@@ -53,6 +74,9 @@ class LatentShards(Indexed):
         """Open shards from the parts' manifests, after `open_parts` has checked that they fit together."""
         first = next(iter(manifests.values()))
         self.shape: tuple[int, int, int] = tuple(first["latent"]["shape"])
+        self.form: str = _alike(first)["forms"]
+        book = first.get("codebook")
+        self.codebook = read_codebook(root / next(iter(manifests)), **book) if book else None
         self.tokenizer: str = first["tokenizer"]
         self.sources: dict[str, str] = {part: manifest["shards"] for part, manifest in manifests.items()}
         self._totals = [manifest["statistics"] for manifest in manifests.values()]
@@ -68,20 +92,20 @@ class LatentShards(Indexed):
         self._firsts = np.concatenate([[0], np.cumsum(images, dtype=np.int64)])
         self.mirrors = np.repeat([shard.mirror for shard in self._shards], images).astype(bool)
         self._index = Index(folders, LATENTS)
-        self._dtype_name: str = first["latent"]["dtype"]
-        self._dtype = DTYPES[self._dtype_name]
-        self._row_bytes = int(np.prod(self.shape)) * self._dtype.itemsize
+        self._names = FORMS[self.form]
+        self._stored = _Stored(self.form, stored_shape(self.form, self.shape), first["latent"]["dtype"])
+        self._row_bytes = int(np.prod(self._stored.row)) * DTYPES[self._stored.dtype].itemsize
         self._map()
 
     def _map(self) -> None:
         """Map the files and check their headers."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            files = list(pool.map(lambda shard: _open(shard, self._dtype_name, self.shape), self._shards))
+            files = list(pool.map(lambda shard: _open(shard, self._stored), self._shards))
         self._contents = [file.content for file in files]
         # Where each tensor begins in each file; 0 where there is none, which nobody gets as far as asking for.
         self._starts = {
-            names: np.array([[file.starts.get(name, 0) for file in files] for name in names], dtype=np.int64)
-            for names in (TENSORS, MIRRORED)
+            mirror: np.array([[file.starts.get(name, 0) for file in files] for name in names], dtype=np.int64)
+            for mirror, names in ((False, self._names), (True, mirrored(self._names)))
         }
         names = ("sha256", "sha256_mirror") if self.mirrors.any() else ("sha256",)
         self._index.load(*names)
@@ -103,17 +127,17 @@ class LatentShards(Indexed):
 
         Raises:
             ArtifactError: a file is missing or damaged, the parts come from different tokenizers or have different
-                shapes, or the image shards are others; names part or file.
+                forms, shapes or codebooks, or the image shards are others; names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
         if not manifests:
             raise ArtifactError("no part was asked for: name at least one under `parts` in params.yaml.")
         (one, first), *others = manifests.items()
         for part, manifest in others:
-            for fact, what in (("tokenizer", "different tokenizers"), ("latent", "different shapes or dtypes")):
-                if manifest[fact] != first[fact]:
+            for (what, fact), other in zip(_alike(first).items(), _alike(manifest).values(), strict=True):
+                if other != fact:
                     raise ArtifactError(
-                        f"the latents of `{one}` and `{part}` have {what} ({first[fact]} and {manifest[fact]}): "
+                        f"the latents of `{one}` and `{part}` have different {what} ({fact} and {other}): "
                         "encode both again (`dvc repro encode_latents`)."
                     )
         if shards_root is not None:
@@ -133,7 +157,8 @@ class LatentShards(Indexed):
         """Mean and standard deviation of each channel of the train split of these parts.
 
         mean = sum(E[z]) / n, variance = sum(E[z²]) / n - mean², E[z²] = mean² + exp(logvar); the sums stand in the
-        parts' manifests, so that adding a part reads no other part's latents.
+        parts' manifests, so that adding a part reads no other part's latents. A point has no exp(logvar); of codes z is
+        what they stand for. A channel that never changes has the standard deviation 0.
 
         Raises:
             ArtifactError: no part has an image in its train split.
@@ -146,19 +171,21 @@ class LatentShards(Indexed):
             )
         mean = np.sum([total["sum"] for total in self._totals], axis=0, dtype=np.float64) / count
         square = np.sum([total["sum_of_squares"] for total in self._totals], axis=0, dtype=np.float64) / count
-        return LatentStatistics(mean.tolist(), np.sqrt(square - mean**2).tolist())
+        variance = square - mean**2
+        return LatentStatistics(mean.tolist(), np.sqrt(np.where(variance > _CONSTANT * square, variance, 0.0)).tolist())
 
     def __getitems__(
-        self, rows: Sequence[int] | NDArray[np.int64], mirrored: NDArray[np.bool_] | None = None
+        self, rows: Sequence[int] | NDArray[np.int64], mirror: NDArray[np.bool_] | None = None
     ) -> dict[str, NDArray[Any]]:
-        """Return `mean` and `logvar` of some rows as they are stored, each (N, C, h, w), in the order of `rows`.
+        """Return some rows as they are stored, in the order of `rows`.
 
         Args:
             rows: their numbers.
-            mirrored: which of them are wanted of the mirror image, (N,); None: none.
+            mirror: which of them are wanted of the mirror image, (N,); None: none.
 
         Returns:
-            float32, or uint16 with the bits of a bfloat16 (`to_float32` widens them).
+            `mean` and `logvar`, or `mean` alone, each (N, C, h, w), float32, or uint16 with the bits of a bfloat16
+            (`to_float32` widens them); or `codes` (N, h, w), uint16 or int32.
 
         Raises:
             IndexError: a row lies outside, or has no mirror image.
@@ -169,41 +196,42 @@ class LatentShards(Indexed):
             raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self)}")
         shards = np.searchsorted(self._firsts, wanted, side="right") - 1
         inside = (wanted - self._firsts[shards]) * self._row_bytes
-        starts = self._starts[TENSORS][:, shards]  # (2, N)
-        if mirrored is not None and mirrored.any():
-            if not self.mirrors[wanted[mirrored]].all():
+        starts = self._starts[False][:, shards]  # (tensors, N)
+        if mirror is not None and mirror.any():
+            if not self.mirrors[wanted[mirror]].all():
                 raise IndexError("the latent of a mirror image is asked for where there is none")
-            starts = np.where(mirrored, self._starts[MIRRORED][:, shards], starts)
+            starts = np.where(mirror, self._starts[True][:, shards], starts)
         # One array, since of two the allocator gives the second back to the system each time, and pages are zeroed
         # anew; and slices of bytes, which cost the same for any number of shards: NumPy's indexing takes a call for
         # each shard, and then a second copy to put rows back in order.
-        latents = np.empty((len(TENSORS), len(wanted), *self.shape), dtype=self._dtype)
+        count, dtype = len(self._names), DTYPES[self._stored.dtype]
+        latents = np.empty((count, len(wanted), *self._stored.row), dtype=dtype)
         flat: Any = latents.reshape(-1).view(np.uint8)
         target, size, at = memoryview(flat), self._row_bytes, 0
-        contents = [self._contents[shard] for shard in shards.tolist()] * len(TENSORS)
+        contents = [self._contents[shard] for shard in shards.tolist()] * count
         for content, start in zip(contents, (starts + inside).reshape(-1).tolist(), strict=True):
             target[at : at + size] = content[start : start + size]
             at += size
-        self._check(wanted, 0 if mirrored is None else mirrored.astype(np.intp), latents)
-        return dict(zip(TENSORS, latents, strict=True))
+        self._check(wanted, 0 if mirror is None else mirror.astype(np.intp), latents)
+        return dict(zip(self._names, latents, strict=True))
 
-    def _check(self, rows: NDArray[np.int64], mirrored: NDArray[np.intp] | int, latents: NDArray[Any]) -> None:
+    def _check(self, rows: NDArray[np.int64], sides: NDArray[np.intp] | int, latents: NDArray[Any]) -> None:
         """Check those latents that were not read before in this process against their sha256."""
-        checked = self._checked[mirrored, rows]
+        checked = self._checked[sides, rows]
         if checked.all():
             return
-        mirrored = np.broadcast_to(mirrored, rows.shape)
+        sides = np.broadcast_to(sides, rows.shape)
         for place in np.flatnonzero(~checked).tolist():
-            mirror, row = int(mirrored[place]), int(rows[place])
+            side, row = int(sides[place]), int(rows[place])
             found = hashlib.sha256(b"".join(values.data for values in latents[:, place])).digest()
-            if found != self._sha256[mirror][row].tobytes():
+            if found != self._sha256[side][row].tobytes():
                 path = self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path
                 raise ArtifactError(
                     f"{path}: the latent of the image {self.keys_of([row])[0]} is corrupted (its sha256 is not that of "
                     f"the index): delete the shard and restore it with `dvc checkout {path.parent}`, or run "
                     "encode_latents again."
                 )
-            self._checked[mirror, row] = True
+            self._checked[side, row] = True
 
     def verify(self) -> None:
         """Check every byte of every file. Raises ArtifactError naming the shard."""
@@ -218,17 +246,32 @@ class LatentShards(Indexed):
         self._map()
 
 
-def _open(shard: _Shard, dtype: str, shape: tuple[int, ...]) -> LatentFile:
+def _alike(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return what must be the same for all parts that are read together; a manifest without a form is of the first."""
+    latent, book = manifest["latent"], manifest.get("codebook")
+    return {
+        "tokenizers": manifest["tokenizer"],
+        "forms": latent.get("form", "distribution"),
+        "shapes": latent["shape"],
+        "dtypes": latent["dtype"],
+        "codebooks": book and book["sha256"],
+    }
+
+
+def _open(shard: _Shard, stored: _Stored) -> LatentFile:
     file = map_latent_shard(shard.path)
-    expected = (shard.images, *shape), dtype, shard.mirror
-    found = file.shape, next(name for name, held in DTYPES.items() if held == file.dtype), MIRRORED[0] in file.starts
+    found = _said(_Stored(file.form, file.shape[1:], file.dtype_name), file.shape[0], file.mirror)
+    expected = _said(stored, shard.images, shard.mirror)
     if found != expected:
         raise ArtifactError(
-            f"{shard.path} holds latents of {_said(*found)}, and the manifest says {_said(*expected)}: run "
-            "encode_latents again."
+            f"{shard.path} holds latents of {found}, and the manifest says {expected}: run encode_latents again."
         )
     return file
 
 
-def _said(shape: tuple[int, ...], dtype: str, mirror: bool) -> str:
-    return f"shape {shape} in {dtype} {'with' if mirror else 'without'} those of mirror images"
+def _said(stored: _Stored, images: int, mirror: bool) -> str:
+    what = " and ".join(FORMS[stored.form])
+    return (
+        f"shape {(images, *stored.row)} in {stored.dtype}, {what}, {'with' if mirror else 'without'} those of mirror "
+        "images"
+    )

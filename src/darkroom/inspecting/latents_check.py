@@ -11,7 +11,7 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash
 from darkroom.data.index import LATENTS
 from darkroom.data.index import NAME as INDEX
-from darkroom.data.latent_file import KIND, map_latent_shard
+from darkroom.data.latent_file import CODEBOOK, KIND, map_latent_shard, stored_shape
 from darkroom.data.splits import SPLITS
 from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake, unreliable
 from darkroom.inspecting.indexes import read_index
@@ -71,6 +71,10 @@ def check_latents(
         if split in indexes:
             result.faults += _rows(folder / split / INDEX, table, indexes[split], encode)
 
+    if latents.codebook is not None:
+        known.add(folder / CODEBOOK)
+        result.faults += _whole(folder / CODEBOOK, latents.codebook.sha256, damaged)
+
     def check(each: tuple[Path, LatentFile]) -> list[Fault]:
         return list(_file(each[0], each[1], latents.latent, damaged))
 
@@ -101,16 +105,25 @@ def _rows(path: Path, latents: pa.Table, images: pa.Table, remedy: str) -> Itera
                 yield Fault(path, what, remedy, latents["key"][row].as_py(), detail)
 
 
-def _file(path: Path, entry: LatentFile, latent: Shape, remedy: str) -> Iterator[Fault]:
+def _whole(path: Path, sha256: str, remedy: str) -> list[Fault]:
     if not path.is_file():
-        yield Fault(path, "is missing", remedy)
-    elif sha256_file(path) != entry.sha256:
-        yield Fault(path, "is damaged: its sha256 is not that of the manifest", remedy)
+        return [Fault(path, "is missing", remedy)]
+    if sha256_file(path) != sha256:
+        return [Fault(path, "is damaged: its sha256 is not that of the manifest", remedy)]
+    return []
+
+
+def _file(path: Path, entry: LatentFile, latent: Shape, remedy: str) -> Iterator[Fault]:
+    if faults := _whole(path, entry.sha256, remedy):
+        yield from faults
     else:
         try:
-            shape = map_latent_shard(path).shape
+            file = map_latent_shard(path)
         except ArtifactError as error:
             yield Fault(path, "is no shard of latents", remedy, detail=str(error))
             return
-        if shape != (entry.images, *latent.shape):
+        if (file.form, file.dtype_name) != (latent.form, latent.dtype):
+            detail = f"{file.form} in {file.dtype_name}, and {latent.form} in {latent.dtype}"
+            yield Fault(path, "has another form or dtype than the manifest says", remedy, detail=detail)
+        elif file.shape != (entry.images, *stored_shape(latent.form, latent.shape)):
             yield Fault(path, "has another shape than the manifest says", remedy)

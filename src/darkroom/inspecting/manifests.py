@@ -1,7 +1,7 @@
 """The manifests of image shards and latents as types: another shape is a fault, and nothing is read by it."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from darkroom.artifacts.manifest import NAME, check_seal, read_manifest
 from darkroom.reporting.facts import Facts, ImageFacts, typed
@@ -81,10 +81,18 @@ class LatentSplits(Facts):
 
 
 class Shape(Facts):
-    """Of a latent: (C, h, w), and as what its numbers are stored."""
+    """Of a latent: distribution, point or codes, (C, h, w), and as what its numbers are stored."""
 
+    form: Literal["distribution", "point", "codes"] = "distribution"
     shape: tuple[int, int, int]
     dtype: str
+
+
+class Codebook(Facts):
+    """What codes stand for: how many there are, and the hash of their file."""
+
+    size: int
+    sha256: str
 
 
 class Latents(Facts):
@@ -94,6 +102,7 @@ class Latents(Facts):
     tokenizer: str
     shards: str
     latent: Shape
+    codebook: Codebook | None = None
     splits: LatentSplits
 
 

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import read_manifest
+from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.data.catalog_writer import natural_order
 from darkroom.data.damage import Action
 from darkroom.data.duplicates import find_duplicates, find_shared_keys
 from darkroom.data.grid import spread
 from darkroom.data.index import IMAGES, Index
+from darkroom.data.latent_file import KIND as LATENTS_KIND
+from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.quarantine import read_quarantine
 
@@ -23,7 +25,11 @@ _FIRST = 3  # samples shown of each reason
 
 
 def summary(
-    parts: Sequence[str], splits: Sequence[str], every_row: bool = False, root: Path = SHARDS
+    parts: Sequence[str],
+    splits: Sequence[str],
+    every_row: bool = False,
+    root: Path = SHARDS,
+    latents: Path = LATENT_PARTS,
 ) -> dict[str, Any]:
     """Return what is known of some parts, as JSON values.
 
@@ -32,10 +38,12 @@ def summary(
         splits: which images; what was left out belongs to none, and is listed for the whole of each part.
         every_row: list every row of the parts' quarantine.parquet, not only the first of each reason.
         root: data/shards.
+        latents: data/latents.
 
     Returns:
         parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine), images, classes, sizes,
-        captions, quarantine, and duplicates and shared_keys over all splits.
+        captions, quarantine, latents (of each part that has any: form, shape, dtype, codes), and duplicates and
+        shared_keys over all splits.
 
     Raises:
         ArtifactError: a part is missing or damaged; names the file.
@@ -57,6 +65,7 @@ def summary(
         "sizes": _sizes(index, np.concatenate(sizes)),
         "captions": _captions(index),
         "quarantine": _quarantine(manifests, root, every_row),
+        "latents": _latents(parts, latents),
         "duplicates": find_duplicates(manifests, root),
         "shared_keys": find_shared_keys(manifests, root),
     }
@@ -78,6 +87,18 @@ def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict
         "mirror": manifest["mirror"],
         "quarantine": {action.value: manifest["quarantine"][action.value] for action in Action},
     }
+
+
+def _latents(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
+    """Return what the latents of each part that has any are stored as."""
+    found = []
+    for name in names:
+        if (root / name / NAME).is_file():
+            manifest = read_manifest(root / name, LATENTS_KIND)
+            codebook = manifest.get("codebook")
+            facts = {"form": "distribution", **manifest["latent"], "codes": codebook and codebook["size"]}
+            found.append({"part": name, **facts})
+    return found
 
 
 def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from darkroom.tables import aligned, bytes_of
 _CLASSES = 20  # that have a bar
 _BAR = 40  # characters of the longest
 _DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
+_FORMS = {"distribution": "mean and logvar", "point": "mean"}
 _SPREAD = ("least", "median", "greatest")
 _WIDEST = 100  # characters of a caption, a label or a path that are shown
 
@@ -36,11 +37,18 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
     rule = "-" * max(map(len, lines))
     yield from [lines[0], rule, *([*lines[1:-1], rule, lines[-1]] if len(rows) > 2 else lines[1:])]
     image = facts["parts"][0]["image"]
-    stored = sorted({part["image"]["format"] for part in facts["parts"]})
-    yield f"{image['size']} x {image['size']} pixels, {image['channels']}, stored as {', '.join(stored)}"
+    formats = sorted({part["image"]["format"] for part in facts["parts"]})
+    yield f"{image['size']} x {image['size']} pixels, {image['channels']}, stored as {', '.join(formats)}"
     for what, key in (("read where they lie, not copied", "in_place"), ("half of them are seen mirrored", "mirror")):
         if names := [part["name"] for part in facts["parts"] if part[key]]:
             yield f"{what}: {', '.join(names)}"
+    stored: dict[str, list[str]] = {}
+    for latent in facts["latents"]:
+        size = f"{' x '.join(map(str, latent['shape']))} in {latent['dtype']}"
+        what = f"codes of {latent['codes']:,} for {size}" if latent["codes"] else f"{_FORMS[latent['form']]}, {size}"
+        stored.setdefault(what, []).append(latent["part"])
+    for what, names in stored.items():
+        yield f"latents, {what}: {', '.join(names)}"
 
 
 def _classes(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ A card holds what the number follows from, and nothing of clock, host, path, dev
 bytes. Two scores compare where their cards differ in nothing but what is studied.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -27,6 +27,19 @@ FORMULAS = {
     "psnr_se": "standard deviation over images / sqrt(n_fake)",
     "ssim": "mean over images, Gaussian window of 11 px, sigma 1.5, range 255, reflected borders",
     "ssim_se": "as psnr_se",
+    "ms_ssim": "mean over images and channels, 5 scales by means of 2 x 2 pixels, exponents 0.0448, 0.2856, 0.3001, "
+    "0.2363, 0.1333, window as ssim's where it lies inside",
+    "ms_ssim_se": "as psnr_se",
+    "lpips": "mean over images of the sum over 5 levels of VGG16 of the mean over places of w (a/|a| - b/|b|)^2, v0.1",
+    "lpips_se": "as psnr_se",
+    "codebook_usage": "share of the K codes that occur in the train split",
+    "codebook_perplexity": "2^H, H = - sum p log2 p over the codes of the train split",
+    "dead_codes": "codes that do not occur in the train split",
+    "codebook_usage_scored": "as codebook_usage, in the split that is reconstructed",
+    "codebook_perplexity_scored": "as codebook_perplexity, in the split that is reconstructed",
+    "dead_codes_scored": "as dead_codes, in the split that is reconstructed",
+    "bits_per_pixel": "log2(K) codes / pixels of an image",
+    "bits_per_pixel_entropy": "H codes / pixels of an image, H of the codes of the split that is reconstructed",
     "label_accuracy": "share of samples whose most likely class in the in-domain extractor is the class asked for",
     "confident": "share of samples whose most likely class in the in-domain extractor has a probability of 0.9 or more",
     "rarest_class": "share of samples that the in-domain extractor takes for the class it takes the fewest for",
@@ -50,6 +63,8 @@ def score_card(
     sampler: Mapping[str, Any] | None = None,
     samples: str | None = None,
     quantisation: str = QUANTISATION,
+    lpips: str | None = None,
+    more_notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the card of `scores`, as JSON values.
 
@@ -66,6 +81,8 @@ def score_card(
         sampler: solver, steps, guidance, weights, …
         samples: hash of the samples' manifest, which names the model.
         quantisation: how network output became uint8.
+        lpips: hash of the weights of LPIPS's network, where it was measured.
+        more_notes: what else must be known of the scores.
     """
     used = {name: FORMULAS[base] for name in scores if (base := _base(name)) in FORMULAS}
     notes = [
@@ -85,7 +102,8 @@ def score_card(
         "sampler": dict(sampler) if sampler is not None else None,
         "libraries": library_versions(),
         "formulas": used,
-        "notes": notes,
+        "notes": [*notes, *more_notes],
+        **({"lpips": lpips} if lpips else {}),
     }
 
 

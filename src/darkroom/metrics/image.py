@@ -1,16 +1,23 @@
-"""PSNR and SSIM between images and their reconstructions: a score for each image, then the mean over images."""
+"""PSNR, SSIM and MS-SSIM of images and their reconstructions: a score for each image, then the mean over images."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 
 from darkroom.errors import DarkroomError
 
 PEAK = 255.0
 WINDOW = 11  # pixels, of SSIM
+SIGMA = 1.5  # of its Gaussian
+SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # exponents of MS-SSIM's scales, the finest first
+SMALLEST = WINDOW * 2 ** (len(SCALES) - 1)  # pixels a side of MS-SSIM: the window fits into the coarsest scale
+
+# Of uint8 images and their reconstructions, each (N, C, H, W), a score for each, (N,).
+Measure = Callable[[Tensor, Tensor], Tensor]
 
 
 def _check(images: Tensor, others: Tensor) -> None:
@@ -47,9 +54,50 @@ def ssim(images: Tensor, others: Tensor) -> Tensor:
         raise DarkroomError(f"SSIM needs images of at least {WINDOW} pixels a side, not {tuple(images.shape[2:])}.")
     # float64: variances are differences of large squares.
     each = structural_similarity_index_measure(
-        others.double(), images.double(), data_range=PEAK, reduction="none", sigma=1.5, kernel_size=WINDOW
+        others.double(), images.double(), data_range=PEAK, reduction="none", sigma=SIGMA, kernel_size=WINDOW
     )
     return torch.as_tensor(each).reshape(len(images))
+
+
+def _luminance_and_contrast(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return SSIM, and its factor of contrast and structure alone, where the window lies inside; both (N, C)."""
+    line = torch.exp(-((torch.arange(WINDOW, dtype=x.dtype, device=x.device) - WINDOW // 2) ** 2) / (2 * SIGMA**2))
+    kernel = (torch.outer(line, line) / line.sum() ** 2).expand(x.shape[1], 1, WINDOW, WINDOW)
+    moments = torch.cat([x, y, x * x, y * y, x * y])
+    mx, my, xx, yy, xy = functional.conv2d(moments, kernel, groups=x.shape[1]).chunk(5)
+    c1, c2 = (0.01 * PEAK) ** 2, (0.03 * PEAK) ** 2
+    contrast = (2 * (xy - mx * my) + c2) / (xx - mx**2 + yy - my**2 + c2)
+    luminance = (2 * mx * my + c1) / (mx**2 + my**2 + c1)
+    return (luminance * contrast).mean((2, 3)), contrast.mean((2, 3))
+
+
+def ms_ssim(images: Tensor, others: Tensor) -> Tensor:
+    """Return the multi-scale structural similarity of each pair of uint8 images (N, C, H, W); (N,), float64, at most 1.
+
+    Wang, Simoncelli and Bovik, "Multi-scale structural similarity for image quality assessment", 2003, equation 7:
+    l_5^w5 Π_j (c_j s_j)^wj over five scales, each half the size of the one before by the mean of 2 x 2 pixels; window
+    and constants as in SSIM, only where the window lies inside. Of each channel, then the mean over channels; a
+    negative mean of a scale, which has no such power, counts as 0. Torchmetrics' reflects the borders of the coarsest
+    scale alone and gives NaN for the latter.
+
+    Raises:
+        DarkroomError: a side shorter than the window at the coarsest scale, 176 pixels.
+    """
+    _check(images, others)
+    if min(images.shape[2:]) < SMALLEST:
+        raise DarkroomError(
+            f"MS-SSIM needs images of {SMALLEST} pixels a side at least, not {tuple(images.shape[2:])}."
+        )
+    x, y = images.double(), others.double()
+    product = torch.ones(images.shape[:2], dtype=torch.float64, device=images.device)
+    for scale, weight in enumerate(SCALES):
+        whole, contrast = _luminance_and_contrast(x, y)
+        product = product * (whole if scale == len(SCALES) - 1 else contrast).clamp(min=0) ** weight
+        x, y = functional.avg_pool2d(x, 2), functional.avg_pool2d(y, 2)
+    return product.mean(dim=1)
+
+
+BASIC: Mapping[str, Measure] = {"psnr": psnr, "ssim": ssim}
 
 
 def _summary(name: str, values: list[float]) -> dict[str, float]:
@@ -60,19 +108,18 @@ def _summary(name: str, values: list[float]) -> dict[str, float]:
     return {name: mean, f"{name}_se": math.sqrt(variance / count)}
 
 
-def image_scores(pairs: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Return `psnr` (dB) and `ssim`, each the mean over all images, of batches of (images, reconstructions).
+def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, Measure] = BASIC) -> dict[str, float]:
+    """Return each measure as the mean over all images of batches of (images, reconstructions).
 
-    Beside each its standard error over the images, `psnr_se` and `ssim_se`.
+    Beside each its standard error over the images, `psnr_se` and so on.
 
     Raises:
         DarkroomError: there is no image.
     """
-    each_psnr: list[float] = []
-    each_ssim: list[float] = []
+    each: dict[str, list[float]] = {name: [] for name in measures}
     for images, others in pairs:
-        each_psnr += psnr(images, others).tolist()
-        each_ssim += ssim(images, others).tolist()
-    if not each_psnr:
+        for name, measure in measures.items():
+            each[name] += measure(images, others).tolist()
+    if not all(each.values()):
         raise DarkroomError("there is no image to compare: check that the split is not empty.")
-    return _summary("psnr", each_psnr) | _summary("ssim", each_ssim)
+    return {key: value for name, values in each.items() for key, value in _summary(name, values).items()}

@@ -165,7 +165,9 @@ def untrained(network: Network, image_size: int, teacher: Teacher | None = None)
     return LPIPS(whole.features).frozen()
 
 
-def load_perceptual(network: Network, weights: Path, image_shape: tuple[int, int, int]) -> FeatureDistance:
+def load_perceptual(
+    network: Network, weights: Path, image_shape: tuple[int, int, int], key: str = KEY
+) -> FeatureDistance:
     """Return the distance, frozen, with its weights, on the CPU, for images of shape (C, H, W).
 
     Args:
@@ -173,6 +175,7 @@ def load_perceptual(network: Network, weights: Path, image_shape: tuple[int, int
         weights: the folder of a teacher; for lpips and vgg16 a file with VGG16's weights in torchvision's format, or
             `data/none`: torchvision's own, which it downloads once.
         image_shape: (C, H, W).
+        key: of params.yaml that names the weights, for messages.
 
     Raises:
         DarkroomError: weights that are missing or damaged, another network's, or images too small; says what to do.
@@ -181,7 +184,7 @@ def load_perceptual(network: Network, weights: Path, image_shape: tuple[int, int
         return TeacherDistance(open_teacher(weights, image_shape)).frozen()
     with torch.device("meta"):  # the tensors of the file take the place of these
         distance = untrained(network, image_shape[1])
-    state = dict(_vgg_weights(weights))
+    state = dict(_vgg_weights(weights, key))
     if network == "lpips":
         linear = torch.load(_LINEAR, map_location="cpu", weights_only=True)
         state |= {f"linear.{n}": linear[f"lin{n}.model.1.weight"][0] for n in range(len(_WIDTHS))}
@@ -192,11 +195,11 @@ def load_perceptual(network: Network, weights: Path, image_shape: tuple[int, int
             raise KeyError(f"{missing[0]} is missing")
         known.load_state_dict({name: state[name].float() for name in names}, assign=True)
     except (RuntimeError, KeyError) as error:
-        raise _no_vgg(weights, error) from error
+        raise _no_vgg(weights, key, error) from error
     return distance.frozen()
 
 
-def _vgg_weights(path: Path) -> Mapping[str, Tensor]:
+def _vgg_weights(path: Path, key: str) -> Mapping[str, Tensor]:
     """Return the tensors of VGG16 by torchvision's names."""
     if path == NO_FILE:
         url = VGG16_Weights.IMAGENET1K_V1.url
@@ -205,12 +208,12 @@ def _vgg_weights(path: Path) -> Mapping[str, Tensor]:
         except (OSError, RuntimeError) as error:
             raise DarkroomError(
                 f"the weights of VGG16 cannot be downloaded from {url} ({error}): fetch that file where there is "
-                f"internet, and name its path as `{KEY}` in params.yaml; or take the perceptual loss `teacher`, "
+                f"internet, and name its path as `{key}` in params.yaml; or take the perceptual loss `teacher`, "
                 "which downloads nothing."
             ) from error
     if not path.is_file():
         raise DarkroomError(
-            f"`{KEY}` in params.yaml names {path}, and the perceptual loss needs a file there with torchvision's "
+            f"`{key}` in params.yaml names {path}, and the perceptual loss needs a file there with torchvision's "
             f"weights of VGG16: give its path, or {NO_FILE} to download it."
         )
     try:
@@ -218,13 +221,13 @@ def _vgg_weights(path: Path) -> Mapping[str, Tensor]:
         if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("not a mapping of names to tensors")
     except (pickle.UnpicklingError, RuntimeError, TypeError, EOFError, ValueError, OSError) as error:
-        raise _no_vgg(path, error) from error
+        raise _no_vgg(path, key, error) from error
     return state
 
 
-def _no_vgg(path: Path, error: Exception) -> DarkroomError:
+def _no_vgg(path: Path, key: str, error: Exception) -> DarkroomError:
     reason = " ".join(str(error).split())[:200]
     return DarkroomError(
-        f"{path} does not hold torchvision's weights of VGG16 ({reason}): give that file as `{KEY}` in params.yaml, or "
+        f"{path} does not hold torchvision's weights of VGG16 ({reason}): give that file as `{key}` in params.yaml, or "
         f"{NO_FILE} to download it."
     )

@@ -1,27 +1,32 @@
 """The stages that run a network without training it: batches, times the seconds of one."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from darkroom.data.latent_file import DTYPES, FORMS, code_dtype, stored_shape
 from darkroom.device import set_up_device
 from darkroom.diffusion.samplers import SOLVERS
 from darkroom.generators.autoregressive import sample_codes
 from darkroom.generators.guidance import guided
-from darkroom.metrics.image import image_scores
+from darkroom.metrics.image import BASIC, SMALLEST, image_scores, ms_ssim
+from darkroom.metrics.perceptual import untrained
 from darkroom.planning import trainings
 from darkroom.planning.facts import SPLITS, Facts
 from darkroom.planning.live import LiveTensors
 from darkroom.planning.rows import NoiseImages
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.timing import Clock, seconds_of
-from darkroom.planning.trainings import dit_recipe, extractor_recipe, section, tokenizer_recipe
+from darkroom.planning.trainings import dit_recipe, extractor_recipe, latent_form, section, tokenizer_recipe
 from darkroom.schemas.sample_dit import SampleDiT
 from darkroom.schemas.tokenizers.kind import GENERATING
 from darkroom.schemas.train_dit import Evaluate
+from darkroom.tokenizers.pixels import to_network
+from darkroom.tokenizers.protocol import Codes
 
 BUDGET = 0.7  # seconds that a forward pass is repeated for
 _INCEPTION_SIDE, _INCEPTION_FEATURES = 299, 2048
@@ -88,28 +93,40 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
         whole, rest = divmod(counts[split], ingest.shard_size)
         calls += whole * batches(ingest.shard_size, settings.batch) + batches(rest, settings.batch)
     total, sides = sum(counts.values()), 1 + (part in facts.mirrored)
-    passes.add(model.encode, _images(facts, settings.batch), sides * calls, total)
+    form = latent_form(facts)
+    encode = model.encode_codes if form == "codes" else model.encode
+    passes.add(encode, _images(facts, settings.batch), sides * calls, total)
     passes.plan.seconds += total * facts.read_seconds
-    channels, height, width = model.latent_shape
-    element = 2 if settings.dtype == "bfloat16" else 4
-    passes.plan.disk = {"outputs": 2 * total * sides * 2 * channels * height * width * element}
+    dtype = code_dtype(len(model.codebook)) if form == "codes" else settings.dtype
+    row = len(FORMS[form]) * prod(stored_shape(form, model.latent_shape)) * DTYPES[dtype].itemsize
+    passes.plan.disk = {"outputs": 2 * total * sides * row}
     return passes.plan
 
 
 def plan_score_tokenizer(facts: Facts) -> StagePlan:
-    """Plan score_tokenizer: every image is reconstructed twice, and seen twice by the extractor."""
+    """Plan score_tokenizer: every image is reconstructed once more for each extractor, which sees both."""
     params = section("score_tokenizer")
     settings = params.score_tokenizer
     passes = Passes("score_tokenizer", settings.threads, params.run.device, facts.clock)
-    model, judge = tokenizer_recipe(facts).model, extractor_recipe(facts).model
-    passes.network(model, judge)
+    model = tokenizer_recipe(facts).model
+    passes.network(model)
     images, total = _images(facts, settings.batch), facts.count(settings.split)
     calls = batches(total, settings.batch)
-    passes.add(lambda x: model.decode(model.encode(x)[0]), images, 2 * calls, total)
-    passes.add(judge.features, images, 2 * calls, total)
-    at_once = seconds_of(lambda: image_scores([(images, images)]), torch.device("cpu"), BUDGET, facts.clock)
-    passes.plan.seconds += calls * at_once + 3 * total * facts.read_seconds
-    passes.plan.disk = {"outputs": int(4 * settings.grid_images * facts.image_bytes)}
+    extractors = sorted({"in_domain", *params.reference_stats.extractors})
+    passes.add(model.reconstruct, images, (1 + len(extractors)) * calls, total)
+    _see(passes, extractors, facts, settings.batch, 2 * total)
+    if settings.lpips == "lpips":
+        network = untrained("lpips", facts.image_shape[1])
+        passes.network(network)
+        passes.add(lambda x: network(to_network(x), to_network(x)), images, calls, total)
+    if isinstance(model, Codes):
+        seen = total + facts.count("train")
+        passes.add(model.encode_codes, images, batches(seen, settings.batch), total)
+        passes.plan.seconds += seen * facts.read_seconds
+    measures = dict(BASIC) | ({"ms_ssim": ms_ssim} if facts.image_shape[1] >= SMALLEST else {})
+    at_once = seconds_of(lambda: image_scores([(images, images)], measures), torch.device("cpu"), BUDGET, facts.clock)
+    passes.plan.seconds += calls * at_once + total * facts.read_seconds
+    passes.plan.disk = {"outputs": int(6 * settings.grid_images * facts.image_bytes)}
     return passes.plan
 
 

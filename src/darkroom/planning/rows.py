@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from darkroom.data.latent_file import FORMS
 from darkroom.random import generator
 
 
@@ -38,14 +39,25 @@ class NoiseImages(_Rows):
 
 
 class NoiseLatents(_Rows):
-    """`mean` and `logvar` float32 (N, C, h, w), standard normal; `labels` int64 (N,)."""
+    """Stored latents in one of their forms, and `labels` int64 (N,).
 
-    def __init__(self, size: int, shape: tuple[int, int, int], classes: int) -> None:
+    `mean` and `logvar` float32 (N, C, h, w), standard normal, or `mean` alone, or `codes` int32 (N, h, w), uniform.
+    """
+
+    def __init__(
+        self, size: int, shape: tuple[int, int, int], classes: int, form: str = "distribution", codes: int = 0
+    ) -> None:
         super().__init__(size)
-        self._shape, self._classes = shape, classes
+        self._shape, self._classes, self._form, self._codes = shape, classes, form, codes
 
     def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
         """Return noise for some rows."""
         source = generator(0, "plan/latents")
-        mean, logvar = (source.standard_normal((len(rows), *self._shape), dtype=np.float32) for _ in range(2))
-        return {"mean": mean, "logvar": logvar, "labels": np.arange(len(rows)) % self._classes}
+        labels = np.arange(len(rows)) % self._classes
+        if self._form == "codes":
+            codes = source.integers(0, self._codes, (len(rows), *self._shape[1:]), dtype=np.int32)
+            return {"codes": codes, "labels": labels}
+        tensors = {
+            name: source.standard_normal((len(rows), *self._shape), dtype=np.float32) for name in FORMS[self._form]
+        }
+        return {**tensors, "labels": labels}

@@ -66,10 +66,25 @@ def teacher_recipe(facts: Facts) -> Any:
 def dit_recipe(facts: Facts, device: torch.device) -> Any:
     """Return the recipe of train_dit on noise, with an untrained tokenizer on the device."""
     tokenizer = tokenizer_recipe(facts).model.eval().to(device)
-    shape = tokenizer.latent_shape
-    train, val = (NoiseLatents(facts.count(split), shape, facts.classes) for split in ("train", "val"))
+    shape, form = tokenizer.latent_shape, latent_form(facts)
+    book = tokenizer.codebook.detach().float() if form == "codes" else None
+    train, val = (
+        NoiseLatents(facts.count(split), shape, facts.classes, form, 0 if book is None else len(book))
+        for split in ("train", "val")
+    )
     normaliser = Normaliser([0.0] * shape[0], [1.0] * shape[0])
-    return train_dit.build(section("train_dit"), facts.classes, normaliser, tokenizer, train, val)
+    return train_dit.build(section("train_dit"), facts.classes, normaliser, tokenizer, train, val, codebook=book)
+
+
+def latent_form(facts: Facts) -> str:
+    """Return the form in which `encode_latents` stores latents: distribution, point or codes."""
+    part = next(iter(facts.images))
+    if section("encode_latents", part).encode_latents.latents == "codes":
+        return "codes"
+    with torch.device("meta"):
+        model = tokenizer_recipe(facts).model.eval()
+        logvar = model.encode(torch.zeros(1, *facts.image_shape, dtype=torch.uint8))[1]
+    return "point" if logvar is None else "distribution"
 
 
 def plan_tokenizer(facts: Facts) -> StagePlan:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from darkroom.data.catalog import Catalog
 from darkroom.data.latents import LatentShards
@@ -29,10 +30,11 @@ _BANDS = 4  # of the time, in validation
 
 
 class LabelledLatents:
-    """Stored latents with their class numbers: `mean` and `logvar` (N, C, H, W), `labels` int64 (N,).
+    """Stored latents with their class numbers, `labels` int64 (N,).
 
-    Latents are float32 or bfloat16, as stored: they are widened on the device, where z is sampled. Of the rows whose
-    mirror image was encoded too, half are its latents in training. `seed` is the training's.
+    Latents are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
+    the device, where z is sampled; or `codes` int32 (N, H, W). Of the rows whose mirror image was encoded too, half are
+    its latents in training. `seed` is the training's.
     """
 
     def __init__(self, shards: LatentShards, catalog: Catalog, seed: int = 0) -> None:
@@ -45,21 +47,29 @@ class LabelledLatents:
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the latents and class numbers of some rows, some of them mirrored where positions are given."""
         stored = self.shards.__getitems__(rows, mirrored(self.seed, self.shards.mirrors, rows, positions))
-        return {**{name: _tensor(value) for name, value in stored.items()}, "labels": self.labels[list(rows)]}
+        tensors = {name: _tensor(value, self.shards.form) for name, value in stored.items()}
+        return {**tensors, "labels": self.labels[list(rows)]}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows, by which a person finds the images."""
         return self.shards.keys_of(rows)
 
 
-def _tensor(stored: NDArray[Any]) -> Tensor:
-    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits."""
+def _tensor(stored: NDArray[Any], form: str) -> Tensor:
+    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits, and torch indexes by no uint16."""
+    if form == "codes":
+        return torch.from_numpy(stored.astype(np.int32, copy=False))
     tensor = torch.from_numpy(stored)
     return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
 
 
 class DiTRecipe(Recipe):
-    """L = E || v(x_t, t, y) - (noise - x_0) ||², x_0 sampled from the stored mean and logvar, some labels dropped."""
+    """L = E || v(x_t, t, y) - (noise - x_0) ||², some labels dropped.
+
+    x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for.
+
+    codebook: of codes, the vector that each stands for, float32 (K, C).
+    """
 
     def __init__(
         self,
@@ -71,10 +81,11 @@ class DiTRecipe(Recipe):
         normaliser: Normaliser,
         tokenizer: Tokenizer,
         evaluation: Evaluation | None = None,
+        codebook: Tensor | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.train, self.val = train, val
-        self.normaliser, self.tokenizer = normaliser, tokenizer
+        self.normaliser, self.tokenizer, self.codebook = normaliser, tokenizer, codebook
         self.modules: dict[str, nn.Module] = {"dit": model}
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
@@ -100,11 +111,10 @@ class DiTRecipe(Recipe):
 
     def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[Tensor, Tensor]:
         """Return loss and time of each image, (N,) both."""
-        mean, logvar = (batch.data[name].float() for name in ("mean", "logvar"))  # exact: bfloat16 is a part of float32
-        labels = batch.data["labels"]
+        mean, labels = self._mean(batch), batch.data["labels"]
         size = mean[0].numel()
         # Of each position: the posterior's noise, the path's, the time; then the time again, for the other law, and
-        # whether the label drops.
+        # whether the label drops. The same for all forms of latents, which are then compared under the same noise.
         normals, uniforms = draws(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
         times = self._times(normals[:, -1], uniforms[:, 0])
         posterior, noise = (
@@ -112,10 +122,21 @@ class DiTRecipe(Recipe):
         )
         time = torch.from_numpy(times).to(mean.device)
         dropped = torch.from_numpy(uniforms[:, 1] < label_dropout).to(mean.device)
-        data = self.normaliser(mean + (0.5 * logvar).exp() * posterior)
+        if "logvar" in batch.data:
+            mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
+        data = self.normaliser(mean)
         labels = torch.where(dropped, self.model.null_label, labels)
         prediction = self.modules["dit"](interpolate(data, noise, time), time, labels)
         return flow_matching_loss(prediction, data, noise), time
+
+    def _mean(self, batch: Batch) -> Tensor:
+        """Return the means of the latents, or what their codes stand for, float32 (N, C, H, W)."""
+        if "codes" not in batch.data:
+            return batch.data["mean"].float()  # exact: bfloat16 is a part of float32
+        assert self.codebook is not None  # it lies beside the codes
+        codes = batch.data["codes"]
+        self.codebook = self.codebook.to(codes.device)
+        return functional.embedding(codes, self.codebook).permute(0, 3, 1, 2).contiguous()
 
     def _times(self, normals: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.float32]:
         if self.settings.time == "uniform":

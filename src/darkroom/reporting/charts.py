@@ -111,6 +111,7 @@ def line_chart(
     names: Mapping[str, str] | None = None,
     dots: Collection[str] = ("val",),
     y_range: tuple[float, float] | None = None,
+    x_label: str = "images seen",
 ) -> Markup:
     """Return lines over images seen; of a series with a single point, or among `dots`, the points as dots.
 
@@ -125,6 +126,7 @@ def line_chart(
         names: class to what the key calls it; its class where it is not here.
         dots: classes whose points are dots too.
         y_range: the ends of the vertical axis, linear; found from the values where it is not given.
+        x_label: what stands below the horizontal axis.
 
     Returns:
         SVG, or an empty text where no series has a point.
@@ -154,7 +156,9 @@ def line_chart(
         parts.append(f'<path class="mark" d="M{_px(x(tick))} {_px(y.start)}v4"/>')
         parts.append(f'<text class="tick mid" x="{_px(x(tick))}" y="{_px(y.start + 18)}">{short(tick)}</text>')
     parts.append(f'<path class="axis" d="M{_px(x.start)} {_px(y.start)}H{_px(x.end)}"/>')
-    parts.append(f'<text class="label mid" x="{_px((x.start + x.end) / 2)}" y="{_px(height - 4)}">images seen</text>')
+    parts.append(
+        f'<text class="label mid" x="{_px((x.start + x.end) / 2)}" y="{_px(height - 4)}">{escape(x_label)}</text>'
+    )
     for name, points in reversed(drawn.items()):
         places = [(_px(x(at)), _px(y(value))) for at, value in points]
         line = "M" + "L".join(f"{a} {b}" for a, b in places)

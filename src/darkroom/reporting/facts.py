@@ -100,10 +100,11 @@ class Samples(Facts):
 
 
 class Reconstructions(Facts):
-    """samples/reconstructions: how many originals are shown, and of which split."""
+    """samples/reconstructions: how many originals are shown, of which split, and the size of the codebook or 0."""
 
     images: int
     split: str
+    codes: int
 
 
 class CardReference(Facts):

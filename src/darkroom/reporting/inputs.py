@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.reporting.codes import CodeCounts, read_codes
 from darkroom.reporting.curves import Training, read_training
 from darkroom.reporting.facts import Card, Catalog, Reconstructions, Reference, Samples, Scores, read_json, typed
 from darkroom.reporting.pictures import Picture, read_png, read_svg
@@ -15,7 +16,7 @@ from darkroom.reporting.scores import COUNT, MEANING, unknown
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
 SAMPLES, RECONSTRUCTIONS = Path("samples/dit"), Path("samples/reconstructions")
 TOKENIZER_SAMPLES = Path("samples/tokenizer")
-CURVES, DAG, GRID = Path("curves"), Path("docs/dag.svg"), "grid.png"
+CURVES, DAG, GRID, CODES = Path("curves"), Path("docs/dag.svg"), "grid.png", "codes.tsv"
 TRAININGS = ("teacher", "tokenizer", "extractor", "dit")
 
 
@@ -51,6 +52,7 @@ class Inputs:
     trainings: tuple[Training, ...]
     sample_grid: Picture
     reconstruction_grid: Picture
+    codes: CodeCounts | None
     data_grid: Picture
     dag: Markup
 
@@ -108,6 +110,8 @@ def _belong(inputs: Inputs) -> None:
         f"cards/tokenizer.json was made with another {CATALOG}": inputs.tokenizer.card.reference.id == catalog,
         f"{SAMPLES} has other classes than {CATALOG}": inputs.samples.classes == inputs.catalog.classes,
         f"{SAMPLES} has another number of images than cards/dit.json": inputs.samples.images == inputs.dit.card.n_fake,
+        f"{RECONSTRUCTIONS / CODES} has another number of codes than its manifest": inputs.reconstructions.codes
+        == (len(inputs.codes.train) if inputs.codes else 0),
         f"cards/dit.json was made from other {SAMPLES}": inputs.dit.card.samples == manifest_hash(SAMPLES),
     }
     if inputs.own is not None:
@@ -135,6 +139,7 @@ def read_inputs() -> Inputs:
         trainings=tuple(read_training(CURVES / name) for name in TRAININGS),
         sample_grid=read_png(SAMPLES / GRID),
         reconstruction_grid=read_png(RECONSTRUCTIONS / GRID),
+        codes=read_codes(RECONSTRUCTIONS / CODES),
         data_grid=read_png(CATALOG / GRID),
         dag=read_svg(DAG),
     )

@@ -9,11 +9,21 @@ from markupsafe import Markup
 
 from darkroom.reporting.cards import flat, written
 from darkroom.reporting.charts import error_bars
+from darkroom.reporting.codes import drawn as draw_codes
 from darkroom.reporting.damage import damage_rows, range_of
 from darkroom.reporting.headline import headlines
 from darkroom.reporting.inputs import Inputs, Scored
 from darkroom.reporting.numbers import Number, widths
-from darkroom.reporting.scores import DEBIASED, DISTANCES, MEANING, OF_CLASSES, TITLES, Row, distance_rows, rows
+from darkroom.reporting.scores import (
+    DEBIASED,
+    DISTANCES,
+    MEANING,
+    OF_CLASSES,
+    TITLES,
+    Row,
+    distance_rows,
+    rows,
+)
 from darkroom.reporting.trainings import drawn
 from darkroom.tables import bytes_of
 
@@ -58,7 +68,12 @@ def groups(inputs: Inputs) -> Iterator[Group]:
         yield from generated(inputs, inputs.own.scored, "The tokenizer's own images")
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.reference.split} split"
-    yield Group(title, (f"n = {card.n_fake:,}", "", ""), rows(inputs.tokenizer.scores, list(MEANING)))
+    found = rows(inputs.tokenizer.scores, list(MEANING))
+    yield Group(title, (f"n = {card.n_fake:,}", "", ""), [row for row in found if row.name not in OF_CODES])
+    split = f"Codes of the {card.reference.split} split"
+    for title, names in (("Codes of the train split", USE), (split, USE_SCORED), ("What the codes cost", RATES)):
+        if used := [row for row in found if row.name in names]:
+            yield Group(title, ("", "", ""), used, f"{inputs.reconstructions.codes:,} in the codebook")
 
 
 def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
@@ -106,10 +121,12 @@ def render(title: str, inputs: Inputs) -> str:
         headlines=headlines(inputs),
         groups=table,
         whole=widths(_cells(shown))["whole"],
-        meanings=[(TITLES.get(name, name), text) for name, text in MEANING.items() if name in {r.name for r in shown}],
+        # By title: a score of two splits is explained once.
+        meanings={TITLES.get(name, name): text for name, text in MEANING.items() if name in {r.name for r in shown}},
         columns=columns,
         shown=_in_grid(inputs, columns),
-        pairs=inputs.reconstruction_grid.grid(2 * inputs.reconstructions.images),
+        triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
+        codes=draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
         splits=_SPLITS,
         damage=damage_rows(inputs.catalog),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)

@@ -6,6 +6,24 @@ from dataclasses import dataclass
 from darkroom.metrics.names import score_names
 from darkroom.reporting.numbers import Number, number
 
+_USE = {
+    "codebook_usage": "Share of the codes of the codebook that occur at least once. Higher is better.",
+    "codebook_perplexity": "As many equally frequent codes would tell as much, 2 to the entropy of a code. Higher is "
+    "better, up to the size of the codebook.",
+    "dead_codes": "Codes that never occur.",
+}
+_CODES = {
+    **_USE,
+    **{f"{name}_scored": text for name, text in _USE.items()},
+    "bits_per_pixel": "What the codes of an image cost, all written with equally many bits, over its pixels.",
+    "bits_per_pixel_entropy": "The same, each code written with as many bits as its frequency asks for.",
+}
+
+# The scores of a codebook: in the train split, in the split that is reconstructed, and what the codes cost.
+USE, USE_SCORED = tuple(_USE), tuple(f"{name}_scored" for name in _USE)
+RATES = ("bits_per_pixel", "bits_per_pixel_entropy")
+OF_CODES = tuple(_CODES)
+
 # One line each. A score that is not here does not get onto the page unexplained.
 MEANING = {
     "fd": "Fréchet distance: how far mean and covariance of the generated images' features lie from those of the "
@@ -26,7 +44,13 @@ MEANING = {
     "images. Higher is better.",
     "ssim": "Structural similarity of a reconstruction and its original: brightness, contrast and structure in small "
     "windows, mean over images. 1 for equal images.",
+    "ms_ssim": "Structural similarity over five scales, the coarsest a sixteenth of the image's size. 1 for equal "
+    "images.",
+    "lpips": "Perceptual distance of a reconstruction from its original: between their features in VGG16, weighted as "
+    "people judge images. 0 for equal images; lower is better.",
     "rfd": "Fréchet distance between the features of reconstructions and of their originals. Lower is better.",
+    "rfid": "rfd in the features of the Inception network.",
+    **_CODES,
 }
 TITLES = {
     "label_accuracy": "label accuracy",
@@ -34,6 +58,11 @@ TITLES = {
     "rarest_class": "rarest class",
     "psnr": "PSNR (dB)",
     "ssim": "SSIM",
+    "ms_ssim": "MS-SSIM",
+    "lpips": "LPIPS",
+    **{name: name.removesuffix("_scored").replace("_", " ") for name in _CODES},
+    "bits_per_pixel": "bits per pixel",
+    "bits_per_pixel_entropy": "bits per pixel, entropy-coded",
 }
 DEBIASED = {"in_domain": "fd_debiased", "inception": "fid_debiased"}
 DISTANCES = {"in_domain": "Fréchet distance", "inception": "FID"}

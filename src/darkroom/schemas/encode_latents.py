@@ -12,6 +12,7 @@ class EncodeLatents(Section):
 
     threads: Positive
     batch: Positive
+    latents: Literal["continuous", "codes"]
     dtype: Literal["float32", "bfloat16"]
 
 

@@ -1,51 +1,91 @@
 """Stage `encode_latents@PART`: one part's shards in, `data/latents/PART/` out."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.data.latent_writer import write_latents
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
-from darkroom.schemas.encode_latents import Params
-from darkroom.tokenizers.batches import encode_all
+from darkroom.errors import DarkroomError
+from darkroom.schemas.encode_latents import EncodeLatents, Params
+from darkroom.tokenizers.batches import encode_all, encode_codes_all
 from darkroom.tokenizers.load import load_tokenizer
+from darkroom.tokenizers.protocol import Codes, Tokenizer
 
 OUT = Path("data/latents")
 EVERY = 10_000  # images between lines of progress
-Array = NDArray[np.float32]
+Arrays = tuple[NDArray[Any], ...]
+Encoder = Callable[[Tensor], Arrays]
+
+
+def encoder(
+    tokenizer: Tokenizer, settings: EncodeLatents, image_shape: tuple[int, int, int], device: torch.device
+) -> tuple[str, Encoder, NDArray[np.float32] | None]:
+    """Return the form of the latents, what makes their tensors of uint8 images (N, C, H, W), and the codebook of codes.
+
+    Raises:
+        DarkroomError: codes are asked for, and the tokenizer has none.
+    """
+    if settings.latents == "codes":
+        if not isinstance(tokenizer, Codes):
+            raise DarkroomError(
+                "`encode_latents.latents` is codes, and the tokenizer in models/tokenizer has none: make it continuous."
+            )
+        discrete: Codes = tokenizer
+        codebook = discrete.codebook.detach().float().cpu().numpy()
+        return "codes", lambda images: (encode_codes_all(discrete, images, settings.batch, device),), codebook
+
+    def encode(images: Tensor) -> Arrays:
+        mean, logvar = encode_all(tokenizer, images, settings.batch, device)
+        return (mean,) if logvar is None else (mean, logvar)
+
+    black = torch.zeros(1, *image_shape, dtype=torch.uint8)
+    return ("distribution" if len(encode(black)) == 2 else "point"), encode, None
 
 
 def run(params: Params, part: str) -> None:
-    """Encode every split of a part: mean and logvar, row i of a shard is row i of the image shard's index.
+    """Encode every split of a part; row i of a shard is row i of the image shard's index.
 
-    Where the part's manifest says that a mirror image is as true as the image, those of mirror images too.
+    Where the part's manifest says that a mirror image is as true as the image, mirror images too.
     """
     settings = params.encode_latents
     require_writable(OUT / part)
     device = set_up_device(settings.threads, params.run.device)
     splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
-    tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), splits["train"].image_shape)
-    tokenizer = tokenizer.to(device)
+    image_shape = splits["train"].image_shape
+    tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), image_shape)
+    form, encoded, codebook = encoder(tokenizer := tokenizer.to(device), settings, image_shape, device)
 
     images = sum(len(shards) for shards in splits.values())
     mirrored = sum(int(shards.mirrors.sum()) for shards in splits.values())
     total, done = images + mirrored, 0
 
-    def encode(pixels: NDArray[np.uint8]) -> tuple[Array, Array]:
+    def encode(pixels: NDArray[np.uint8]) -> Arrays:
         nonlocal done
-        mean, logvar = encode_all(tokenizer, torch.from_numpy(pixels), settings.batch, device)
-        assert logvar is not None
+        tensors = encoded(torch.from_numpy(pixels))
         if (done + len(pixels)) // EVERY > done // EVERY:
             print(f"{done + len(pixels):,} of {total:,} images")
         done += len(pixels)
-        return mean, logvar
+        return tensors
 
     write_latents(
-        OUT / part, part, splits, encode, dtype=settings.dtype, tokenizer=tokenizer_hash, shape=tokenizer.latent_shape
+        OUT / part,
+        part,
+        splits,
+        encode,
+        dtype=settings.dtype,
+        tokenizer=tokenizer_hash,
+        shape=tokenizer.latent_shape,
+        form=form,
+        codebook=codebook,
     )
     mirrors = f" and {mirrored:,} mirror images" if mirrored else ""
-    print(f"{images:,} images{mirrors} to latents of {tokenizer.latent_shape}")
+    what = "latents" if codebook is None else f"codes of {len(codebook):,} for latents"
+    print(f"{images:,} images{mirrors} to {what} of {tokenizer.latent_shape}")

@@ -1,13 +1,13 @@
 """Stage `score_tokenizer`: shards and tokenizer in, `metrics/tokenizer.json`, its card and a grid out."""
 
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
+from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes, write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.grid import image_grid, save_png
@@ -15,36 +15,33 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.extractors.load import extract, open_judge
+from darkroom.metrics.codes import code_scores, histogram
+from darkroom.metrics.extractors.load import Extractor, extract, load_extractor, open_judge
 from darkroom.metrics.frechet import frechet_distance
 from darkroom.metrics.image import image_scores
+from darkroom.metrics.names import score_names
+from darkroom.metrics.pictures import rows
 from darkroom.metrics.reference import build_reference, moments_of
 from darkroom.progress import told
 from darkroom.schemas.score_tokenizer import Params
 from darkroom.tokenizers.batches import reconstruct_all
 from darkroom.tokenizers.load import load_tokenizer
+from darkroom.tokenizers.scoring import counted, measures
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
 METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json"), Path("samples/reconstructions")
 _COLUMNS = 16
 
 
-def rows(originals: np.ndarray, decoded: np.ndarray, columns: int) -> np.ndarray:
-    """Return the images row by row: `columns` originals, below them their reconstructions, and so on."""
-    pairs: list[np.ndarray] = []
-    for at in range(0, len(originals), columns):
-        pairs += [originals[at : at + columns], decoded[at : at + columns]]
-    return np.concatenate(pairs)
-
-
 def run(params: Params) -> None:
-    """Reconstruct a split from the latents' means and compare with the originals."""
-    settings = params.score_tokenizer
+    """Reconstruct a split as the tokenizer does, compare with the originals, and count its codes if it has any."""
+    settings, batch = params.score_tokenizer, params.score_tokenizer.batch
     for path in (METRICS, CARD, GRID):
         require_writable(path)
     device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
-    shards = ImageShards.open_parts(list(catalog.parts), settings.split)
+    measured, notes, lpips = measures(settings, catalog.image_shape, device)
+    shards, train = (ImageShards.open_parts(list(catalog.parts), split) for split in (settings.split, "train"))
     if len(shards) < 2:
         raise DarkroomError(
             f"`score_tokenizer.split` is {settings.split}, which holds {len(shards)} images: 2 are needed."
@@ -52,27 +49,40 @@ def run(params: Params) -> None:
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, catalog.image_shape)
     tokenizer = tokenizer.to(device)
     judge = open_judge(EXTRACTOR, catalog.image_shape)
+    extractors = {"in_domain": Extractor(judge.network, judge.sha256, judge.network.dim)}
+    if "inception" in params.reference_stats.extractors:
+        inception = params.reference_stats.inception
+        extractors["inception"] = load_extractor("inception", EXTRACTOR, Path(inception.weights), inception.sha256)
 
-    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in told(shards.batches(settings.batch), len(shards), "reconstructions"):
-            images = torch.from_numpy(batch)
-            yield images, reconstruct_all(tokenizer, images, settings.batch, device)
+    def pairs(what: str) -> Iterator[tuple[Tensor, Tensor]]:
+        for pixels in told(shards.batches(batch), len(shards), what):
+            images = torch.from_numpy(pixels)
+            yield images, reconstruct_all(tokenizer, images, batch, device)
 
-    scores = image_scores(pairs())
-    batch = settings.batch
-    originals = extract(judge.network, shards.batches(batch), batch, device)
-    decoded = extract(judge.network, (image for _, image in pairs()), batch, device)
-    real = build_reference("in_domain", judge.sha256, [originals], len(originals), 2)
-    scores["rfd"] = frechet_distance(real.moments, real.root, moments_of(decoded))
+    scores = image_scores(pairs("reconstructions"), measured)
+    for name, extractor in extractors.items():
+        originals = extract(extractor.network, shards.batches(batch), batch, device)
+        decoded = extract(extractor.network, (image for _, image in pairs(name)), batch, device)
+        real = build_reference(name, extractor.sha256, [originals], len(originals), 2)
+        distance = frechet_distance(real.moments, real.root, moments_of(decoded))
+        scores |= {f"r{of}": value for of, value in score_names(name, {"fd": distance}).items()}
+    counts = counted(tokenizer, train, shards, batch, device)
+    if counts:
+        scores |= code_scores(*counts, prod(tokenizer.latent_shape[1:]), prod(catalog.image_shape[1:]))
     write_json(METRICS, scores)
     write_json(
         CARD,
         score_card(
             scores=scores,
-            extractors={"in_domain": {"sha256": judge.sha256, "dim": judge.network.dim, "n": real.n, "kid_n": 0}},
+            extractors={
+                name: {"sha256": extractor.sha256, "dim": extractor.dim, "n": len(shards), "kid_n": 0}
+                for name, extractor in extractors.items()
+            },
             reference_id=catalog.identity,
             reference_split=settings.split,
             n_fake=len(shards),
+            lpips=lpips,
+            more_notes=notes,
         ),
     )
     with atomic_folder(GRID) as folder:
@@ -83,12 +93,14 @@ def run(params: Params) -> None:
         save_png(
             folder / "grid.png", image_grid(rows(chosen.numpy(), shown.numpy(), columns), columns=columns, scale=2)
         )
+        write_bytes(folder / "codes.tsv", histogram(*(counts or (None, None))).encode())
         write_manifest(
             folder,
             "reconstructions",
             tokenizer=tokenizer_hash,
             split=settings.split,
             images=len(chosen),
+            codes=len(counts[0]) if counts else 0,
             files=file_hashes(folder),
         )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

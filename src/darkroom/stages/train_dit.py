@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
@@ -33,14 +36,18 @@ def build(
     train_rows: Rows,
     val_rows: Rows,
     evaluation: Evaluation | None = None,
+    codebook: Tensor | None = None,
 ) -> DiTRecipe:
-    """Return the recipe with its untrained network, for latents of a tokenizer and so many classes."""
+    """Return the recipe with its untrained network, for latents of a tokenizer and so many classes.
+
+    `codebook` is what the latents stand for where they are codes, float32 (K, C).
+    """
     settings = params.train_dit
     channels, size, _ = tokenizer.latent_shape
     with seeded(derive(settings.training.seed, "dit/weights")):
         model = DiT(DiTConfig(channels, size, classes, **settings.model.model_dump()))
     seed = settings.training.seed
-    return DiTRecipe(model, settings.diffusion, seed, train_rows, val_rows, normaliser, tokenizer, evaluation)
+    return DiTRecipe(model, settings.diffusion, seed, train_rows, val_rows, normaliser, tokenizer, evaluation, codebook)
 
 
 def run(params: Params) -> None:
@@ -64,9 +71,11 @@ def run(params: Params) -> None:
         rows = [LabelledLatents(shards[split], catalog, settings.training.seed) for split in ("train", "val")]
         normaliser, tokenizer = Normaliser(*latents.statistics), tokenizer.to(device)
         evaluation = Evaluation.open(settings.evaluate, tokenizer, normaliser, catalog)
-        recipe = build(params, len(catalog.classes), normaliser, tokenizer, rows[0], rows[1], evaluation)
+        codebook = None if latents.codebook is None else torch.from_numpy(latents.codebook)
+        recipe = build(params, len(catalog.classes), normaliser, tokenizer, rows[0], rows[1], evaluation, codebook)
         model = recipe.model
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} latents")
+        what = "latents" if codebook is None else f"latents, of {len(codebook):,} codes"
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} {what}")
         trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
         mean, std = latents.statistics
         with atomic_folder(OUT) as folder:

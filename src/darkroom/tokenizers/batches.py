@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.tokenizers.protocol import Tokenizer
+from darkroom.tokenizers.protocol import Codes, Tokenizer
 
 
 def padded(function: Callable[[Tensor], Tensor], values: Tensor, batch: int, device: torch.device) -> Tensor:
@@ -38,6 +38,11 @@ def encode_all(
 
     encoded = padded(both, images, batch, device).numpy()
     return encoded[:, 0], encoded[:, 1] if encoded.shape[1] > 1 else None
+
+
+def encode_codes_all(tokenizer: Codes, images: Tensor, batch: int, device: torch.device) -> NDArray[np.int64]:
+    """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
+    return padded(tokenizer.encode_codes, images, batch, device).numpy()
 
 
 def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.device) -> Tensor:

@@ -1,6 +1,6 @@
 """What the sections of all kinds of tokenizers share."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import field_validator
 
@@ -20,6 +20,8 @@ class Kind(Section):
     training: keys of `train_tokenizer.common` that have another value for this kind. Not among them are `threads`,
         `processes` and `init`, which are read before the kind is known.
     """
+
+    discrete: ClassVar[bool] = True  # whether it has codes
 
     training: dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The section of the tokenizer `kl`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,8 @@ from darkroom.schemas.tokenizers.losses import Adversarial, Perceptual, require_
 
 class KL(Kind):
     """The KL autoencoder: diffusers' AutoencoderKL and its losses."""
+
+    discrete: ClassVar[bool] = False
 
     channels: Annotated[list[Positive], Field(min_length=1)]
     layers_per_block: Positive

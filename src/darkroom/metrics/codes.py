@@ -1,0 +1,83 @@
+"""How a discrete tokenizer uses its codebook, and what its codes cost, from how often each code occurs."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.errors import DarkroomError
+
+Counts = NDArray[np.int64]
+
+
+def code_counts(batches: Iterable[NDArray[np.int64]], size: int) -> Counts:
+    """Return how often each of `size` codes occurs in batches of codes of any shape, int64 (size,).
+
+    Raises:
+        DarkroomError: there is no code, or one that the codebook has not.
+    """
+    counts = np.zeros(size, dtype=np.int64)
+    for codes in batches:
+        if codes.size and not 0 <= codes.min() <= codes.max() < size:
+            raise DarkroomError(
+                f"the tokenizer gives the codes {codes.min()} to {codes.max()}, and its codebook has {size}, from 0 "
+                "on: it is broken, train it again."
+            )
+        counts += np.bincount(codes.reshape(-1), minlength=size)
+    if not counts.any():
+        raise DarkroomError("there is no code to count: check that the split is not empty.")
+    return counts
+
+
+def entropy(counts: Counts) -> float:
+    """Return the entropy of a code in bits, H = -Σ p log2 p, p the share of each code; float64 (Shannon, 1948)."""
+    shares = counts[counts > 0] / counts.sum()
+    return max(0.0, float(-(shares * np.log2(shares)).sum()))
+
+
+def usage_scores(counts: Counts) -> dict[str, float]:
+    """Return how much of a codebook is used, of K codes.
+
+    `codebook_usage`: share of the codes that occur; `codebook_perplexity`: 2^H, as many equally frequent codes have
+    the same entropy, 1 to K; `dead_codes`: codes that never occur.
+    """
+    used = int((counts > 0).sum())
+    return {
+        "codebook_usage": used / len(counts),
+        "codebook_perplexity": 2 ** entropy(counts),
+        "dead_codes": float(len(counts) - used),
+    }
+
+
+def code_scores(train: Counts, scored: Counts, places: int, pixels: int) -> dict[str, float]:
+    """Return the scores of a codebook.
+
+    Args:
+        train: how often each code occurs in the train split, (K,).
+        scored: how often in the split that is reconstructed, (K,).
+        places: codes of an image.
+        pixels: of an image.
+
+    Returns:
+        those of `usage_scores` of the train split, and of the scored split with `_scored` behind the name; and
+        `bits_per_pixel`, log2(K) places / pixels: all codes written with equally many bits; and
+        `bits_per_pixel_entropy`, H places / pixels: coded by how often each occurs in the scored split, place by place.
+    """
+    return {
+        **usage_scores(train),
+        **{f"{name}_scored": value for name, value in usage_scores(scored).items()},
+        "bits_per_pixel": float(np.log2(len(train))) * places / pixels,
+        "bits_per_pixel_entropy": entropy(scored) * places / pixels,
+    }
+
+
+def histogram(train: Counts | None, scored: Counts | None) -> str:
+    """Return how often each code occurs as a table of tabs, the most frequent one in the train split first.
+
+    Its columns are rank, code, train, scored; it has no rows where a tokenizer has no codes (None).
+    """
+    lines = ["rank\tcode\ttrain\tscored"]
+    if train is not None and scored is not None:
+        order = np.argsort(-train, kind="stable")
+        lines += [f"{rank}\t{code}\t{train[code]}\t{scored[code]}" for rank, code in enumerate(order.tolist(), 1)]
+    return "\n".join(lines) + "\n"

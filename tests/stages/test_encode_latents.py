@@ -1,0 +1,293 @@
+"""From images to an update of the DiT, for latents in each of their forms."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from darkroom.data.catalog import load_catalog
+from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.latent_file import CODEBOOK, FORMS, to_float32
+from darkroom.data.latents import LatentShards
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.generators.dit import DiT, DiTConfig
+from darkroom.generators.normaliser import Normaliser
+from darkroom.random import draws
+from darkroom.recipes.data import mirrored
+from darkroom.recipes.dit import DiTRecipe, LabelledLatents
+from darkroom.schemas.encode_latents import Params
+from darkroom.schemas.train_dit import Diffusion
+from darkroom.stages import encode_latents
+from darkroom.tokenizers import load
+from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Batch
+from darkroom.training.trainer import Places
+from data.making import make_part
+from helpers import run, training
+from tokenizers.discrete import SIZE, Patches, write_tokenizer
+
+VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+
+
+class Gaussians(nn.Module):
+    """Its latents are distributions, and it has no codes."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.patches = Patches(side)
+        self.latent_shape = self.patches.latent_shape
+
+    def encode(self, images):
+        mean, _ = self.patches.encode(images)
+        return mean, mean.abs() - 3
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "Gaussians":
+        return cls(Patches.from_pretrained(folder).side)
+
+
+def stored(form: str, dtype: str = "float32", mirror: bool = False, parts: tuple[str, ...] = ("one",)) -> None:
+    """Write shards, a catalog, a tokenizer, and run the stage."""
+    for number, part in enumerate(parts):
+        make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, mirror=mirror)
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), list(parts), 1)
+    if not Path("models/tokenizer").exists():
+        write_tokenizer(Patches(6))
+    for part in parts:
+        encode(part, form, dtype)
+
+
+def encode(part: str, form: str, dtype: str = "float32") -> None:
+    changes = {"latents": "codes" if form == "codes" else "continuous", "dtype": dtype, "batch": 4}
+    values = {"run": VALUES["run"], "encode_latents": {**VALUES["encode_latents"], **changes}}
+    encode_latents.run(Params.model_validate(values), part)
+
+
+@pytest.fixture(params=list(FORMS))
+def form(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(load.KINDS, "patches", Gaussians if request.param == "distribution" else Patches)
+    labels = property(lambda shards: pa.chunked_array([["1"] * len(shards)]))  # a fifth of the images has none
+    monkeypatch.setattr(LatentShards, "label_column", labels)
+    return request.param
+
+
+def recipe(rows: LabelledLatents) -> DiTRecipe:
+    with seeded(0):
+        model = DiT(DiTConfig(3, 3, 12, 16, 1, 2, 1))
+    book = None if rows.shards.codebook is None else torch.from_numpy(rows.shards.codebook)
+    settings = Diffusion(time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.0)
+    normaliser = Normaliser(*rows.shards.statistics)
+    return DiTRecipe(model, settings, 9, rows, rows, normaliser, None, codebook=book)
+
+
+def expected(form: str, pixels: np.ndarray, dtype: str) -> list[np.ndarray]:
+    """Return mean and logvar, or x_0 alone, float64, that the tokenizer has for images."""
+    tokenizer = (Gaussians if form == "distribution" else Patches)(6)
+    images = torch.from_numpy(np.ascontiguousarray(pixels))
+    if form == "codes":
+        book = tokenizer.codebook.detach().double().numpy()
+        return [book[tokenizer.encode_codes(images).numpy()].transpose(0, 3, 1, 2)]
+    found = [value for value in tokenizer.encode(images) if value is not None]
+    return [value.to(getattr(torch, dtype)).double().numpy() for value in found]
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(form: str, dtype: str, mirror: bool) -> None:
+    """Encoded, stored, read, mirrored, put on the device, normalised by the stored statistics: all in float64."""
+    stored(form, dtype, mirror)
+    images = ImageShards.open_parts(["one"], "train")
+    rows = LabelledLatents(LatentShards.open_parts(["one"], "train"), load_catalog(), 9)
+    assert (rows.shards.form, rows.shards.mirrors.all()) == (form, mirror)
+    order, positions = list(range(len(rows)))[::-1], np.arange(50, 50 + len(rows))
+    data = rows.__getitems__(order, positions)
+    assert list(data) == [*FORMS[form], "labels"]
+    pixels = images.__getitems__(order)
+    turned = mirrored(9, images.mirrors, order, positions)
+    assert turned.any() == mirror
+    pixels[turned] = pixels[turned][..., ::-1]
+    mean, *logvar = expected(form, pixels, dtype)
+
+    both = images.__getitems__(range(len(images)))
+    both = np.concatenate([both, both[..., ::-1]]) if mirror else both
+    all_means, *all_logvars = expected(form, both, dtype)
+    variance = all_means.var(axis=(0, 2, 3)) + sum(np.exp(each).mean(axis=(0, 2, 3)) for each in all_logvars)
+    found = rows.shards.statistics
+    np.testing.assert_allclose(found.mean, all_means.mean(axis=(0, 2, 3)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.std, np.sqrt(variance), rtol=1e-9)
+
+    size = mean[0].size
+    normals = draws(9, "dit/train", positions, 2 * size + 1, 2)[0].astype(np.float64)
+    posterior, noise = (normals[:, at : at + size].reshape(mean.shape) for at in (0, size))
+    z = mean + np.exp(logvar[0] / 2) * posterior if logvar else mean
+    x0 = (z - np.array(found.mean)[:, None, None]) / np.array(found.std)[:, None, None]
+    tensors = {name: torch.as_tensor(value) for name, value in data.items()}
+    loss = recipe(rows).loss(Batch(positions, tensors))["loss"].item()
+    assert loss == pytest.approx(((noise - x0) ** 2).mean(), rel=1e-5)  # an untrained DiT answers 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_dit_trains_on_latents_in_any_form(form: str, precision: str, tmp_path: Path) -> None:
+    stored(form, "bfloat16", mirror=True)
+    rows = LabelledLatents(LatentShards.open_parts(["one"], "train"), load_catalog(), 0)
+    made = recipe(rows)
+    before = {name: value.clone() for name, value in made.model.state_dict().items()}
+    places = Places(tmp_path / "state", tmp_path / "curves", tmp_path / "logs")
+    train(made, training(images=24, precision=precision), run(), places)
+    after = made.model.state_dict()
+    assert all(value.isfinite().all() for value in after.values())
+    assert not torch.equal(after["head.linear.weight"], before["head.linear.weight"])
+
+
+def test_the_manifest_says_which_form(form: str) -> None:
+    stored(form, "bfloat16")
+    manifest = json.loads(Path("data/latents/one/manifest.json").read_text())
+    dtype = "uint16" if form == "codes" else "bfloat16"
+    assert manifest["latent"] == {"form": form, "shape": [3, 3, 3], "dtype": dtype}
+    assert (manifest["codebook"] is not None) == (Path("data/latents/one") / CODEBOOK).exists() == (form == "codes")
+
+
+def test_parts_in_different_forms_are_refused(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(form, parts=("one", "two"))
+    other = "point" if form == "codes" else "codes"
+    monkeypatch.setitem(load.KINDS, "patches", Patches)
+    encode("two", other)
+    with pytest.raises(DarkroomError, match=f"`one` and `two` have different forms \\({form} and {other}\\)"):
+        LatentShards.open_parts(["one", "two"], "train")
+
+
+# --- codes ---
+
+
+@pytest.fixture
+def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(load.KINDS, "patches", Patches)
+
+
+def test_codes_are_two_bytes_and_their_codebook_lies_beside_them(codes: None) -> None:
+    from safetensors.torch import load_file
+
+    stored("codes", mirror=True)
+    tensors = load_file("data/latents/one/train/00000.safetensors")
+    assert {name: value.dtype for name, value in tensors.items()} == dict.fromkeys(
+        ("codes", "codes_mirror"), torch.uint16
+    )
+    images = torch.from_numpy(ImageShards.open_parts(["one"], "train").__getitems__(range(7)))
+    assert (tensors["codes"].int() == Patches(6).encode_codes(images)).all()
+    assert (tensors["codes_mirror"].int() == Patches(6).encode_codes(images.flip(3))).all()
+    book = load_file(f"data/latents/one/{CODEBOOK}")["codebook"]
+    assert torch.equal(book, Patches(6).codebook) and len(book) == SIZE
+
+
+def test_more_codes_than_two_bytes_hold_are_stored_in_four(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code 65536 and above would otherwise be another, small code."""
+    write_tokenizer(Patches(6, size=2**16 + 40))
+    last = 2**16 + 39
+    monkeypatch.setattr(Patches, "_nearest", lambda self, x: torch.full((len(x), 9), last))
+    stored("codes")
+    reader = LatentShards.open_parts(["one"], "train")
+    found = reader.__getitems__([0])["codes"]
+    assert found.dtype == np.int32 and (found == last).all()
+
+
+@pytest.mark.parametrize("code", [-1, SIZE])
+def test_a_code_that_stands_for_nothing_is_refused(codes: None, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patches, "_nearest", lambda self, x: torch.full((len(x), 9), code))
+    with pytest.raises(DarkroomError, match=rf"has the codes {code} to {code}, and the codebook has {SIZE}"):
+        stored("codes")
+    assert not Path("data/latents/one").exists()
+
+
+def test_a_codebook_of_another_width_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patches, "codebook", torch.zeros(SIZE, 5))
+    with pytest.raises(DarkroomError, match=r"codebook is \(7, 5\), and must hold finite vectors of a latent's 3"):
+        stored("codes")
+
+
+def test_a_tokenizer_without_codes_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(load.KINDS, "patches", Gaussians)
+    with pytest.raises(DarkroomError, match=r"`encode_latents\.latents` is codes, and the tokenizer .* has none"):
+        stored("codes")
+
+
+def test_a_damaged_codebook_is_found_on_opening(codes: None) -> None:
+    stored("codes")
+    path = Path("data/latents/one") / CODEBOOK
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    with pytest.raises(DarkroomError, match=f"{path} is corrupted"):
+        LatentShards.open_parts(["one"], "train")
+
+
+def test_parts_of_different_codebooks_are_refused(codes: None) -> None:
+    from darkroom.artifacts.hashing import sha256_file
+    from darkroom.artifacts.manifest import read_manifest, write_manifest
+    from darkroom.data.latent_file import write_codebook
+
+    stored("codes", parts=("one", "two"))
+    folder = Path("data/latents/two")
+    write_codebook(folder, np.ones((SIZE, 3), np.float32))
+    manifest = read_manifest(folder, "latents")
+    manifest["codebook"]["sha256"] = sha256_file(folder / CODEBOOK)
+    facts = {key: value for key, value in manifest.items() if key not in ("kind", "format", "seal")}
+    write_manifest(folder, "latents", **facts)
+    with pytest.raises(DarkroomError, match="`one` and `two` have different codebooks"):
+        LatentShards.open_parts(["one", "two"], "train")
+
+
+def test_a_flipped_code_is_found_when_it_is_read(codes: None) -> None:
+    stored("codes")
+    path = Path("data/latents/one/train/00000.safetensors")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    reader = LatentShards.open_parts(["one"], "train")
+    reader.__getitems__([0])
+    with pytest.raises(DarkroomError, match="is corrupted"):
+        reader.__getitems__([6])
+
+
+def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All images have the same code: the variance is 0 but for rounding, and dividing by that gives anything."""
+    monkeypatch.setattr(Patches, "_nearest", lambda self, x: torch.full((len(x), 9), 2))
+    stored("codes")
+    reader = LatentShards.open_parts(["one"], "train")
+    assert reader.statistics.std == [0.0, 0.0, 0.0]
+    latent = torch.from_numpy(reader.codebook[2]).view(1, 3, 1, 1)
+    normaliser = Normaliser(*reader.statistics)
+    assert normaliser(latent).abs().max() < 1e-6 and torch.allclose(normaliser.invert(normaliser(latent)), latent)
+
+
+def test_verify_checks_codes_and_codebook(codes: None) -> None:
+    from darkroom.inspecting.latents_check import check_latents
+
+    stored("codes")
+
+    def faults() -> list[str]:
+        folder = Path("data/latents/one")
+        return [str(fault) for fault in check_latents(folder, "one", Path("data/shards/one"), {}, 1).faults]
+
+    assert faults() == []
+    path = Path("data/latents/one") / CODEBOOK
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    assert len(faults()) == 1 and "codebook.safetensors: is damaged" in faults()[0]
+    path.unlink()
+    assert len(faults()) == 1 and "codebook.safetensors: is missing" in faults()[0]
+
+
+def test_stored_values_are_widened_as_they_were_rounded(form: str) -> None:
+    if form == "codes":
+        return
+    stored(form, "bfloat16")
+    reader = LatentShards.open_parts(["one"], "train")
+    pixels = ImageShards.open_parts(["one"], "train").__getitems__(range(len(reader)))
+    for name, value in zip(FORMS[form], expected(form, pixels, "bfloat16"), strict=True):
+        assert (to_float32(reader.__getitems__(range(len(reader)))[name]) == value).all()

@@ -1,0 +1,184 @@
+"""The stage `score_tokenizer`, with and without codes, LPIPS and Inception."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from torch import nn
+
+from darkroom.artifacts.manifest import file_hashes, read_manifest, write_manifest
+from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.images import ImageSpec
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.metrics.extractors.in_domain import Classifier
+from darkroom.metrics.extractors.load import Extractor
+from darkroom.metrics.image import psnr
+from darkroom.metrics.perceptual import load_perceptual
+from darkroom.reporting.inputs import read_scored
+from darkroom.schemas.score_tokenizer import Params
+from darkroom.stages import score_tokenizer
+from darkroom.tokenizers import load
+from darkroom.tokenizers.pixels import to_network
+from data.making import make_part
+from tokenizers.discrete import SIZE, Patches, write_tokenizer
+
+VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+SIDE = 16
+CODES = {
+    *(
+        f"{name}{split}"
+        for name in ("codebook_usage", "codebook_perplexity", "dead_codes")
+        for split in ("", "_scored")
+    ),
+    *("bits_per_pixel", "bits_per_pixel_entropy"),
+}
+ALWAYS = {"psnr", "psnr_se", "ssim", "ssim_se", "rfd"}
+
+
+class Continuous(nn.Module):
+    """The same tokenizer, but of its means, and without codes."""
+
+    def __init__(self, patches: Patches) -> None:
+        super().__init__()
+        self.patches, self.latent_shape = patches, patches.latent_shape
+
+    def reconstruct(self, images):
+        means, _ = self.patches.encode(images)
+        return ((means.repeat_interleave(2, 2).repeat_interleave(2, 3) + 1) * 127.5).round().to(torch.uint8)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "Continuous":
+        return cls(Patches.from_pretrained(folder))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of 40 images, catalog, an untrained judge and a discrete tokenizer, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(load.KINDS, "patches", Patches)
+    make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(SIDE, "RGB", "png"))
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), ["one"], 1)
+    write_tokenizer(Patches(SIDE))
+    judge = Path("models/extractor")
+    judge.mkdir()
+    torch.manual_seed(0)
+    Classifier(3, 4, [8, 8], 6, 0.0).save_pretrained(judge)
+    files = file_hashes(judge)
+    write_manifest(judge, "extractor", image_shape=[3, SIDE, SIDE], classes=list("0123"), files=files)
+
+
+def score(extractors: tuple[str, ...] = ("in_domain",), **changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
+    """Run the stage and return scores and card."""
+    values = {
+        "run": {**VALUES["run"], "device": "cpu"},
+        "score_tokenizer": {**VALUES["score_tokenizer"], "threads": 1, "batch": 8, "grid_images": 4, **changes},
+        "reference_stats": {"extractors": extractors, "inception": VALUES["reference_stats"]["inception"]},
+    }
+    score_tokenizer.run(Params.model_validate(values))
+    read_scored("tokenizer")  # the page can explain every one of them
+    return tuple(json.loads(Path(f"{folder}/tokenizer.json").read_text()) for folder in ("metrics", "cards"))
+
+
+def split(name: str) -> torch.Tensor:
+    shards = ImageShards.open_parts(["one"], name)
+    return torch.from_numpy(shards.__getitems__(range(len(shards))))
+
+
+def test_codes_are_counted_over_the_train_and_the_scored_split(project: None) -> None:
+    scores, card = score()
+    assert set(scores) == ALWAYS | CODES
+    for name, suffix in (("train", ""), ("test", "_scored")):
+        counts = np.bincount(Patches(SIDE).encode_codes(split(name)).flatten(), minlength=SIZE)
+        p = counts[counts > 0] / counts.sum()
+        assert scores[f"codebook_usage{suffix}"] == (counts > 0).mean()
+        assert scores[f"dead_codes{suffix}"] == (counts == 0).sum()
+        assert scores[f"codebook_perplexity{suffix}"] == pytest.approx(np.exp(-(p * np.log(p)).sum()))
+    assert scores["bits_per_pixel"] == pytest.approx(np.log2(SIZE) / 4)  # a code for 2 x 2 pixels
+    assert scores["bits_per_pixel_entropy"] == pytest.approx(np.log2(scores["codebook_perplexity_scored"]) / 4)
+    table = [line.split("\t") for line in Path("samples/reconstructions/codes.tsv").read_text().splitlines()[1:]]
+    assert [int(row[3]) for row in sorted(table, key=lambda row: int(row[1]))] == counts.tolist()
+    assert read_manifest(Path("samples/reconstructions"), "reconstructions")["codes"] == SIZE
+    assert any("ms_ssim is left out: its coarsest scale needs 176 pixels a side, not 16" in n for n in card["notes"])
+
+
+def test_a_continuous_tokenizer_keeps_its_metrics(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(load.KINDS, "patches", Continuous)
+    scores, card = score()
+    assert set(scores) == ALWAYS and "lpips" not in card
+    assert Path("samples/reconstructions/codes.tsv").read_text() == "rank\tcode\ttrain\tscored\n"
+    assert read_manifest(Path("samples/reconstructions"), "reconstructions")["codes"] == 0
+
+
+def test_reconstructions_go_by_way_of_the_codes(project: None) -> None:
+    scores, _ = score()
+    images = split("test")
+    codes = Patches(SIDE).encode_codes(images)
+    decoded = Patches(SIDE).decode_codes(codes)
+    assert scores["psnr"] == pytest.approx(float(psnr(images, decoded).mean()), rel=1e-12)
+
+
+def test_the_grid_is_original_reconstruction_error(project: None) -> None:
+    score()
+    with Image.open("samples/reconstructions/grid.png") as grid:
+        pixels = np.asarray(grid.convert("RGB")).astype(int)
+    one = [
+        pixels[top : top + 2 * SIDE : 2, 2 : 2 + 2 * SIDE : 2] for top in (2 + row * (2 * SIDE + 2) for row in range(3))
+    ]
+    first = split("test")[:1]
+    assert (one[0] == first[0].permute(1, 2, 0).numpy()).all()
+    assert (one[1] == Patches(SIDE).reconstruct(first)[0].permute(1, 2, 0).numpy()).all()
+    assert (one[2] == np.minimum(255, 4 * np.abs(one[0] - one[1]))).all()
+    assert len(pixels) == 3 * (2 * SIDE + 2) + 2  # four images in one row of each
+
+
+def test_lpips_is_measured_by_the_weights_that_are_named(project: None) -> None:
+    from torchvision.models.vgg import cfgs, make_layers
+
+    torch.manual_seed(0)
+    state = make_layers(cfgs["D"]).state_dict()
+    torch.save({f"features.{name}": value for name, value in state.items()}, "vgg.pth")
+    scores, card = score(lpips="lpips", vgg16="vgg.pth")
+    images = split("test")
+    network = load_perceptual("lpips", Path("vgg.pth"), (3, SIDE, SIDE))
+    each = network(to_network(images), to_network(Patches(SIDE).reconstruct(images))).double()
+    assert scores["lpips"] == pytest.approx(float(each.mean()), rel=1e-5)
+    assert scores["lpips_se"] == pytest.approx(float(each.std()) / len(each) ** 0.5, rel=1e-4)
+    assert len(card["lpips"]) == 64 and "lpips" in card["formulas"]
+
+
+def test_missing_weights_of_lpips_are_told_before_any_work(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageShards, "open_parts", lambda *_: pytest.fail("work"))
+    with pytest.raises(DarkroomError, match=r"`score_tokenizer\.vgg16` in params.yaml names no/vgg.pth"):
+        score(lpips="lpips", vgg16="no/vgg.pth")
+
+
+def test_inceptions_distance_is_called_rfid(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Colours:
+        """Three features, in Inception's place."""
+
+        def features(self, images: torch.Tensor) -> torch.Tensor:
+            return images.float().mean((2, 3))
+
+        def to(self, device: torch.device) -> "Colours":
+            return self
+
+        def eval(self) -> "Colours":
+            return self
+
+    monkeypatch.setattr(score_tokenizer, "load_extractor", lambda name, *_: Extractor(Colours(), "5" * 64, 3))
+    scores, card = score(("in_domain", "inception"))
+    assert set(scores) == ALWAYS | CODES | {"rfid"}
+    assert card["extractors"]["inception"]["sha256"] == "5" * 64 and "rfid" in card["formulas"]
+    images = split("test")
+    one, other = (x.float().mean((2, 3)).double().numpy() for x in (images, Patches(SIDE).reconstruct(images)))
+    s1, s2 = np.cov(one.T), np.cov(other.T)
+    root = np.sqrt(np.linalg.eigvals(s1 @ s2).real.clip(min=0)).sum()
+    expected = ((one.mean(0) - other.mean(0)) ** 2).sum() + np.trace(s1) + np.trace(s2) - 2 * root
+    assert scores["rfid"] == pytest.approx(expected, rel=1e-6)
