@@ -30,6 +30,8 @@ class DVAERecipe(TokenizerRecipe):
     as dalle-pytorch's: its weight then means something else for every batch and image size.
     """
 
+    model: DiscreteVAE
+
     @classmethod
     def build(
         cls,

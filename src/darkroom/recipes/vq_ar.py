@@ -29,6 +29,8 @@ class VQARRecipe(TokenizerRecipe):
     codebook moves by exponential averages of the whole batch, once an update.
     """
 
+    model: VQAutoregressive
+
     @classmethod
     def build(
         cls,

@@ -1,6 +1,6 @@
 """The section of the tokenizer `pretrained`."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,7 @@ from darkroom.schemas.tokenizers.kind import Kind
 class Pretrained(Kind):
     """A published KL autoencoder in diffusers' format, taken as it is."""
 
+    discrete: ClassVar[bool] = False
     name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
     revision: str | None
     subfolder: str | None
