@@ -1,6 +1,6 @@
 """Trains the discrete VAE: reconstruction through relaxed codes, plus the KL to the uniform distribution."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from darkroom.tokenizers.dvae import DiscreteVAE, Way
 from darkroom.tokenizers.relaxations import gumbel_noise, kl_to_uniform
 from darkroom.training.recipe import Batch, Gather, Losses, Phase, Rows
 
-_RECONSTRUCTION = {"mse": functional.mse_loss, "smooth_l1": functional.smooth_l1_loss}
+_RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss, "smooth_l1": functional.smooth_l1_loss}
 _PREVIEW = 10
 
 
