@@ -131,8 +131,9 @@ class VQAutoregressive(nn.Module):
             heads=config.heads,
             attn_dim_head=config.head_dim,
             rotary_pos_emb=True,
-            attn_dropout=config.dropout,
-            ff_dropout=config.dropout,
+            attn_flash=True,
+            attn_sublayer_dropout=config.dropout,
+            ff_sublayer_dropout=config.dropout,
             verbose=False,
         )
         self.to_prediction = nn.Linear(config.dim, width)
