@@ -78,7 +78,7 @@ class VQARRecipe(TokenizerRecipe):
 
     def move_codebook(self, batch: Batch) -> None:
         """Move the codebook by the latents and codes of all pieces, as they were before the step, of all processes."""
-        latents, codes = (torch.cat([piece[place] for piece in self._seen]) for place in (1, 2))
+        latents, codes = torch.cat([piece[1] for piece in self._seen]), torch.cat([piece[2] for piece in self._seen])
         update = self._update(self._seen[0][0])
         self._seen.clear()
         latents, codes = _of_all(latents), _of_all(codes)
