@@ -130,12 +130,13 @@ def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
             raise DarkroomError(
                 f"{PARAMS}: `{section}.{key}` is {split}, and `ingest.splits.{split}` is 0: give it a share."
             )
-    images, blocks = params["sample_dit"]["images"], params["score_dit"]["blocks"]
-    if images < 2 * blocks:
-        raise DarkroomError(
-            f"{PARAMS}: `score_dit.blocks` is {blocks}, and needs at least {2 * blocks} images; "
-            f"`sample_dit.images` is {images}."
-        )
+    for sampling, scoring in (("sample_dit", "score_dit"), ("sample_tokenizer", "score_tokenizer_samples")):
+        images, blocks = params[sampling]["images"], params[scoring]["blocks"]
+        if images < 2 * blocks:
+            raise DarkroomError(
+                f"{PARAMS}: `{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; "
+                f"`{sampling}.images` is {images}."
+            )
 
 
 def _losses_fit(kind: str, chosen: Section, size: int) -> None:
@@ -217,7 +218,10 @@ def check(params: dict[str, Any] | None = None) -> str:
     _known(stages)
     _connected(params, dvc)
     tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
-    _fits(whole_params.model_dump(), tokenizer.chosen.factor, tokenizer.chosen.discrete)
-    _losses_fit(tokenizer.kind, tokenizer.chosen, params["ingest"]["image_size"])
+    kind = tokenizer.chosen
+    _fits(whole_params.model_dump(), kind.factor, kind.discrete)
+    _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
+    if reason := kind.unfit(params["ingest"]["image_size"], tokenizer.training.batch):
+        raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

@@ -19,6 +19,7 @@ BELOW = {
     "encode_latents@third",
     "catalog",
     "score_tokenizer",
+    "score_tokenizer_samples",
     "train_extractor",
     "reference_stats",
     "train_dit",

@@ -20,8 +20,8 @@ from tokenizers.discrete import Patches
 
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),
-    *("encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
-    *("train_dit", "sample_dit", "score_dit", "report"),
+    *("sample_tokenizer", "encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
+    *("score_tokenizer_samples", "train_dit", "sample_dit", "score_dit", "report"),
 ]
 
 
@@ -75,6 +75,19 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(quick):
     assert stages["catalog"]["source"] == "guess" and stages["report"]["seconds"] == 2
     total = sum(stage["seconds"] + found["start_seconds"] for stage in stages.values())
     assert found["total_seconds"] == pytest.approx(total)
+
+
+def test_a_tokenizer_that_generates_is_planned_with_its_images(quick):
+    clone = quick("train_tokenizer", "sample_tokenizer", "score_tokenizer_samples")
+    change(clone, "train_tokenizer", "kind", value="vq_ar")
+    change(clone, "train_tokenizer", "vq_ar", "classes", value=True)
+    change(clone, "train_tokenizer", "vq_ar", "depth", value=1)
+    change(clone, "train_tokenizer", "vq_ar", "training", value={"images": 64, "warmup": 32})
+    stages = {stage["stage"]: stage for stage in json.loads(plan.plan(in_json=True))["stages"]}
+    trained, sampled, scored = (stages[name] for name in stages)
+    assert trained["backward"] > 1.5 * trained["forward"] > 0 and sampled["parameters"] == trained["parameters"]
+    # A code costs a pass of the transformer over one token, and the training's pass is over all of them at once.
+    assert 0.2 * trained["forward"] < sampled["forward"] < 2 * trained["forward"] and scored["forward"] > 0
 
 
 def test_stale_stages_only_unless_asked(quick):

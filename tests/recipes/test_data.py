@@ -15,7 +15,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
 from darkroom.random import order
-from darkroom.recipes.data import Images, LabelledImages, label_numbers, mirrored
+from darkroom.recipes.data import Classes, Images, LabelledImages, label_numbers, mirrored
 from darkroom.recipes.dit import LabelledLatents
 from data.making import make_latents, make_part
 
@@ -131,3 +131,17 @@ def test_remote_images_are_streamed_and_fetched_window_by_window(
 
 def test_keys_are_those_of_the_rows(shards: ImageShards) -> None:
     assert Images(shards).keys([5, 0]) == [shards.keys[5], shards.keys[0]]
+
+
+# --- the classes of some parts ---
+
+
+def test_classes_of_some_parts_are_numbered_by_name(tmp_path: Path) -> None:
+    make_part(tmp_path / "shards", "named", default_label="none")
+    shards = ImageShards.open_parts(["named"], "train", tmp_path / "shards")
+    classes = Classes.of([pa.chunked_array([["b", None, "a"]]), pa.chunked_array([["c", "a"]])])
+    assert classes.classes == ("a", "b", "c") and [classes.number(name) for name in "cab"] == [2, 0, 1]
+    own = Classes.of([shards.label_column])
+    rows = LabelledImages(shards, own)
+    assert rows.classes == own.classes
+    assert [own.classes[number] for number in rows.labels] == list(shards.labels)

@@ -26,6 +26,7 @@ DIT = {
     "n": 40,
 }
 INCEPTION = {"fid": 12.25, "fid_debiased": 11.5, "fid_se": 0.75, "inception_kid": 0.004, "inception_kid_se": 0.0012}
+OWN = {"fd": 9.5, "fd_debiased": 9.25, "fd_se": 0.5, "kid": 0.5, "kid_se": 0.25, "confident": 0.875, "n": 20}
 TOKENIZER = {"psnr": 42.140856572300706, "ssim": 0.9885244112525691, "rfd": 0.0019287890303303357}
 BANDS = ("loss_time_0_25", "loss_time_25_50", "loss_time_50_75", "loss_time_75_100")
 VOID = {"meta", "img", "br", "hr"}
@@ -73,6 +74,7 @@ def part(name: str, images: int, shorter_side: tuple[int, ...] = (8, 8, 8), **da
 def project(
     *,
     inception: bool = False,
+    generating: bool = False,
     tokenizer: dict[str, float] = TOKENIZER,
     codes: tuple[list[int], list[int]] | None = None,
 ) -> None:
@@ -111,14 +113,25 @@ def project(
     write_manifest(samples, "samples", classes=CLASSES, images=40, sampler=sampler)
     (decoded / "codes.tsv").write_text(histogram(*([np.array(of) for of in codes] if codes else (None, None))))
     write_manifest(decoded, "reconstructions", images=16, split="test", codes=len(codes[0]) if codes else 0)
+    own = Path("samples/tokenizer")
+    if generating:
+        grid(own / "grid.png", 20, 10)
+        write_manifest(own, "samples", classes=[], images=20, sampler={"min_p": 0.25, "temperature": 1.5})
+    else:
+        own.mkdir(parents=True)
+        write_manifest(own, "samples", classes=[], images=0, sampler={})
+        for folder in ("metrics", "cards"):
+            write_json(Path(folder) / "tokenizer_samples.json", {})
+    made = {"dit": samples, "tokenizer_samples": own}
     for name, scores, identity, n in (
         ("dit", dit, manifest_hash(reference), 40),
         ("tokenizer", tokenizer, manifest_hash(catalog), 260),
+        *([("tokenizer_samples", OWN, manifest_hash(reference), 20)] if generating else []),
     ):
         write_json(Path(f"metrics/{name}.json"), scores)
         card = {
             "n_fake": n,
-            "samples": manifest_hash(samples) if name == "dit" else None,
+            "samples": manifest_hash(made[name]) if name in made else None,
             "reference": {"id": identity, "split": "test"},
             "formulas": {key: f"formula of {key} <&>" for key in scores if key != "n"},
             "notes": [],

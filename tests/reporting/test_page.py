@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact
+from darkroom.errors import DarkroomError
 from darkroom.metrics.codes import code_scores
 from darkroom.reporting.codes import _falling as codes_drawn
 from darkroom.reporting.codes import read_codes
@@ -18,7 +19,21 @@ from darkroom.reporting.page import render
 from darkroom.schemas.report import Params, Report
 from darkroom.stages.report import run
 from helpers import run as run_section
-from reporting.making import CLASSES, DIT, FLOOR, HALVES, INCEPTION, TOKENIZER, Page, change, curve, grid, part, project
+from reporting.making import (
+    CLASSES,
+    DIT,
+    FLOOR,
+    HALVES,
+    INCEPTION,
+    OWN,
+    TOKENIZER,
+    Page,
+    change,
+    curve,
+    grid,
+    part,
+    project,
+)
 
 TITLE = "Digits <script>alert(1)</script> & more"
 
@@ -74,6 +89,26 @@ def test_rows_hold_the_scores_their_errors_and_the_floor(
     expected["label_accuracy"] = [DIT["label_accuracy"]]
     expected |= {name: [value] for name, value in TOKENIZER.items()}
     assert rows == expected
+
+
+def test_the_tokenizers_own_images_stand_in_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(generating=True)
+    found = page()
+    assert [value for value, _ in found.rows["fd"]] == [
+        *(DIT["fd"], DIT["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"]),
+        *(OWN["fd"], OWN["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"]),
+    ]
+    assert [value for value, _ in found.rows["confident"]] == [OWN["confident"]]
+    assert "The tokenizer's own images" in found.text and "n = 20" in found.text and "min_p 0.25" in found.text
+
+
+def test_samples_of_another_tokenizer_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(generating=True)
+    change("cards/tokenizer_samples.json", samples="another")
+    with pytest.raises(DarkroomError, match="made from other samples/tokenizer"):
+        read_inputs()
 
 
 def test_only_inceptions_distance_is_called_fid(made: Path) -> None:

@@ -54,6 +54,44 @@ rule score_tokenizer:
         "dvc --wait-for-lock repro --single-item score_tokenizer"
 
 
+# Generate images with the tokenizer alone, where its kind generates.
+rule sample_tokenizer:
+    input:
+        stages.inputs("sample_tokenizer"),
+    output:
+        stages.outputs("sample_tokenizer"),
+    log:
+        "logs/sample_tokenizer.log",
+    benchmark:
+        "logs/timing/sample_tokenizer.tsv"
+    threads: stages.threads("sample_tokenizer")
+    resources:
+        gpu=stages.gpu("sample_tokenizer"),
+    shell:
+        "dvc --wait-for-lock repro --single-item sample_tokenizer"
+
+
+# Compare the tokenizer's own images with real ones.
+rule score_tokenizer_samples:
+    input:
+        stages.inputs("score_tokenizer_samples"),
+    output:
+        report(
+            stages.outputs("score_tokenizer_samples"),
+            caption="../report/scores.rst",
+            category="Scores",
+        ),
+    log:
+        "logs/score_tokenizer_samples.log",
+    benchmark:
+        "logs/timing/score_tokenizer_samples.tsv"
+    threads: stages.threads("score_tokenizer_samples")
+    resources:
+        gpu=stages.gpu("score_tokenizer_samples"),
+    shell:
+        "dvc --wait-for-lock repro --single-item score_tokenizer_samples"
+
+
 # Encode one part.
 rule encode_latents:
     input:

@@ -12,7 +12,8 @@ from darkroom.reporting.scores import error_of
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
 _USED = {"codebook_usage", "codebook_perplexity"}
-HIGHER_IS_BETTER = {"label_accuracy", "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
+_SHARES = {"label_accuracy", "confident", "rarest_class"}
+HIGHER_IS_BETTER = {*_SHARES, "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
 NO_CARD = "a card is missing"
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
 STUDIED = {"sampler", "samples", "formulas", "notes", "seed"}
@@ -50,7 +51,7 @@ def standard_error(name: str, scores: Mapping[str, float]) -> float | None:
     stored = scores.get(error_of(name))
     if stored is not None:
         return stored
-    if name == "label_accuracy" and scores.get("n"):
+    if name in ("label_accuracy", "confident") and scores.get("n"):
         return math.sqrt(scores[name] * (1 - scores[name]) / scores["n"])
     return None
 

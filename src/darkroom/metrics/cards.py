@@ -41,6 +41,8 @@ FORMULAS = {
     "bits_per_pixel": "log2(K) codes / pixels of an image",
     "bits_per_pixel_entropy": "H codes / pixels of an image, H of the codes of the split that is reconstructed",
     "label_accuracy": "share of samples whose most likely class in the in-domain extractor is the class asked for",
+    "confident": "share of samples whose most likely class in the in-domain extractor has a probability of 0.9 or more",
+    "rarest_class": "share of samples that the in-domain extractor takes for the class it takes the fewest for",
 }
 
 

@@ -22,6 +22,29 @@ def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
         )
 
 
+SURE = 0.9  # probability of the most likely class from which an image counts as one that the classifier knows
+
+
+def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
+    """Return how surely images are of a class, and whether any class is left out, asked for or not.
+
+    Args:
+        classifier: the in-domain extractor, in evaluation mode, on the CPU.
+        features: its features of the images, (N, D), float32.
+
+    Returns:
+        confident: the share of images whose most likely class has a probability of at least `SURE`.
+        rarest_class: the share of the images that are taken for the class which the fewest are taken for.
+    """
+    with torch.inference_mode():
+        best = classifier.cpu().logits(features).double().softmax(dim=1)
+    counts = torch.bincount(best.argmax(dim=1), minlength=best.shape[1]).double()
+    return {
+        "confident": (best.amax(dim=1) >= SURE).double().mean().item(),
+        "rarest_class": (counts.min() / counts.sum()).item(),
+    }
+
+
 def label_accuracy(
     classifier: Classifier, features: Tensor, labels: Sequence[str | None], classes: Sequence[str]
 ) -> float:

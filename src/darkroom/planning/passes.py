@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from darkroom.data.latent_file import DTYPES, FORMS, code_dtype, stored_shape
 from darkroom.device import set_up_device
 from darkroom.diffusion.samplers import SOLVERS
+from darkroom.generators.autoregressive import sample_codes
 from darkroom.generators.guidance import guided
 from darkroom.metrics.image import BASIC, SMALLEST, image_scores, ms_ssim
 from darkroom.metrics.perceptual import untrained
@@ -22,6 +23,7 @@ from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.timing import Clock, seconds_of
 from darkroom.planning.trainings import dit_recipe, extractor_recipe, latent_form, section, tokenizer_recipe
 from darkroom.schemas.sample_dit import SampleDiT
+from darkroom.schemas.tokenizers.kind import GENERATING
 from darkroom.schemas.train_dit import Evaluate
 from darkroom.tokenizers.pixels import to_network
 from darkroom.tokenizers.protocol import Codes
@@ -214,6 +216,41 @@ def plan_score(facts: Facts) -> StagePlan:
     passes = Passes("score_dit", settings.threads, params.run.device, facts.clock)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
     _see(passes, names, facts, settings.batch, section("sample_dit").sample_dit.images)
+    return passes.plan
+
+
+def _generates() -> bool:
+    return section("train_tokenizer").train_tokenizer.kind in GENERATING
+
+
+def plan_sample_tokenizer(facts: Facts) -> StagePlan:
+    """Plan sample_tokenizer: all codes of its images, one after the other; nothing where the kind does not generate."""
+    if not _generates():
+        return StagePlan("sample_tokenizer")
+    params = section("sample_tokenizer")
+    settings = params.sample_tokenizer
+    passes = Passes("sample_tokenizer", settings.threads, params.run.device, facts.clock)
+    model = tokenizer_recipe(facts).model
+    passes.network(model)
+    numbers, calls = torch.arange(settings.batch), batches(settings.images, settings.batch)
+    classes = max(1, model.config.classes)
+    passes.add(
+        lambda x: sample_codes(model, settings, range(settings.batch), x % classes), numbers, calls, settings.images
+    )
+    passes.plan.seconds += settings.images * facts.prepare_seconds
+    passes.plan.disk = {"outputs": int(2 * settings.images * (facts.image_bytes + 1024))}
+    return passes.plan
+
+
+def plan_score_tokenizer_samples(facts: Facts) -> StagePlan:
+    """Plan score_tokenizer_samples: as score_dit, where there are samples."""
+    if not _generates():
+        return StagePlan("score_tokenizer_samples")
+    params = section("score_tokenizer_samples")
+    settings = params.score_tokenizer_samples
+    passes = Passes("score_tokenizer_samples", settings.threads, params.run.device, facts.clock)
+    names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
+    _see(passes, names, facts, settings.batch, section("sample_tokenizer").sample_tokenizer.images)
     return passes.plan
 
 

@@ -61,7 +61,9 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
         "train_extractor": trainings.plan_extractor,
         "train_dit": passes.plan_dit,
         "score_tokenizer": passes.plan_score_tokenizer,
+        "sample_tokenizer": passes.plan_sample_tokenizer,
         "reference_stats": passes.plan_reference,
+        "score_tokenizer_samples": passes.plan_score_tokenizer_samples,
         "sample_dit": passes.plan_sample,
         "score_dit": passes.plan_score,
     }

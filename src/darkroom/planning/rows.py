@@ -30,6 +30,7 @@ class NoiseImages(_Rows):
     def __init__(self, size: int, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__(size)
         self._shape, self._classes = shape, classes
+        self.classes = tuple(f"class {number}" for number in range(classes))
 
     def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
         """Return noise for some rows."""

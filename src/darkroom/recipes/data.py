@@ -1,13 +1,13 @@
 """What recipes ask of a data set: the rows of the readers under the names that the losses use."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from darkroom.data.catalog import Catalog
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
@@ -16,9 +16,39 @@ from darkroom.random import draws, order
 Positions = NDArray[np.int64]
 
 
+class Numbering(Protocol):
+    """Gives classes their numbers: the catalog, or `Classes`."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; a class's number is its place."""
+        ...
+
+    def number(self, label: str) -> int:
+        """Return the number of a class."""
+        ...
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of some parts alone, so that other parts change no number."""
+
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, columns: Iterable[pa.ChunkedArray]) -> "Classes":
+        """Return the classes that some columns of labels hold, in the order of their names."""
+        names = {name for column in columns for name in column.unique().to_pylist()}
+        return cls(tuple(sorted(name for name in names if name is not None)))
+
+    def number(self, label: str) -> int:
+        """Return the number of a class."""
+        return self.classes.index(label)
+
+
 def label_numbers(
     labels: Iterable[str | None] | pa.ChunkedArray,
-    catalog: Catalog,
+    catalog: Numbering,
     keys_of: Callable[[list[int]], list[str]] | None = None,
 ) -> NDArray[np.int64]:
     """Return the class number of each label, (N,), int64; `keys_of` gives the keys of some rows, for messages.
@@ -99,8 +129,9 @@ class Images:
 class LabelledImages(Images):
     """Stored images with their class numbers: `images` uint8 (N, C, H, W), `labels` int64 (N,)."""
 
-    def __init__(self, shards: ImageShards, catalog: Catalog, seed: int = 0) -> None:
+    def __init__(self, shards: ImageShards, catalog: Numbering, seed: int = 0) -> None:
         super().__init__(shards, seed)
+        self.classes = catalog.classes
         self.labels = label_numbers(shards.label_column, catalog, shards.keys_of)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:

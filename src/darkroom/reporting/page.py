@@ -12,12 +12,13 @@ from darkroom.reporting.charts import error_bars
 from darkroom.reporting.codes import drawn as draw_codes
 from darkroom.reporting.damage import damage_rows, range_of
 from darkroom.reporting.headline import headlines
-from darkroom.reporting.inputs import Inputs
+from darkroom.reporting.inputs import Inputs, Scored
 from darkroom.reporting.numbers import Number, widths
 from darkroom.reporting.scores import (
     DEBIASED,
     DISTANCES,
     MEANING,
+    OF_CLASSES,
     OF_CODES,
     RATES,
     TITLES,
@@ -66,18 +67,9 @@ def _bars(row: Row, where: str) -> Markup | None:
 
 def groups(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
-    scores, n = inputs.dit.scores, f"n = {inputs.dit.card.n_fake:,}"
-    for extractor, floor in inputs.reference.extractors.items():
-        found = distance_rows(extractor, scores, floor.held_out, floor.halves)
-        name = _EXTRACTORS[extractor]
-        chart = next((_bars(row, name) for row in found if row.name == DEBIASED[extractor]), None)
-        aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
-        distance = f"{DISTANCES[extractor]} in the {name}"
-        # Even and odd rows of the features that are kept: halves against each other.
-        counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
-        yield Group(f"Generated images, {name}", counts, found, aside, distance, chart)
-    if "label_accuracy" in scores:
-        yield Group("Generated images, labels", (n, "", ""), rows(scores, ["label_accuracy"]))
+    yield from generated(inputs, inputs.dit, "Generated images")
+    if inputs.own is not None:
+        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images")
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.reference.split} split"
     found = rows(inputs.tokenizer.scores, list(MEANING))
@@ -86,6 +78,22 @@ def groups(inputs: Inputs) -> Iterator[Group]:
     for title, names in (("Codes of the train split", USE), (split, USE_SCORED), ("What the codes cost", RATES)):
         if used := [row for row in found if row.name in names]:
             yield Group(title, ("", "", ""), used, f"{inputs.reconstructions.codes:,} in the codebook")
+
+
+def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
+    """Yield the groups of generated images: one for each extractor, one for the labels."""
+    scores, n = made.scores, f"n = {made.card.n_fake:,}"
+    for extractor, floor in inputs.reference.extractors.items():
+        found = distance_rows(extractor, scores, floor.held_out, floor.halves)
+        name = _EXTRACTORS[extractor]
+        chart = next((_bars(row, name) for row in found if row.name == DEBIASED[extractor]), None)
+        aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
+        distance = f"{DISTANCES[extractor]} in the {name}"
+        # Even and odd rows of the features that are kept: halves against each other.
+        counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
+        yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
+    if set(OF_CLASSES) & set(scores):
+        yield Group(f"{title}, labels", (n, "", ""), rows(scores, OF_CLASSES))
 
 
 def _in_grid(inputs: Inputs, columns: int) -> int:
@@ -130,6 +138,7 @@ def render(title: str, inputs: Inputs) -> str:
         curves=[drawn(training) for training in inputs.trainings],
         cards={
             "Generated images": list(flat(inputs.dit.protocol)),
+            **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),
             "Reconstructions": list(flat(inputs.tokenizer.protocol)),
         },
     )

@@ -36,6 +36,10 @@ MEANING = {
     "inception_kid": "The kernel distance in the features of the Inception network.",
     "label_accuracy": "Label accuracy: the share of generated images whose most likely class, for a classifier trained "
     "on real images, is the class that was asked for. Higher is better.",
+    "confident": "The share of generated images whose most likely class, for the same classifier, has a probability of "
+    "at least 0.9: images that it knows. Higher is better.",
+    "rarest_class": "The share of generated images that are taken for the rarest class: near 0 where a class is never "
+    "made, at most one by the number of classes.",
     "psnr": "Peak signal-to-noise ratio of a reconstruction, 10 log10(255² / mean squared error) in dB, mean over "
     "images. Higher is better.",
     "ssim": "Structural similarity of a reconstruction and its original: brightness, contrast and structure in small "
@@ -50,6 +54,8 @@ MEANING = {
 }
 TITLES = {
     "label_accuracy": "label accuracy",
+    "confident": "confident share",
+    "rarest_class": "rarest class",
     "psnr": "PSNR (dB)",
     "ssim": "SSIM",
     "ms_ssim": "MS-SSIM",
@@ -60,6 +66,7 @@ TITLES = {
 }
 DEBIASED = {"in_domain": "fd_debiased", "inception": "fid_debiased"}
 DISTANCES = {"in_domain": "Fréchet distance", "inception": "FID"}
+OF_CLASSES = ("label_accuracy", "confident", "rarest_class")
 COUNT = "n"
 
 

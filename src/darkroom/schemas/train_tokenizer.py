@@ -7,10 +7,13 @@ from pydantic import ValidationError, model_validator
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE, PartNames
 from darkroom.schemas.run import Run
+from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.tokenizers.losses import Perceptual
 from darkroom.schemas.tokenizers.pretrained import Pretrained
+from darkroom.schemas.tokenizers.vq_ar import VQAR
+from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
 
 
@@ -24,11 +27,14 @@ TEACHER = "models/teacher"  # what train_teacher writes
 class TrainTokenizer(Section):
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl", "pretrained"]
+    kind: Literal["kl", "dvae", "vqgan", "vq_ar", "pretrained"]
     teacher: str
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
     kl: KL | None = None
+    dvae: DVAE | None = None
+    vqgan: VQGAN | None = None
+    vq_ar: VQAR | None = None
     pretrained: Pretrained | None = None
 
     @property

@@ -2,74 +2,15 @@
 
 from pathlib import Path
 
-from torch import Tensor
-
-from darkroom.artifacts.atomic import require_writable, write_json
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
-from darkroom.data.reader import ImageShards
-from darkroom.device import set_up_device
-from darkroom.metrics.cards import score_card
-from darkroom.metrics.extractors.load import FeatureNetwork, extract, load_extractor, open_judge
-from darkroom.metrics.labels import label_accuracy, require_known
-from darkroom.metrics.names import score_names
-from darkroom.metrics.reference import Reference, distances
-from darkroom.progress import told
+from darkroom.artifacts.atomic import require_writable
 from darkroom.schemas.score_dit import Params
+from darkroom.stages.scoring import score
 
-SAMPLES, REFERENCE, EXTRACTOR = Path("samples/dit"), Path("data/reference"), Path("models/extractor")
-METRICS, CARD = Path("metrics/dit.json"), Path("cards/dit.json")
+SAMPLES, METRICS, CARD = Path("samples/dit"), Path("metrics/dit.json"), Path("cards/dit.json")
 
 
 def run(params: Params) -> None:
     """Score the samples through every extractor of the reference, and write how it was done."""
-    settings = params.score_dit
     for path in (METRICS, CARD):
         require_writable(path)
-    device = set_up_device(settings.threads, params.run.device)
-    samples = read_manifest(SAMPLES, "samples")
-    images = ImageShards.open_folder(SAMPLES, "samples")
-    judge = open_judge(EXTRACTOR, images.image_shape)
-    require_known(images.labels, judge.classes)
-    reference = open_artifact(REFERENCE, "reference")
-    if reference["extractor"] != judge.identity:
-        raise ArtifactError(
-            f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
-        )
-    inception = params.reference_stats.inception
-    extractors = {
-        name: load_extractor(name, EXTRACTOR, Path(inception.weights), inception.sha256)
-        for name in reference["extractors"]
-    }
-
-    def features_of(network: FeatureNetwork, name: str) -> Tensor:
-        batches = told(images.batches(settings.batch), len(images), name)
-        return extract(network, batches, settings.batch, device)
-
-    seen = features_of(judge.network, "in_domain")
-    scores: dict[str, float] = {}
-    for name, extractor in extractors.items():
-        real = Reference.load(REFERENCE, name, extractor.sha256)
-        features = seen if name == "in_domain" else features_of(extractor.network, name)
-        scores |= score_names(name, distances(features, real, settings.blocks))
-        print(f"{name}: {len(features):,} samples against {real.n:,} real images")
-    scores["label_accuracy"] = label_accuracy(judge.network, seen, images.labels, judge.classes)
-    scores["n"] = len(images)
-    write_json(METRICS, scores)
-    write_json(
-        CARD,
-        score_card(
-            scores=scores,
-            extractors={
-                name: {key: facts[key] for key in ("sha256", "dim", "n", "kid_n")}
-                for name, facts in reference["extractors"].items()
-            },
-            reference_id=manifest_hash(REFERENCE),
-            reference_split=reference["split"],
-            n_fake=len(images),
-            blocks=settings.blocks,
-            seed=samples["sampler"]["seed"],
-            sampler=samples["sampler"],
-            samples=manifest_hash(SAMPLES),
-        ),
-    )
-    print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+    score(SAMPLES, params.score_dit, params.reference_stats.inception, params.run.device, METRICS, CARD)

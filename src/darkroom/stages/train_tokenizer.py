@@ -11,9 +11,12 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
 from darkroom.random import derive
-from darkroom.recipes.data import Images
+from darkroom.recipes.data import Classes, Images, LabelledImages
+from darkroom.recipes.dvae import DVAERecipe
 from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.vq_ar import VQARRecipe
+from darkroom.recipes.vqgan import VQGANRecipe
 from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.tokenizers.protocol import KIND, Tokenizer
@@ -23,7 +26,12 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES: dict[str, type[TokenizerRecipe]] = {"kl": KLRecipe}
+RECIPES: dict[str, type[TokenizerRecipe]] = {
+    "kl": KLRecipe,
+    "dvae": DVAERecipe,
+    "vqgan": VQGANRecipe,
+    "vq_ar": VQARRecipe,
+}
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
@@ -91,10 +99,16 @@ def run(params: Params) -> None:
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
     perceptual = perceptual_of(params, selection.spec.shape)
     with open_state("train_tokenizer") as state:
-        train_set, val_set = (Images(splits[split], training.seed) for split in ("train", "val"))
+        labelled = settings.chosen.labelled
+        classes = Classes.of(shards.label_column for shards in splits.values()) if labelled else Classes(())
+        train_set, val_set = (
+            LabelledImages(shards, classes, training.seed) if labelled else Images(shards, training.seed)
+            for shards in splits.values()
+        )
         recipe = build(params, selection.spec.shape, train_set, val_set, perceptual)
         parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
         print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
+        known = {"classes": list(classes.classes)} if labelled else {}
         with trainer.averaged():
-            _write(recipe.model, params, selection, {"images_seen": trainer.images, **trainer.facts()})
+            _write(recipe.model, params, selection, {**known, "images_seen": trainer.images, **trainer.facts()})

@@ -1,12 +1,22 @@
 """Opens `models/tokenizer/`, whatever kind stands there."""
 
 from pathlib import Path
+from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.tokenizers.dvae import DiscreteVAE
 from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
+from darkroom.tokenizers.vq_ar import VQAutoregressive
+from darkroom.tokenizers.vqgan import VQGANTokenizer
 
-KINDS = {"kl": KLAutoencoder, "pretrained": KLAutoencoder}
+KINDS: dict[str, Any] = {
+    "kl": KLAutoencoder,
+    "dvae": DiscreteVAE,
+    "vqgan": VQGANTokenizer,
+    "vq_ar": VQAutoregressive,
+    "pretrained": KLAutoencoder,
+}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from darkroom.data.damage import DamageError, Reason
+from darkroom.data.damage import Reason
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Raw
 from darkroom.data.sources.hub import Hub
@@ -30,6 +29,7 @@ from darkroom.errors import DarkroomError
 from darkroom.schemas.ingest import Params
 from darkroom.schemas.sources import Hub as Settings
 from darkroom.stages import ingest
+from data.sources.outcomes import outcomes
 
 datasets = pytest.importorskip("datasets", reason="the extra `hub` is not installed")
 ROOT = Path(__file__).parents[3]
@@ -74,17 +74,6 @@ def six(folder: Path) -> Path:
     images: list[dict[str, Any] | None] = [{"bytes": picture(row), "path": f"{row}.png"} for row in range(6)]
     images[3] = None
     return parquet(folder, images, [0, 1, 7, 0, -1, None])
-
-
-def outcomes(source: Hub, start: int = 0, stop: int | None = None) -> list[tuple[str, str, Raw | Reason]]:
-    found: list[tuple[str, str, Raw | Reason]] = []
-    reader = pickle.loads(pickle.dumps(source))  # as the processes that read get it
-    for entry in source.entries(start, stop):
-        try:
-            found.append((entry.key, entry.where, reader.read(entry)))
-        except DamageError as error:
-            found.append((entry.key, entry.where, error.reason))
-    return found
 
 
 def test_rows_of_parquet_come_in_their_order_or_are_listed(tmp_path: Path) -> None:
@@ -336,7 +325,7 @@ def test_a_data_set_is_streamed_from_the_hub_at_its_commit(tmp_path: Path, endpo
         **os.environ,
         "HF_ENDPOINT": endpoint,
         "HF_HOME": str(tmp_path / "home"),
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT / "src")]),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT / "src")]),
     }
     command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, text=True, capture_output=True, timeout=120)

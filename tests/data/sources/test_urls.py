@@ -22,7 +22,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from darkroom.data.damage import DamageError, Reason
+from darkroom.data.damage import Reason
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Raw
 from darkroom.data.sources.downloads import fault
@@ -31,6 +31,7 @@ from darkroom.errors import DarkroomError
 from darkroom.schemas.ingest import Params
 from darkroom.schemas.sources import Urls as Settings
 from darkroom.stages import ingest
+from data.sources.outcomes import outcomes
 from programs import write_program
 
 ROOT = Path(__file__).parents[3]
@@ -119,16 +120,6 @@ def table(rows: int = 25, **changes: str | None) -> Path:
     }
     pq.write_table(pa.table(columns), "urls.parquet", row_group_size=4)
     return Path("urls.parquet")
-
-
-def outcomes(source: Urls, start: int = 0, stop: int | None = None) -> list[tuple[str, str, Raw | Reason]]:
-    found: list[tuple[str, str, Raw | Reason]] = []
-    for entry in source.entries(start, stop):
-        try:
-            found.append((entry.key, entry.where, source.read(entry)))
-        except DamageError as error:
-            found.append((entry.key, entry.where, error.reason))
-    return found
 
 
 def colour(raw: Any) -> int:

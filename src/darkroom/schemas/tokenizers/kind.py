@@ -7,6 +7,9 @@ from pydantic import field_validator
 from darkroom.params import Section
 from darkroom.schemas.training import Training
 
+# The kinds that make images by themselves, which `sample_tokenizer` then does.
+GENERATING = ("vq_ar",)
+
 _FIXED = {"threads", "processes", "init"}  # read before the kind is known, or dependencies of the stage
 _OWN = set(Training.model_fields) - _FIXED
 
@@ -34,3 +37,12 @@ class Kind(Section):
     def factor(self) -> int:
         """How many pixels, in height and in width, stand behind one place of the latent."""
         raise NotImplementedError
+
+    def unfit(self, image_size: int, batch: int) -> str | None:
+        """Return why the section does not fit images of a size, so many in an update; None: it does."""
+        return None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the training needs the images' classes."""
+        return False

@@ -12,7 +12,6 @@ class Pretrained(Kind):
     """A published KL autoencoder in diffusers' format, taken as it is."""
 
     discrete: ClassVar[bool] = False
-
     name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
     revision: str | None
     subfolder: str | None

@@ -1,0 +1,137 @@
+"""Trains the vector-quantised autoregressive autoencoder: codebook, reconstruction and prediction together."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn import functional
+
+from darkroom.errors import DarkroomError
+from darkroom.random import derive, draws
+from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.vq_ar import VQAR
+from darkroom.schemas.training import Training
+from darkroom.tokenizers.pixels import to_network
+from darkroom.tokenizers.vq_ar import VQAutoregressive, configure, in_float32
+from darkroom.training.precision import seed_draws
+from darkroom.training.recipe import Batch, Losses, Phase, Rows
+
+Seen = tuple[list[int], Tensor, Tensor]  # positions, latents and codes of a piece of a batch
+
+
+class VQARRecipe(TokenizerRecipe):
+    """L = CE(logits, codes) + w_rec MSE(x, x̂) + w_vq MSE(z, sg e) + w_ar MSE(prediction, quantised); means over tokens.
+
+    z are the latents, e the vectors of their codes, logits = -||prediction - e_k||; pixels count in [0, 1]. The
+    codebook moves by exponential averages of the whole batch, once an update.
+    """
+
+    model: VQAutoregressive
+
+    @classmethod
+    def build(
+        cls,
+        settings: Kind,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> "VQARRecipe":
+        """Return the recipe with an untrained network; with `classes`, `train` has their names under `classes`."""
+        assert isinstance(settings, VQAR)
+        classes: Sequence[str] = getattr(train, "classes", ()) if settings.classes else ()
+        model = VQAutoregressive(configure(settings, image_shape, len(classes)))
+        if settings.kmeans_init and training.batch * model.tokens < settings.codebook_size:
+            raise DarkroomError(
+                f"`train_tokenizer.vq_ar.codebook_size` is {settings.codebook_size}, and a batch of {training.batch} "
+                f"images has {training.batch * model.tokens} patches for k-means: take fewer codes, a larger batch, or "
+                "set `kmeans_init` to false."
+            )
+        return cls(model, settings, training, train, val)
+
+    def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:
+        self.model, self.settings, self.training = model, settings, training
+        self.train, self.val = train, val
+        self.modules: dict[str, nn.Module] = {"tokenizer": model}
+        self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
+        # Fine-tuning begins with the codebook that it was given.
+        self._kmeans = settings.kmeans_init and training.init.folder == NO_FILE and training.init.url is None
+        self._seen: list[Seen] = []  # the pieces of the update that is being taken
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the means of the losses; which labels drop follows from each image's place in the training."""
+        losses, seen = self._losses(batch, self._labels(batch, self.settings.label_dropout))
+        if self._seen and (
+            self._update(self._seen[0][0]) != self._update(seen[0]) or seen[0][0] <= self._seen[-1][0][0]
+        ):
+            self._seen.clear()  # of an update whose step was left out
+        self._seen.append(seen)
+        return {name: values.mean() for name, values in losses.items()}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the losses of each image; no label drops."""
+        return self._losses(batch, self._labels(batch, 0.0))[0]
+
+    def move_codebook(self, batch: Batch) -> None:
+        """Move the codebook by the latents and codes of all pieces, as they were before the step, of all processes."""
+        latents, codes = torch.cat([piece[1] for piece in self._seen]), torch.cat([piece[2] for piece in self._seen])
+        update = self._update(self._seen[0][0])
+        self._seen.clear()
+        latents, codes = _of_all(latents), _of_all(codes)
+        # The same draws in every process, and none that depends on what the losses drew.
+        seed_draws(derive(self.training.seed, "vq_ar/codebook", update), latents.device)
+        if self._kmeans and update == 0:
+            self.model.start_codebook(latents)
+        else:
+            self.model.move_codebook(latents, codes)
+
+    def _update(self, positions: list[int]) -> int:
+        return positions[0] // self.training.batch
+
+    def _labels(self, batch: Batch, dropout: float) -> Tensor:
+        """Return the number of each image's start token, (N,): its class, or the null label."""
+        images = batch.data["images"]
+        null = torch.full((len(batch),), self.model.null_label, device=images.device)
+        if not self.model.config.classes:
+            return null
+        kept = np.ones(len(batch), dtype=bool)
+        if dropout:
+            kept = draws(self.training.seed, "vq_ar/labels", batch.positions.tolist(), 0, 1)[1][:, 0] >= dropout
+        return torch.where(torch.from_numpy(kept).to(images.device), batch.data["labels"], null)
+
+    def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Seen]:
+        """Return the losses of each image, (N,), and what moves the codebook."""
+        x, settings = to_network(batch.data["images"]), self.settings
+        after = settings.logits_codebook == "after" and self.model.training
+        made = self.modules["tokenizer"](x, labels, settings.recon_from_pred_codes, after)
+        with in_float32(x.device):
+            logits = -torch.cdist(made.prediction, made.codebook)  # (N, T, K)
+            cross_entropy = functional.cross_entropy(logits.transpose(1, 2), made.codes, reduction="none")
+            fixed = self.model.codebook[made.codes].detach()
+            losses = {
+                "cross_entropy": cross_entropy,
+                "reconstruction": (made.output - x).square() / 4,  # a difference in [-1, 1] is twice that in [0, 1]
+                "commitment": (made.latents - fixed).square(),
+                "ar_commitment": (made.prediction - made.quantised).square(),
+            }
+        means = {name: values.flatten(1).mean(dim=1) for name, values in losses.items()}
+        total = (
+            means["cross_entropy"]
+            + settings.reconstruction_weight * means["reconstruction"]
+            + settings.commitment_weight * means["commitment"]
+            + settings.ar_commitment_weight * means["ar_commitment"]
+        )
+        return {"loss": total, **means}, (batch.positions.tolist(), made.latents.detach(), made.codes)
+
+
+def _of_all(rows: Tensor) -> Tensor:
+    """Return the rows of all processes, each with as many, in the order of their ranks."""
+    if not distributed.is_initialized():
+        return rows
+    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(parts, rows.contiguous())
+    return torch.cat(parts)

@@ -1,0 +1,166 @@
+"""Trains the quantised autoencoder: reconstruction, perceptual loss, the quantiser's losses, a discriminator's term."""
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn import functional
+
+from darkroom.errors import DarkroomError
+from darkroom.random import derive
+from darkroom.recipes.adversarial import Adversary, Made
+from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.vqgan import VQGAN
+from darkroom.schemas.training import Training
+from darkroom.tokenizers.pixels import to_network
+from darkroom.tokenizers.quantiser import Quantised
+from darkroom.tokenizers.vqgan import Residual, VQGANTokenizer, config_of
+from darkroom.training.precision import seed_draws
+from darkroom.training.recipe import Batch, Losses, Phase, Rows
+
+_RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
+
+
+class VQGANRecipe(TokenizerRecipe):
+    """L = reconstruction + w_p perceptual + sum of w_i quantiser loss i + w_a lambda generator's loss.
+
+    All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves once
+    an update, after the step, by all of the update's latents.
+    """
+
+    model: VQGANTokenizer
+
+    @classmethod
+    def build(
+        cls,
+        settings: Kind,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> "VQGANRecipe":
+        """Return the recipe with an untrained network."""
+        assert isinstance(settings, VQGAN)
+        _, height, width = image_shape
+        if height % settings.factor or width % settings.factor:
+            raise DarkroomError(
+                f"`train_tokenizer.vqgan.layers` is {settings.layers}, so {settings.factor} must divide the images' "
+                f"sides, {height} x {width}: take fewer layers, or another `ingest.image_size`."
+            )
+        if reason := settings.unfit(height, training.batch):
+            raise DarkroomError(f"`train_tokenizer.vqgan`: {reason}.")
+        model = VQGANTokenizer(config_of(settings, image_shape))
+        return cls(model, settings, training, train, val, perceptual)
+
+    def __init__(
+        self,
+        model: VQGANTokenizer,
+        settings: VQGAN,
+        training: Training,
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> None:
+        self.model, self.settings, self.training, self.perceptual = model, settings, training, perceptual
+        self.train, self.val = train, val
+        self.modules: dict[str, nn.Module] = {"tokenizer": model}
+        self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss, after=self.move_codebook),)
+        self.adversary: Adversary | None = None
+        if settings.adversarial.active:
+            shape = (model.config.image_channels, model.config.image_size, model.config.image_size)
+            self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
+            self.phases += (self.adversary.phase,)
+        self.blocks = [m for m in model.modules() if isinstance(m, Residual)]
+        # Of the update that is being taken, by the first position of each piece: latents and codes, for the codebook.
+        self._seen: dict[int, tuple[Tensor, Tensor]] = {}
+        self._mean: tuple[int, Tensor | None] | None = None
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the losses, and how the codebook has been used lately."""
+        x, output, quantised = self._made(batch)
+        first, update = int(batch.positions[0]), self._update(batch)
+        self._seen = {at: seen for at, seen in self._seen.items() if at // self.training.batch == update}
+        self._seen[first] = quantised.latents.detach(), quantised.codes
+        made, parts = self._terms(x, output)
+        losses = parts | {name: value.mean() for name, value in quantised.losses.items()}
+        weights = self.model.quantiser.weights
+        extra = [weights[name] * losses[name] for name in quantised.losses if weights[name]]
+        losses |= {"loss": torch.stack([made.others, *extra]).sum(), **self.model.quantiser.use()}
+        if self.adversary is None:
+            return losses
+
+        def again(piece: Batch) -> Made:
+            x, output, _ = self._made(piece)
+            return self._terms(x, output)[0]
+
+        return self.adversary.add(losses, batch, made, again, self.model.last_layer)
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the losses of each image: what belongs to a batch, the entropy of all its codes, is not among them."""
+        x = to_network(batch.data["images"])
+        output, quantised = self.modules["tokenizer"](x)
+        losses = self._per_image(x, output)
+        total = self._sum(losses)
+        for name, value in quantised.losses.items():
+            if value.ndim:
+                losses[name] = value
+                total = total + self.model.quantiser.weights[name] * value
+        return {"loss": total, **losses}
+
+    def move_codebook(self, batch: Batch) -> None:
+        """Give the codebook all that the update has quantised, of all processes, once the step was taken."""
+        seen = [self._seen[at] for at in sorted(self._seen)]
+        self._seen = {}
+        latents, codes = (_of_all_processes(torch.cat(parts)) for parts in zip(*seen, strict=True))
+        seed_draws(derive(self.training.seed, "tokenizer/codebook", self._update(batch)), latents.device)
+        self.model.quantiser.update(latents, codes)
+
+    def _update(self, batch: Batch) -> int:
+        return int(batch.positions[0]) // self.training.batch
+
+    def _made(self, batch: Batch) -> tuple[Tensor, Tensor, Quantised]:
+        x = to_network(batch.data["images"])
+        output, quantised = self.modules["tokenizer"](x, self._shared(batch))
+        return x, output, quantised
+
+    def _shared(self, batch: Batch) -> Tensor | None:
+        """Return what the quantiser asks of the whole update, once an update, where the batch is not all of it."""
+        whole = batch.whole or batch
+        if len(whole) == len(batch) == self.training.batch or not self.model.quantiser.shares:
+            return None
+        if self._mean is None or self._mean[0] != self._update(batch):
+            with torch.no_grad():
+                pieces = whole.split(len(batch))
+                means = [self.model.share(to_network(piece.data["images"])) for piece in pieces]
+            weighted = [mean * (len(piece) / len(whole)) for mean, piece in zip(means, pieces, strict=True)]
+            self._mean = self._update(batch), _of_all_processes(torch.stack(weighted).sum(dim=0)[None]).mean(dim=0)
+        return self._mean[1]
+
+    def _per_image(self, x: Tensor, output: Tensor) -> dict[str, Tensor]:
+        """Return reconstruction and perceptual loss of each image, (N,), without weights."""
+        difference = _RECONSTRUCTION[self.settings.reconstruction](output.float(), x, reduction="none")
+        losses = {"reconstruction": difference.flatten(1).mean(dim=1)}
+        if self.perceptual is not None and self.settings.perceptual.active:
+            losses["perceptual"] = self.perceptual(output.float(), x)
+        return losses
+
+    def _sum(self, losses: dict[str, Tensor]) -> Tensor:
+        perceptual = losses.get("perceptual")
+        others = losses["reconstruction"]
+        return others if perceptual is None else others + self.settings.perceptual.weight * perceptual
+
+    def _terms(self, x: Tensor, output: Tensor) -> tuple[Made, dict[str, Tensor]]:
+        """Return what the adversary asks for, and the means of the losses."""
+        losses = {name: value.mean() for name, value in self._per_image(x, output).items()}
+        perceptual = losses.get("perceptual")
+        weighted = None if perceptual is None else self.settings.perceptual.weight * perceptual
+        return Made(x, output.float(), self._sum(losses), weighted), losses
+
+
+def _of_all_processes(values: Tensor) -> Tensor:
+    """Return the rows of all processes, in the order of their ranks; each has equally many."""
+    if not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return values
+    pieces = [torch.empty_like(values) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(pieces, values.contiguous())
+    return torch.cat(pieces)

@@ -1,0 +1,43 @@
+"""The section of the tokenizer `vq_ar`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from darkroom.schemas.numbers import Positive, Share
+from darkroom.schemas.tokenizers.kind import Kind
+
+Weight = Annotated[float, Field(ge=0)]
+
+
+class VQAR(Kind):
+    """Patches, a codebook, and a causal transformer over the codes, trained together; it also generates."""
+
+    patch: Positive
+    dim: Positive
+    codebook_dim: Positive | None
+    codebook_size: Annotated[int, Field(ge=2)]
+    decay: Share
+    kmeans_init: bool
+    dead_code_threshold: Annotated[float, Field(ge=0)]
+    depth: Positive
+    heads: Positive
+    head_dim: Annotated[int, Field(ge=4, multiple_of=4)]  # rotary positions turn pairs of half of it
+    dropout: Share
+    classes: bool
+    label_dropout: Share
+    logits_codebook: Literal["before", "after"]
+    reconstruction_weight: Weight
+    recon_from_pred_codes: Annotated[float, Field(ge=0, le=1)]
+    commitment_weight: Weight
+    ar_commitment_weight: Weight
+
+    @property
+    def factor(self) -> int:
+        """How many pixels stand behind one place of the latent: a code stands for a patch."""
+        return self.patch
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the training needs the images' classes."""
+        return self.classes

@@ -1,0 +1,77 @@
+"""The section of the tokenizer `vqgan`."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.params import Section
+from darkroom.schemas.numbers import Positive
+from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.losses import Adversarial, Perceptual, require_fit
+from darkroom.schemas.tokenizers.quantisers import FSQ, VQ, Binary, SimVQ
+
+_LARGEST = 2**20  # entries of a codebook that is not stored: all of them are listed, to find and to compare them
+
+
+class VQGAN(Kind):
+    """The quantised autoencoder of MUSE and of taming transformers."""
+
+    width: Positive
+    layers: Positive
+    residual_blocks: Annotated[int, Field(ge=0)]
+    norm_groups: Positive
+    quantiser: Literal["vq", "simvq", "lfq", "bsq", "fsq"]
+    codebook_size: Annotated[int, Field(ge=2)]
+    codebook_dim: Positive
+    vq: VQ
+    simvq: SimVQ
+    lfq: Binary
+    bsq: Binary
+    fsq: FSQ
+    reconstruction: Literal["l1", "mse"]
+    perceptual: Perceptual
+    adversarial: Adversarial
+
+    @property
+    def factor(self) -> int:
+        """How many pixels stand behind one place of the latent: each layer halves the resolution."""
+        return int(2**self.layers)
+
+    @property
+    def options(self) -> Section:
+        """The section of the chosen quantiser."""
+        section = getattr(self, self.quantiser)
+        assert isinstance(section, Section)
+        return section
+
+    def unfit(self, image_size: int, batch: int) -> str | None:
+        """Return why the codebook does not fit images of a size, so many in an update; None: it does."""
+        vectors = batch * (image_size // self.factor) ** 2
+        if self.quantiser == "vq" and self.vq.kmeans_init and vectors < self.codebook_size:
+            return (
+                f"`codebook_size` is {self.codebook_size:,}, and k-means begins with the vectors of one update, which "
+                f"are {vectors:,} ({batch} images of {image_size // self.factor} x {image_size // self.factor}): take "
+                "a larger `batch`, a smaller codebook, or `kmeans_init: false`"
+            )
+        return None
+
+    @model_validator(mode="after")
+    def _networks(self) -> "VQGAN":
+        if self.width % self.norm_groups:
+            raise ValueError(f"norm_groups ({self.norm_groups}) must divide width ({self.width})")
+        require_fit(self.perceptual, self.adversarial)
+        return self
+
+    @model_validator(mode="after")
+    def _codebook(self) -> "VQGAN":
+        size, name = self.codebook_size, self.quantiser
+        if name in ("lfq", "bsq"):
+            if size & (size - 1):
+                near = 2 ** round(math.log2(size))
+                raise ValueError(f"codebook_size is {size:,}, and {name} needs a power of two: {near:,}, say")
+        elif name == "fsq" and (product := math.prod(self.fsq.levels)) != size:
+            raise ValueError(f"the product of fsq.levels is {product:,}, and must be codebook_size, {size:,}")
+        if name in ("lfq", "bsq", "fsq") and size > _LARGEST:
+            raise ValueError(f"codebook_size is {size:,}, and {name} lists all of its codes: {_LARGEST:,} at most")
+        return self

@@ -1,0 +1,78 @@
+"""What `score_dit` and `score_tokenizer_samples` do: samples and reference in, metrics and their card out."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
+from darkroom.metrics.cards import score_card
+from darkroom.metrics.extractors.load import FeatureNetwork, extract, load_extractor, open_judge
+from darkroom.metrics.labels import class_scores, label_accuracy, require_known
+from darkroom.metrics.names import score_names
+from darkroom.metrics.reference import Reference, distances
+from darkroom.progress import told
+from darkroom.schemas.inception import Inception
+from darkroom.schemas.score_dit import ScoreDiT
+
+REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
+
+
+def score(folder: Path, settings: ScoreDiT, inception: Inception, device: str, metrics: Path, card: Path) -> None:
+    """Score the samples in `folder` through every extractor of the reference, and write how it was done.
+
+    Samples that were not asked to be of a class have no label accuracy.
+    """
+    where = set_up_device(settings.threads, device)
+    samples = read_manifest(folder, "samples")
+    images = ImageShards.open_folder(folder, "samples")
+    judge = open_judge(EXTRACTOR, images.image_shape)
+    labelled = any(label is not None for label in images.labels)
+    if labelled:
+        require_known(images.labels, judge.classes)
+    reference = open_artifact(REFERENCE, "reference")
+    if reference["extractor"] != judge.identity:
+        raise ArtifactError(
+            f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
+        )
+    extractors = {
+        name: load_extractor(name, EXTRACTOR, Path(inception.weights), inception.sha256)
+        for name in reference["extractors"]
+    }
+
+    def features_of(network: FeatureNetwork, name: str) -> Tensor:
+        batches = told(images.batches(settings.batch), len(images), name)
+        return extract(network, batches, settings.batch, where)
+
+    seen = features_of(judge.network, "in_domain")
+    scores: dict[str, float] = {}
+    for name, extractor in extractors.items():
+        real = Reference.load(REFERENCE, name, extractor.sha256)
+        features = seen if name == "in_domain" else features_of(extractor.network, name)
+        scores |= score_names(name, distances(features, real, settings.blocks))
+        print(f"{name}: {len(features):,} samples against {real.n:,} real images")
+    if labelled:
+        scores["label_accuracy"] = label_accuracy(judge.network, seen, images.labels, judge.classes)
+    scores |= class_scores(judge.network, seen)
+    scores["n"] = len(images)
+    write_json(metrics, scores)
+    write_json(
+        card,
+        score_card(
+            scores=scores,
+            extractors={
+                name: {key: facts[key] for key in ("sha256", "dim", "n", "kid_n")}
+                for name, facts in reference["extractors"].items()
+            },
+            reference_id=manifest_hash(REFERENCE),
+            reference_split=reference["split"],
+            n_fake=len(images),
+            blocks=settings.blocks,
+            seed=samples["sampler"]["seed"],
+            sampler=samples["sampler"],
+            samples=manifest_hash(folder),
+        ),
+    )
+    print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

@@ -1,0 +1,120 @@
+"""What all quantisers share: each place of a latent becomes one of K codes.
+
+All of it is computed in float32, whatever the precision of the networks. No quantiser changes in a forward pass: what
+no gradient moves, a codebook of averages, moves in `update`, once an update of the training with all of its vectors.
+"""
+
+from typing import NamedTuple
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional
+
+_RECENT = 0.1  # weight of an update in the counts of codes
+_USED = 0.01  # a code that is counted less has not been met for about 20 updates
+
+
+class Quantised(NamedTuple):
+    """Latents and what they became, float32.
+
+    latents: before, (N, C, h, w).
+    vectors: those of the codes, (N, C, h, w), with a gradient for the latents.
+    codes: int64 (N, h, w).
+    losses: by name, without their weights; one value an image, (N,), or one for all of them, ().
+    """
+
+    latents: Tensor
+    vectors: Tensor
+    codes: Tensor
+    losses: dict[str, Tensor]
+
+
+class Quantiser(nn.Module):
+    """Maps latents to the nearest of K vectors.
+
+    size, channels: K and C.
+    weights: of the losses, by name.
+    counts: how often each code was taken in an update, an average over about the last 1 / 0.1 = 10 updates, (K,).
+    """
+
+    counts: Tensor
+
+    def __init__(self, size: int, channels: int, weights: dict[str, float]) -> None:
+        super().__init__()
+        self.size, self.channels, self.weights = size, channels, weights
+        self.register_buffer("counts", torch.zeros(size))
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vector of each code, (K, C) float32."""
+        raise NotImplementedError
+
+    def prepare(self, z: Tensor) -> Tensor:
+        """Return the latents of the encoder's output, both (N, C, h, w): where distances are measured."""
+        return z
+
+    def codes_of(self, latents: Tensor) -> Tensor:
+        """Return the code of each place, int64 (N, h, w), of latents (N, C, h, w)."""
+        with torch.no_grad(), float32(latents):
+            flat = rearrange(latents.float(), "n c h w -> (n h w) c")
+            codebook = self.codebook  # argmin |x - c|^2 = argmin |c|^2 - 2 x.c
+            codes = (codebook.square().sum(dim=1) - 2 * flat @ codebook.T).argmin(dim=1)
+            return codes.view(len(latents), *latents.shape[2:])
+
+    def vectors_of(self, codes: Tensor) -> Tensor:
+        """Return the vectors, (N, C, h, w) float32, of codes (N, h, w)."""
+        return rearrange(functional.embedding(codes, self.codebook), "n h w c -> n c h w")
+
+    def forward(self, z: Tensor, mean: Tensor | None = None) -> Quantised:
+        """Return the encoder's output (N, C, h, w) quantised, with the losses.
+
+        Args:
+            z: the output.
+            mean: what `share` says of the whole update, where these are only some of its images.
+        """
+        with float32(z):
+            latents = self.prepare(z.float())
+            codes = self.codes_of(latents)
+            vectors = self.vectors_of(codes)
+            losses = self.losses(latents, vectors, mean)
+            return Quantised(latents, self.pass_through(latents, vectors), codes, losses)
+
+    @property
+    def shares(self) -> bool:
+        """Whether a loss asks for the mean of `share` over all images of an update."""
+        return False
+
+    def share(self, z: Tensor) -> Tensor:
+        """Return what a loss asks of all images of an update, as a mean over those of an encoder's output."""
+        raise NotImplementedError
+
+    def pass_through(self, latents: Tensor, vectors: Tensor) -> Tensor:
+        """Return the vectors with a gradient for the latents: d vectors / d latents = 1 (Bengio et al., 2013)."""
+        return latents + (vectors - latents).detach()
+
+    def losses(self, latents: Tensor, vectors: Tensor, mean: Tensor | None) -> dict[str, Tensor]:
+        """Return the losses by name."""
+        return {"commitment": squared(latents, vectors.detach())}
+
+    @torch.no_grad()
+    def update(self, latents: Tensor, codes: Tensor) -> None:
+        """Take in what all images of an update became, once the step was taken."""
+        self.counts.lerp_(torch.bincount(codes.flatten(), minlength=self.size).to(self.counts), _RECENT)
+
+    def use(self) -> dict[str, Tensor]:
+        """Return the share of codes met lately, and the perplexity exp(H(p)) of their shares p, in codes."""
+        p = self.counts / self.counts.sum().clamp(min=1e-12)
+        used = (self.counts >= _USED).float().mean()
+        return {"usage": used, "perplexity": torch.special.entr(p).sum().exp()}
+
+
+def squared(a: Tensor, b: Tensor) -> Tensor:
+    """Return the mean squared difference of each image, (N,), of tensors (N, C, h, w)."""
+    return (a - b).square().flatten(1).mean(dim=1)
+
+
+def float32(values: Tensor) -> torch.autocast:
+    """Return the context in which operations on the device of `values` are not cast to another precision."""
+    kind = values.device.type
+    return torch.autocast("cpu" if kind == "meta" else kind, enabled=False)

@@ -1,0 +1,93 @@
+"""The stages `sample_tokenizer` and `score_tokenizer_samples`: images where the kind makes any, and else none."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.reader import ImageShards
+from darkroom.metrics.extractors.in_domain import Classifier
+from darkroom.metrics.labels import class_scores
+from darkroom.schemas.sample_tokenizer import Params
+from darkroom.stages import sample_tokenizer
+from tokenizers.making_vq_ar import SHAPE, network
+
+ROOT = Path(__file__).parents[2]
+VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
+TINY = {"threads": 1, "images": 5, "batch": 4, "shard_size": 4}
+
+
+def write_model(kind: str, classes: int = 0) -> None:
+    folder = Path("models/tokenizer")
+    folder.mkdir(parents=True)
+    named = {"classes": ["one", "three", "two"][:classes]} if classes else {}
+    if kind == "vq_ar":
+        network(classes=classes).save_pretrained(folder)
+    files = file_hashes(folder)
+    write_manifest(folder, "tokenizer", tokenizer_kind=kind, image_shape=list(SHAPE), files=files, **named)
+
+
+def run_stage() -> dict:
+    values = {key: VALUES[key] for key in ("run", "sample_tokenizer")}
+    values["sample_tokenizer"] = {**values["sample_tokenizer"], **TINY}
+    values["run"] = {**values["run"], "device": "cpu"}
+    sample_tokenizer.run(Params.model_validate(values))
+    return json.loads(Path("samples/tokenizer/manifest.json").read_text())
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+def test_a_tokenizer_that_generates_leaves_images_like_the_dit(tmp_path, monkeypatch, classes):
+    monkeypatch.chdir(tmp_path)
+    write_model("vq_ar", classes)
+    manifest = run_stage()
+    images = ImageShards.open_folder(Path("samples/tokenizer"), "samples")
+    names = ["one", "three", "two"]
+    assert len(images) == manifest["images"] == 5 and images.image_shape == SHAPE
+    assert list(images.labels) == ([names[number % 3] for number in range(5)] if classes else [None] * 5)
+    assert manifest["sampler"]["min_p"] == 0.25 and "threads" not in manifest["sampler"]
+    assert Path("samples/tokenizer/grid.png").is_file()
+
+
+STAGES = """
+import sys
+from darkroom.check import schema
+from darkroom.params import read_yaml
+import importlib
+for stage in ("sample_tokenizer", "score_tokenizer_samples"):
+    module, kind = importlib.import_module(f"darkroom.stages.{stage}"), schema(stage)
+    values = read_yaml(__import__("pathlib").Path(sys.argv[1]))
+    sections = {"run": values["run"], stage: values[stage]}
+    if stage == "score_tokenizer_samples":
+        sections["reference_stats"] = {"inception": values["reference_stats"]["inception"]}
+    module.run(kind.model_validate(sections))
+assert "torch" not in sys.modules, "torch was imported"
+"""
+
+
+def test_another_tokenizer_leaves_empty_artifacts_and_loads_no_torch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model("kl")
+    for folder in ("metrics", "cards"):
+        Path(folder).mkdir()
+    write_json(Path("metrics/tokenizer_samples.json"), {"fd": 1.0})  # of a tokenizer before
+    command = [sys.executable, "-c", STAGES, str(ROOT / "params.yaml")]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
+    subprocess.run(command, check=True, env=environment)
+    manifest = json.loads(Path("samples/tokenizer/manifest.json").read_text())
+    assert manifest["images"] == 0 and manifest["tokenizer_kind"] == "kl"
+    for folder in ("metrics", "cards"):
+        assert json.loads((Path(folder) / "tokenizer_samples.json").read_text()) == {}
+
+
+def test_sure_images_and_the_rarest_class_are_counted():
+    """A head that copies features into logits: probabilities by hand."""
+    classifier = Classifier(in_channels=3, channels=[4, 4], features=3, classes=3, dropout=0.0).eval()
+    wanted = torch.tensor([[0.95, 0.03, 0.02], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.92, 0.05, 0.03]])
+    classifier.logits = lambda features: wanted.log()
+    assert class_scores(classifier, torch.zeros(4, 3)) == {"confident": 0.5, "rarest_class": 0.0}
