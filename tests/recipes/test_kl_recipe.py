@@ -7,58 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.metrics.perceptual import TeacherDistance
-from darkroom.metrics.teacher import Teacher
+from darkroom.planning.step import Step
 from darkroom.random import normal
-from darkroom.recipes.kl import KLRecipe
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
-from tokenizers.sections import adversarial, kl, perceptual
+from recipes.adversaries import ALL, GAME, pictures, recipe, teacher
+from tokenizers.sections import adversarial, perceptual
 from training.toy import curves, places, weights
-
-ALL = {
-    "learn_variance": True,
-    "perceptual": perceptual("teacher", 0.5),
-    "adversarial": adversarial(
-        weight=0.5, start=12, adaptive="taming", gradient_penalty=10.0, gradient_penalty_every=2
-    ),
-}
-
-
-def teacher():
-    torch.manual_seed(1)
-    return TeacherDistance(Teacher(in_channels=3, classes=2, channels=[4, 4], layers=1)).frozen()
-
-
-def pictures():
-    return torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-
-
-class Pictures:
-    """16 images of noise; `hook` is told how many images were asked for, also by loss functions."""
-
-    def __init__(self, hook=None):
-        self.images, self.hook = pictures().numpy(), hook
-
-    def __len__(self):
-        return len(self.images)
-
-    def __getitems__(self, rows, positions=None):
-        if self.hook and positions is not None:
-            self.hook(int(positions[-1]) + 1)
-        return {"images": self.images[list(rows)]}
-
-    def keys(self, rows):
-        return [str(row) for row in rows]
-
-
-def recipe(hook=None, changes=None, **more):
-    settings = kl(**{"kl_weight": 0.25} | (changes or {}) | more)
-    torch.manual_seed(0)
-    frozen = teacher() if settings.perceptual.active else None
-    torch.manual_seed(0)
-    return KLRecipe.build(settings, training(seed=3), (3, 16, 16), Pictures(hook), Pictures(), frozen)
 
 
 def batch(positions):
@@ -175,3 +131,20 @@ def test_pieces_of_a_batch_train_the_same(tmp_path):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
     values = [t.records[-1]["train/adversarial_weight"] for t in trained]
     assert values[0] == pytest.approx(values[1], rel=1e-3)
+
+
+def test_with_everything_it_trains_in_fp16_under_the_scaler(tmp_path):
+    trainer = train(recipe(changes=ALL), training(seed=3, images=48, precision="fp16"), run(), places(tmp_path))
+    last = trainer.records[-1]
+    assert all(np.isfinite(value) for value in last.values()) and 0 < last["train/adversarial_weight"] < 1e4
+
+
+@pytest.mark.parametrize("start", [0, 16])
+def test_with_everything_it_is_planned_on_paper(start):
+    """`darkroom plan` counts a turn of each side on the device `meta`, at the first image."""
+    with torch.device("meta"):
+        made = recipe(changes={**ALL, "adversarial": adversarial(**GAME | {"start": start})})
+        step = Step(made, training(), run(micro_batch=4), torch.device("meta"))
+    forward, backward = step.operations()
+    assert backward > forward > 0 and step.activations() > 0
+    assert step.parameters == sum(p.numel() for module in made.modules.values() for p in module.parameters())
