@@ -49,6 +49,7 @@ def network(tokens: int, width: int, depth: int) -> VQAutoregressive:
             heads=width // 32,
             head_dim=32,
             dropout=0.0,
+            logit_scale=1.0,
             classes=0,
         )
     )

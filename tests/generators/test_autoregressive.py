@@ -68,7 +68,7 @@ def test_logits_with_the_cache_are_those_of_the_forward_pass():
         inputs, cache = model.start[[0, 0]][:, None], None
         for token in range(model.tokens):
             logits, cache = model.logits(inputs, cache)
-            assert torch.allclose(logits, -torch.cdist(made.prediction[:, token], model.codebook), atol=1e-4)
+            assert torch.allclose(logits, -1.5 * torch.cdist(made.prediction[:, token], model.codebook), atol=1e-4)
             inputs = model.to_token(model.codebook[made.codes[:, token]])[:, None]
 
 

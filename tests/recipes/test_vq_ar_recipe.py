@@ -67,7 +67,7 @@ def by_hand(made, given, rows):
         prediction = model.to_prediction(model.decoder(inputs)).double()
         if choices.logits_codebook == "after":
             table = model.moved(z.float(), codes).double()
-        logits = -(prediction[:, :, None] - table).square().sum(-1).sqrt()
+        logits = -1.5 * (prediction[:, :, None] - table).square().sum(-1).sqrt()
         chosen = logits.gather(-1, codes[..., None])[..., 0]
         quantised = model.codebook.double()[codes]
         share = choices.recon_from_pred_codes

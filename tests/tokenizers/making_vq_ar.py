@@ -24,6 +24,7 @@ def settings(**changes):
         "dropout": 0.0,
         "classes": False,
         "label_dropout": 0.1,
+        "logit_scale": 1.5,
         "logits_codebook": "before",
         "reconstruction_weight": 2.0,
         "recon_from_pred_codes": 0.25,

@@ -25,7 +25,7 @@ Seen = tuple[list[int], Tensor, Tensor]  # positions, latents and codes of a pie
 class VQARRecipe(TokenizerRecipe):
     """L = CE(logits, codes) + w_rec MSE(x, x̂) + w_vq MSE(z, sg e) + w_ar MSE(prediction, quantised); means over tokens.
 
-    z are the latents, e the vectors of their codes, logits = -||prediction - e_k||; pixels count in [0, 1]. The
+    z are the latents, e the vectors of their codes, logits = -scale ||prediction - e_k||; pixels count in [0, 1]. The
     codebook moves by exponential averages of the whole batch, once an update.
     """
 
@@ -109,7 +109,7 @@ class VQARRecipe(TokenizerRecipe):
         after = settings.logits_codebook == "after" and self.model.training
         made = self.modules["tokenizer"](x, labels, settings.recon_from_pred_codes, after)
         with in_float32(x.device):
-            logits = -torch.cdist(made.prediction, made.codebook)  # (N, T, K)
+            logits = self.model.distances(made.prediction, made.codebook)  # (N, T, K)
             cross_entropy = functional.cross_entropy(logits.transpose(1, 2), made.codes, reduction="none")
             fixed = self.model.codebook[made.codes].detach()
             losses = {

@@ -44,6 +44,7 @@ class VQARConfig:
     heads: int
     head_dim: int
     dropout: float
+    logit_scale: float
     classes: int
 
 
@@ -72,6 +73,7 @@ def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -
         heads=settings.heads,
         head_dim=settings.head_dim,
         dropout=settings.dropout,
+        logit_scale=settings.logit_scale,
         classes=classes,
     )
 
@@ -237,14 +239,18 @@ class VQAutoregressive(nn.Module):
     # Sampling
 
     def logits(self, inputs: Tensor, cache: Cache = None) -> tuple[Tensor, Cache]:
-        """Return the logits of the next code, -||prediction - e_k||, (N, K) float32, and the cache for the one after.
+        """Return the logits of the next code, see `distances`, (N, K) float32, and the cache for the one after.
 
         Args:
             inputs: tokens (N, T, dim): all so far or, where a cache is given, only the last.
             cache: what this returned for the tokens before.
         """
         hidden, cache = self.decoder(inputs, cache=cache, return_hiddens=True)
-        return -torch.cdist(self.to_prediction(hidden[:, -1].float()), self.codebook), cache
+        return self.distances(self.to_prediction(hidden[:, -1].float()), self.codebook), cache
+
+    def distances(self, prediction: Tensor, codebook: Tensor) -> Tensor:
+        """Return -logit_scale ||prediction - e_k||, (..., K), of predictions (..., D) and codes (K, D)."""
+        return -self.config.logit_scale * torch.cdist(prediction, codebook)
 
     # ------------------------------------------------------------------------------------------------------------
     # The protocol

@@ -26,6 +26,7 @@ class VQAR(Kind):
     dropout: Share
     classes: bool
     label_dropout: Share
+    logit_scale: Annotated[float, Field(gt=0)]
     logits_codebook: Literal["before", "after"]
     reconstruction_weight: Weight
     recon_from_pred_codes: Annotated[float, Field(ge=0, le=1)]
