@@ -27,6 +27,8 @@ class VQGANRecipe(TokenizerRecipe):
     an update, after the step, by all of the update's latents.
     """
 
+    model: VQGANTokenizer
+
     @classmethod
     def build(
         cls,

@@ -7,7 +7,7 @@ from darkroom.tokenizers.kl import KLAutoencoder
 from darkroom.tokenizers.protocol import KIND, Tokenizer
 from darkroom.tokenizers.vqgan import VQGANTokenizer
 
-KINDS = {"kl": KLAutoencoder, "vqgan": VQGANTokenizer, "pretrained": KLAutoencoder}
+KINDS: dict[str, type[Tokenizer]] = {"kl": KLAutoencoder, "vqgan": VQGANTokenizer, "pretrained": KLAutoencoder}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
