@@ -55,6 +55,8 @@ def inside(kinds: list[str]) -> None:
 
 def part(package: str, name: str) -> Any:
     """Return a module of a package, whose `__init__` is not run: it would import all of the package."""
+    if package in sys.modules:
+        return importlib.import_module(f"{package}.{name}")
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         raise SystemExit(f"{package} is not there: remove {HOME}, and try again.")
