@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
@@ -116,6 +116,6 @@ class KLAutoencoder(nn.Module):
         self.network.save_pretrained(folder)
 
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "KLAutoencoder":
+    def from_pretrained(cls, folder: Path) -> Self:
         """Return the autoencoder in a folder of diffusers' format, in evaluation mode; never asks a hub."""
         return cls(AutoencoderKL.from_pretrained(folder, local_files_only=True)).eval()

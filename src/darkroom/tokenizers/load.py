@@ -17,6 +17,7 @@ KINDS: dict[str, Any] = {
     "vq_ar": VQAutoregressive,
     "pretrained": KLAutoencoder,
 }
+KINDS: dict[str, type[Tokenizer]] = {"kl": KLAutoencoder, "vqgan": VQGANTokenizer, "pretrained": KLAutoencoder}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:

@@ -44,6 +44,11 @@ class Tokenizer(Protocol):
         """Write the configuration and the weights."""
         ...
 
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> Self:
+        """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
+        ...
+
 
 @runtime_checkable
 class Codes(Protocol):

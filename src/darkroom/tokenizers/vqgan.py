@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_model, save
@@ -178,7 +178,7 @@ class VQGANTokenizer(nn.Module):
         write_bytes(folder / "model.safetensors", save(weights))
 
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "VQGANTokenizer":
+    def from_pretrained(cls, folder: Path) -> Self:
         """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
         model = cls(VQGANConfig(**json.loads((folder / "config.json").read_text())))
         load_model(model, folder / "model.safetensors")
