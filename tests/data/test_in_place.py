@@ -267,7 +267,7 @@ def test_a_latent_that_fails_names_its_shard_without_what_signs_its_address(
     shard = replace(reader.shards[0], tar="https://example.org/a.tar?signature=secret")
     nothing = np.full((shard.images, 2, 3, 3), np.nan, np.float32)
     with pytest.raises(DarkroomError, match=r"^https://example.org/a.tar: the latent of the image \d is not") as fault:
-        latent_writer._check(nothing, nothing, (2, 3, 3), shard, reader.texts(shard))
+        latent_writer._check_finite(nothing, nothing, shard, reader.texts(shard))
     assert "secret" not in str(fault.value)
 
 

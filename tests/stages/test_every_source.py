@@ -17,7 +17,7 @@ from darkroom.schemas.sources import SECTIONS
 from stages.sources_made import COUNT, MAKERS
 
 ROOT = Path(__file__).parents[2]
-TRAININGS = ("train_tokenizer", "train_extractor", "train_dit")
+TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit")
 ONE_UPDATE = {"images": 8, "batch": 8, "warmup": 0, "log_every": 8, "validate_every": 8}
 
 
@@ -46,13 +46,14 @@ def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any]) -> No
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
     overlay(values, yaml.safe_load(TINY.read_text()))
     overlay(values, {**changes, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
-    for stage, section in zip(TRAININGS, ("common", "training", "training"), strict=True):
+    for stage, section in zip(TRAININGS, ("training", "common", "training", "training"), strict=True):
         values[stage][section] |= ONE_UPDATE
     (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     check()
 
     run("ingest", "only")
     run("catalog")
+    run("train_teacher")
     run("train_tokenizer")
     run("encode_latents", "only")
     run("train_extractor")
@@ -78,7 +79,8 @@ def test_grey_and_transparent_images_without_a_class_train_all_the_same(
 ) -> None:
     part, _ = MAKERS["folder"](clone.parent / "collection", monkeypatch)
     part["settings"]["label"] = "none"
-    train_once(clone, part, {"ingest": {"channels": channels, "default_label": "digit"}})
+    changes = {"ingest": {"channels": channels, "default_label": "digit"}, "train_teacher": {"target": "rotation"}}
+    train_once(clone, part, changes)
     assert load_catalog().classes == ("digit",)
     assert load_catalog().image_shape[0] == len(channels)
 

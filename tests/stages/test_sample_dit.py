@@ -13,12 +13,12 @@ from darkroom.errors import DarkroomError
 from darkroom.generators.dit import DiT, DiTConfig
 from darkroom.generators.posthoc import reconstruct
 from darkroom.schemas.sample_dit import Params
-from darkroom.schemas.tokenizers.kl import KL
 from darkroom.stages import sample_dit
 from darkroom.tokenizers.kl import KLAutoencoder, build
 from darkroom.tokenizers.load import load_tokenizer
 from darkroom.training.profiles import Profiles, export
 from helpers import training
+from tokenizers.sections import kl
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
 TINY = {"threads": 1, "images": 4, "batch": 4, "steps": 2, "shard_size": 4}
@@ -27,16 +27,7 @@ TINY = {"threads": 1, "images": 4, "batch": 4, "steps": 2, "shard_size": 4}
 def write_models(profiles: bool) -> None:
     """Write an untrained tokenizer, and a DiT whose weights moved for 16 updates, with averages kept beside or not."""
     torch.manual_seed(0)
-    settings = KL(
-        training={},
-        channels=[8, 8],
-        layers_per_block=1,
-        norm_groups=4,
-        latent_channels=2,
-        reconstruction="mse",
-        kl_weight=0.1,
-    )
-    KLAutoencoder(build(settings, 3, 16)).save_pretrained(Path("models/tokenizer"))
+    KLAutoencoder(build(kl(), 3, 16)).save_pretrained(Path("models/tokenizer"))
     files = file_hashes(Path("models/tokenizer"))
     write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 16, 16], files=files)
     model, settings = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2)), training(images=64, batch=4, ema_profiles=[0.05, 0.1])

@@ -1,7 +1,6 @@
 """Opens `models/tokenizer/`, whatever kind stands there."""
 
 from pathlib import Path
-from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
 from darkroom.tokenizers.dvae import DiscreteVAE
@@ -10,14 +9,13 @@ from darkroom.tokenizers.protocol import KIND, Tokenizer
 from darkroom.tokenizers.vq_ar import VQAutoregressive
 from darkroom.tokenizers.vqgan import VQGANTokenizer
 
-KINDS: dict[str, Any] = {
+KINDS: dict[str, type[Tokenizer]] = {
     "kl": KLAutoencoder,
     "dvae": DiscreteVAE,
     "vqgan": VQGANTokenizer,
     "vq_ar": VQAutoregressive,
     "pretrained": KLAutoencoder,
 }
-KINDS: dict[str, type[Tokenizer]] = {"kl": KLAutoencoder, "vqgan": VQGANTokenizer, "pretrained": KLAutoencoder}
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
