@@ -19,7 +19,9 @@ def test_a_source_runs_through_the_whole_dag(tmp_path: Path, source: str, monkey
     part, changes = make(tmp_path / "collection")
     sandbox = Sandbox.clone(tmp_path / "a clone with spaces")
     sandbox.environment["HF_HUB_OFFLINE"] = "1"
-    sandbox.edit({**changes, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
+    # 60 images: too few in the test split for the default's blocks.
+    few = {"reference_stats": {"blocks": 4}}
+    sandbox.edit({**changes, **few, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
     sandbox.commit(source)
     with sandbox.bodies() as ran:
         if source in ("digits", "folder", "hub", "urls"):
