@@ -1,5 +1,6 @@
 """Each source through both engines: the whole DAG, then nothing to do."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def test_a_source_runs_through_the_whole_dag(tmp_path: Path, source: str, monkey
     assert len(ran) == len(set(ran)) == BODIES
     sandbox.assert_nothing_to_do()
     assert NOTHING in sandbox.snakemake("--dry-run")
-    assert f"{COUNT} images" in sandbox.run(
-        "env", "PYTHONPATH=src", "python", "-m", "darkroom", "data", "show", "--images", "0"
-    )
+    manifest = json.loads((sandbox.root / "data/shards/only/manifest.json").read_text())
+    assert sum(split["images"] for split in manifest["splits"].values()) == COUNT
+    shown = sandbox.run("env", "PYTHONPATH=src", "python", "-m", "darkroom", "data", "show", "--images", "0")
+    assert "only" in shown and source in shown
