@@ -41,6 +41,7 @@ def network(tokens: int, width: int, depth: int) -> VQAutoregressive:
             image_size=4 * int(tokens**0.5),
             patch=4,
             dim=width,
+            encoder_hidden=None,
             codebook_dim=16,
             codebook_size=256,
             decay=0.95,

@@ -52,6 +52,19 @@ def batch(positions):
     return Batch(np.array(positions), data)
 
 
+def latents_by_hand(encoder, flat):
+    """Return what a patch encoder makes of flat patches, in float64."""
+    if isinstance(encoder, torch.nn.Linear):
+        return flat @ encoder.weight.double().T + encoder.bias.double()
+    first, _, second, norm = encoder
+    hidden = flat @ first.weight.double().T + first.bias.double()
+    hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) / 2
+    z = hidden @ second.weight.double().T + second.bias.double()
+    z = z - z.mean(dim=-1, keepdim=True)
+    z = z / (z.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
+    return z * norm.weight.double() + norm.bias.double()
+
+
 def by_hand(made, given, rows):
     """Return the losses of some images in float64, from what the network's own parts say, with its codebook given."""
     model, choices = made.model, made.settings
@@ -59,7 +72,7 @@ def by_hand(made, given, rows):
         x = given.data["images"][rows].double() / 255
         patches = (2 * x - 1).unfold(2, 4, 4).unfold(3, 4, 4)  # (N, C, h, w, p, q)
         flat = patches.permute(0, 2, 3, 4, 5, 1).reshape(len(rows), 16, -1)
-        z = flat @ model.to_latent.weight.double().T + model.to_latent.bias.double()
+        z = latents_by_hand(model.to_latent, flat)
         table = model.codebook.double()
         codes = (z[:, :, None] - table).square().sum(-1).argmin(-1)
         start = model.start[torch.full((len(rows),), model.null_label)][:, None]
@@ -81,9 +94,10 @@ def by_hand(made, given, rows):
     }
 
 
+@pytest.mark.parametrize("hidden", [None, 20])
 @pytest.mark.parametrize("codebook", ["before", "after"])
-def test_the_losses_are_the_formulas_in_float64(codebook):
-    made, given = recipe(logits_codebook=codebook), batch([0, 1, 2, 3])
+def test_the_losses_are_the_formulas_in_float64(codebook, hidden):
+    made, given = recipe(logits_codebook=codebook, encoder_hidden=hidden), batch([0, 1, 2, 3])
     made.model.train()
     expected = by_hand(made, given, [0, 1, 2, 3])
     found = {name: value.item() for name, value in made.loss(given).items()}

@@ -12,6 +12,7 @@ def settings(**changes):
     values = {
         "training": {},
         "patch": 4,
+        "encoder_hidden": None,
         "dim": 24,
         "codebook_dim": 8,
         "codebook_size": 12,

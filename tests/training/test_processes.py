@@ -30,7 +30,7 @@ def together(
     for run in runs:
         run.start()
     for run in runs:
-        run.join(120)
+        run.join(600)  # a hang is ended by the test's own limit; a busy machine is not a fault
     codes = [run.exitcode for run in runs]
     said = "\n".join(path.read_text() for path in folder.glob("said-*.txt"))
     assert all(code in (0, 143) for code in codes), said

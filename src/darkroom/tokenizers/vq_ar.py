@@ -1,6 +1,6 @@
 """A vector-quantised autoregressive autoencoder: patches as codes, and a causal transformer that predicts them.
 
-The system is genie2's (see docs/tokenizers/vq_ar.md): a linear map of each patch is quantised (van den Oord et al.,
+The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is quantised (van den Oord et al.,
 2017, arXiv 1711.00937) with the rotation trick (Fifty et al., 2024, arXiv 2410.06424), and a causal decoder with rotary
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
@@ -35,6 +35,7 @@ class VQARConfig:
     image_channels: int
     image_size: int
     patch: int
+    encoder_hidden: int | None
     dim: int
     codebook_dim: int
     codebook_size: int
@@ -64,6 +65,7 @@ def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -
         image_channels=channels,
         image_size=height,
         patch=settings.patch,
+        encoder_hidden=settings.encoder_hidden,
         dim=settings.dim,
         codebook_dim=settings.codebook_dim or settings.dim,
         codebook_size=settings.codebook_size,
@@ -101,7 +103,7 @@ class VQAutoregressive(nn.Module):
         super().__init__()
         self.config = config
         pixels, width = config.image_channels * config.patch**2, config.codebook_dim
-        self.to_latent = nn.Linear(pixels, width)
+        self.to_latent = _patch_encoder(pixels, config.encoder_hidden, width)
         # What trains the codebook is `move_codebook`, once an update, and never the forward pass.
         self.quantiser = VectorQuantize(
             dim=width,
@@ -296,6 +298,13 @@ class VQAutoregressive(nn.Module):
         model = cls(VQARConfig(**json.loads((folder / "config.json").read_text())))
         model.load_state_dict(load_file(folder / "model.safetensors"))
         return model.eval()
+
+
+def _patch_encoder(pixels: int, hidden: int | None, width: int) -> nn.Module:
+    """Return what maps a patch to its latent: one linear map or, with a hidden layer, two and a layer norm."""
+    if hidden is None:
+        return nn.Linear(pixels, width)
+    return nn.Sequential(nn.Linear(pixels, hidden), nn.GELU(), nn.Linear(hidden, width), nn.LayerNorm(width))
 
 
 def _planned(device: torch.device) -> AbstractContextManager[Any]:

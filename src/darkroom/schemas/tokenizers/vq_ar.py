@@ -14,6 +14,7 @@ class VQAR(Kind):
     """Patches, a codebook, and a causal transformer over the codes, trained together; it also generates."""
 
     patch: Positive
+    encoder_hidden: Positive | None
     dim: Positive
     codebook_dim: Positive | None
     codebook_size: Annotated[int, Field(ge=2)]
