@@ -28,6 +28,10 @@ class Patches(nn.Module):
         return 3, self.side // 2, self.side // 2
 
     @property
+    def codebook_size(self) -> int:
+        return len(self.colours)
+
+    @property
     def codebook(self) -> Tensor:
         return self.colours
 

@@ -97,7 +97,7 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
     encode = model.encode_codes if form == "codes" else model.encode
     passes.add(encode, _images(facts, settings.batch), sides * calls, total)
     passes.plan.seconds += total * facts.read_seconds
-    dtype = code_dtype(len(model.codebook)) if form == "codes" else settings.dtype
+    dtype = code_dtype(model.codebook_size) if form == "codes" else settings.dtype
     row = len(FORMS[form]) * prod(stored_shape(form, model.latent_shape)) * DTYPES[dtype].itemsize
     passes.plan.disk = {"outputs": 2 * total * sides * row}
     return passes.plan

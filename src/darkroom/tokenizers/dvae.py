@@ -76,6 +76,11 @@ class DiscreteVAE(nn.Module):
         return self.config.codebook_dim, *self.places
 
     @property
+    def codebook_size(self) -> int:
+        """K, the number of codes."""
+        return self.config.num_tokens
+
+    @property
     def codebook(self) -> Tensor:
         """The vector that each code stands for, (num_tokens, codebook_dim) float32."""
         return self.network.codebook.weight

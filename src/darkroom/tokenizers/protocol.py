@@ -55,6 +55,11 @@ class Codes(Protocol):
     """What a discrete tokenizer has besides: a code for each place of the latent."""
 
     @property
+    def codebook_size(self) -> int:
+        """K, the number of codes."""
+        ...
+
+    @property
     def codebook(self) -> Tensor:
         """The vector that each code stands for, (K, C) float32, K the size of the codebook."""
         ...

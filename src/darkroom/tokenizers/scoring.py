@@ -64,5 +64,5 @@ def counted(
         for images in told(shards.batches(batch), len(shards), "codes"):
             yield encode_codes_all(discrete, torch.from_numpy(images), batch, device)
 
-    size = len(discrete.codebook)
+    size = discrete.codebook_size
     return code_counts(codes(train), size), code_counts(codes(scored), size)

@@ -159,6 +159,11 @@ class VQAutoregressive(nn.Module):
         return self.config.codebook_dim, self.side, self.side
 
     @property
+    def codebook_size(self) -> int:
+        """K, the number of codes."""
+        return self.config.codebook_size
+
+    @property
     def codebook(self) -> Tensor:
         """The vector that each code stands for, (K, D) float32."""
         return self.quantiser.codebook

@@ -137,6 +137,11 @@ class VQGANTokenizer(nn.Module):
         return self.quantiser.share(self.encoder(x))
 
     @property
+    def codebook_size(self) -> int:
+        """K, the number of codes."""
+        return self.config.codebook_size
+
+    @property
     def codebook(self) -> Tensor:
         """The vector that each code stands for, (K, C) float32."""
         return self.quantiser.codebook.detach()
