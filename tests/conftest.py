@@ -7,6 +7,9 @@ from hypothesis import settings
 # Programs that tests start buffer what they print, as on a machine on which nobody says otherwise.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
+# Threads that wait leave their core to other tests, as in a stage.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # The same examples on every run and machine, and no deadline: a busy machine is not a fault.
 settings.register_profile("darkroom", derandomize=True, deadline=None)
 settings.load_profile("darkroom")
