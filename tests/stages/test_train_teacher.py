@@ -1,7 +1,6 @@
 """The stage `train_teacher`: it trains where the tokenizer's loss asks for it, and else needs nothing of the data."""
 
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +82,8 @@ def test_what_nobody_asks_for_is_not_trained(clone, changes, reason):
     train_teacher.run(params)
     manifest = json.loads(Path("models/teacher/manifest.json").read_text())
     assert (manifest["kind"], manifest["trained"], manifest["reason"]) == ("teacher", False, reason)
-    assert os.listdir("models/teacher") == ["manifest.json"] and not list(Path("curves/teacher").rglob("*.tsv"))
+    assert [path.name for path in Path("models/teacher").iterdir()] == ["manifest.json"]
+    assert not list(Path("curves/teacher").rglob("*.tsv"))
     with pytest.raises(ArtifactError, match=r"without weights.*train it where a loss asks for it"):
         open_teacher(Path("models/teacher"), (3, 16, 16))
 

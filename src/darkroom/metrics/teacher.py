@@ -99,7 +99,8 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     """Return the teacher in `folder`, in evaluation mode, for images of shape (C, H, W).
 
     Raises:
-        ArtifactError: missing, not trained, damaged, the judge in the teacher's place, or trained on images of another shape.
+        ArtifactError: missing, not trained, damaged, the judge in the teacher's place, or trained on images of another
+            shape.
     """
     if not (folder / NAME).is_file():
         raise ArtifactError(
