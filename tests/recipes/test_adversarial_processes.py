@@ -15,7 +15,7 @@ def trained(folder, processes, micro=None):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    codes = in_processes(member, [(folder, rank, processes, port, micro) for rank in range(processes)], 240)
+    codes = in_processes(member, [(folder, rank, processes, port, micro) for rank in range(processes)], 600)
     assert codes == [0] * processes, "\n".join(p.read_text() for p in folder.glob("said-*"))
     return json.loads((folder / "records.json").read_text()), torch.load(folder / "weights.pt", weights_only=True)
 

@@ -21,7 +21,9 @@ def together(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     arguments = [(folder, rank, processes, port, batch, stop_at, sharded) for rank in range(processes)]
-    codes = in_processes(member, arguments, 600)  # a hang is ended by the test's own limit; a busy machine is not a fault
+    codes = in_processes(
+        member, arguments, 600
+    )  # a hang is ended by the test's own limit; a busy machine is not a fault
     said = "\n".join(path.read_text() for path in folder.glob("said-*.txt"))
     assert all(code in (0, 143) for code in codes), said
     return codes
