@@ -105,7 +105,7 @@ FAULTS = [
     ),
     ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
     ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
-    ("score_tokenizer.vgg16", "no/vgg16.pth", "score_tokenizer depends on no/vgg16.pth, which no stage makes"),
+    ("score_tokenizer.vgg16", "no/vgg16.pth", "`score_tokenizer.vgg16` is no/vgg16.pth, which does not"),
     ("ingest.splits", {"train": 0.9, "val": 0.1, "test": 0.0}, "`ingest.splits.test` is 0"),
     ("run.device", "gpu", "`run.device` is 'gpu'"),
     ("run.keep", 1, "`run.keep` is 1"),
@@ -174,8 +174,9 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
 
 
 def test_a_dependency_that_nobody_makes_is_refused(clone):
-    change(clone / "params.yaml", "reference_stats.inception.weights", "weights/none.pth")
-    with pytest.raises(DarkroomError, match=r"depends on weights/none\.pth, which no stage makes"):
+    original = (clone / "dvc.yaml").read_text()
+    (clone / "dvc.yaml").write_text(original.replace("      - samples/dit\n", "      - samples/dti\n", 1))
+    with pytest.raises(DarkroomError, match=r"score_dit depends on samples/dit, which no stage makes"):
         check()
 
 

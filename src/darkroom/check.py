@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,15 @@ from darkroom.stages import PER_PART, STAGES, TRAININGS
 SSIM_WINDOW = 11  # pixels
 LPIPS_SIDE = 16  # pixels, so that one is left at VGG16's coarsest level
 PART_FOLDERS = ("data/shards", "data/latents")
-# Keys of train_tokenizer that name a file or folder, and what it may be.
+# Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
     "VGG16, or data/none to download them",
     "train_tokenizer.pretrained.folder": "it is the folder of an autoencoder in diffusers' format, or data/none",
+    "score_tokenizer.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
+    "reference_stats.inception.weights": "it is a file with torch-fidelity's weights, or data/none to download them",
 }
+_INIT = "it is a folder with weights to begin with, or data/none"
 COMMAND = "PYTHONPATH=src python -m darkroom"
 
 
@@ -163,6 +167,13 @@ def _known(stages: Mapping[str, Any]) -> None:
             raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
 
 
+def _key_of(path: str, stage: str, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str | None:
+    """Return the key of params.yaml that names a dependency of a stage; None where dvc.yaml does so itself."""
+    templates = [dep for dep in stage_entry(dvc, stage)["deps"] if re.fullmatch(r"\$\{[\w.]+\}", dep)]
+    keys = [template[2:-1] for template in templates]
+    return next((key for key in keys if not key.startswith("item.") and lookup(params, key) == path), None)
+
+
 def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
     """Check each stage's entry, that no two write the same path, and that somebody makes what each depends on."""
     made: dict[str, str] = {}
@@ -188,9 +199,8 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
             if part and dep == params["parts"][part]["path"]:
                 hint = "`~` is not expanded, so write it out" if dep.startswith("~") else "see docs/data.md"
                 raise DarkroomError(f"{PARAMS}: `parts.{part}.path` is {dep}, which does not exist: {hint}.")
-            for key, hint in _NAMED.items() if name == "train_tokenizer" else ():
-                if dep == lookup(params, key):
-                    raise DarkroomError(f"{PARAMS}: `{key}` is {dep}, which does not exist: {hint}.")
+            if (key := _key_of(dep, name.partition("@")[0], params, dvc)) is not None:
+                raise DarkroomError(f"{PARAMS}: `{key}` is {dep}, which does not exist: {_NAMED.get(key, _INIT)}.")
             raise DarkroomError(f"{DVC}: {name} depends on {dep}, which no stage makes and which does not exist.")
 
 
@@ -221,7 +231,8 @@ def check(params: dict[str, Any] | None = None) -> str:
     kind = tokenizer.chosen
     _fits(whole_params.model_dump(), kind.factor, kind.discrete)
     _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
-    if reason := kind.unfit(params["ingest"]["image_size"], tokenizer.training.batch):
+    channels, size = len(params["ingest"]["channels"]), params["ingest"]["image_size"]
+    if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"

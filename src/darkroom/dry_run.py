@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from darkroom.check import check, schema
-from darkroom.params import DVC, OUTPUTS, PARAMS, given, paths, read_yaml, scope, stage_entry, validate
+from darkroom.params import DVC, OUTPUTS, PARAMS, Section, given, paths, read_yaml, scope, stage_entry, validate
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
@@ -31,9 +31,16 @@ def dry_run(stage: str) -> str:
     settings = section.training
     entry, names = stage_entry(read_yaml(DVC), stage), scope(read_yaml(PARAMS))
     deps, outs = paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
+    if idle := getattr(params, "idle", None):
+        return _text(params, [f"trains nothing: {idle}", f"writes: {', '.join(outs)}"])
     lines = [*_work(settings, params.run), f"device: {_device(params.run.device)}", *_state(stage, deps, settings)]
     inputs = [dep for dep in deps if not dep.startswith("src/") and dep != NO_FILE]
     lines += [f"reads: {', '.join(inputs)}", f"writes: {', '.join(outs)}"]
+    return _text(params, lines)
+
+
+def _text(params: Section, lines: list[str]) -> str:
+    """Return parameters as YAML, and lines below them as comments."""
     told = "".join(f"# {line}\n" for line in lines)
     return yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False, allow_unicode=True) + "\n" + told
 

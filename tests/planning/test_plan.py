@@ -50,8 +50,15 @@ def change(folder, *path, value):
     (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
 
+def test_a_teacher_that_nobody_asks_for_takes_no_time(quick):
+    quick("train_teacher")
+    stage = json.loads(plan.plan(in_json=True))["stages"][0]
+    assert (stage["stage"], stage["seconds"], stage["parameters"]) == ("train_teacher", 0, None)
+
+
 def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(quick):
     clone = quick(*KNOWN)
+    change(clone, "train_tokenizer", "kl", "perceptual", value={"network": "teacher", "weight": 0.1})
     before = {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()}
     found = json.loads(plan.plan(in_json=True))
     assert {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()} == before

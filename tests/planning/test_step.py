@@ -46,6 +46,14 @@ def test_parameters_are_the_sum_over_the_model():
     assert step.parameters == sum(p.numel() for p in recipe.modules["linear"].parameters()) == 2 * LAYERS * 156 + 65
 
 
+def test_what_follows_a_step_is_part_of_the_update():
+    """A codebook that moves once an update, by the whole batch; its first update is another, and is not measured."""
+    recipe, seen = Linear(), []
+    recipe.phases = (Phase("linear", recipe.loss, after=lambda batch: seen.append(batch.positions.tolist())),)
+    Step(recipe, training(batch=8), run(micro_batch=4), CPU).seconds(0, time.perf_counter)
+    assert recipe.passes[:2] == [4, 4] and seen[0] == list(range(8, 16)) and len(seen) == len(recipe.passes) // 2
+
+
 def test_operations_of_a_linear_layer():
     """y = x Wᵀ: 2 · N · in · out. Backward: the same for W's gradient; the images need none."""
     assert Step(Linear(), training(batch=8), run(), CPU).operations() == (2 * 8 * IN * OUT, 2 * 8 * IN * OUT)

@@ -1,16 +1,13 @@
 """With a discriminator, two processes train what one does: each turn, the penalty, and the weight of the update."""
 
 import json
-import multiprocessing
 import socket
 
 import pytest
 import torch
 
+from forks import in_processes
 from recipes.adversaries import member
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["recipes.adversaries"])
 
 
 def trained(folder, processes, micro=None):
@@ -18,12 +15,8 @@ def trained(folder, processes, micro=None):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    runs = [SERVER.Process(target=member, args=(folder, rank, processes, port, micro)) for rank in range(processes)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join(240)
-    assert [run.exitcode for run in runs] == [0] * processes, "\n".join(p.read_text() for p in folder.glob("said-*"))
+    codes = in_processes(member, [(folder, rank, processes, port, micro) for rank in range(processes)], 600)
+    assert codes == [0] * processes, "\n".join(p.read_text() for p in folder.glob("said-*"))
     return json.loads((folder / "records.json").read_text()), torch.load(folder / "weights.pt", weights_only=True)
 
 

@@ -207,7 +207,9 @@ def test_fine_tuning_keeps_the_codebook_that_it_was_given():
 
 
 def test_more_codes_than_patches_for_kmeans_are_refused():
-    with pytest.raises(DarkroomError, match=r"codebook_size` is 129, and a batch of 8 images has 128 patches"):
+    with pytest.raises(
+        DarkroomError, match=r"codebook_size` is 129, and k-means begins .* which are 128 \(8 images of 4 x 4\)"
+    ):
         recipe(codebook_size=129)
     assert recipe(codebook_size=129, kmeans_init=False).model.codebook.shape == (129, 8)
 

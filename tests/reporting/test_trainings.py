@@ -104,6 +104,13 @@ def test_values_that_are_not_finite_are_counted(made: Path) -> None:
     assert "2 values left out: not finite." in shown()
 
 
+def test_a_teacher_that_was_not_trained_is_not_told_of(made: Path) -> None:
+    assert "Teacher" in shown()
+    for table in Path("curves/teacher").rglob("*.tsv"):
+        table.unlink()
+    assert "Teacher" not in shown() and "Tokenizer" in shown()
+
+
 def luminance(colour: str) -> float:
     """Return the relative luminance of #rrggbb in sRGB (IEC 61966-2-1)."""
     linear = []

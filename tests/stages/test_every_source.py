@@ -45,7 +45,8 @@ def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any]) -> No
     """Ingest one part and take every training to one update."""
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
     overlay(values, yaml.safe_load(TINY.read_text()))
-    overlay(values, {**changes, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
+    overlay(values, {"parts": {"only": part}, "train_tokenizer": {"parts": None}})
+    overlay(values, changes)
     for stage, section in zip(TRAININGS, ("training", "common", "training", "training"), strict=True):
         values[stage][section] |= ONE_UPDATE
     (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
@@ -63,12 +64,13 @@ def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any]) -> No
 @pytest.mark.parametrize("source", MAKERS)
 def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part, changes = MAKERS[source](clone.parent / "collection", monkeypatch)
-    train_once(clone, part, changes)
+    perceptual = {"network": "teacher", "weight": 0.1}  # so that there is a teacher
+    train_once(clone, part, {**changes, "train_tokenizer": {"kl": {"perceptual": perceptual}}})
     catalog = load_catalog()
     assert sum(catalog.images.values()) == COUNT
     captions = ImageShards.open_parts(["only"], "train").captions
     assert (None in captions) == (source == "hub")
-    for model in ("tokenizer", "extractor", "dit"):
+    for model in ("teacher", "tokenizer", "extractor", "dit"):
         assert any((clone / "models" / model).rglob("*.safetensors"))
         assert f'"images_seen": {ONE_UPDATE["images"]}' in (clone / "models" / model / "manifest.json").read_text()
 
@@ -79,8 +81,7 @@ def test_grey_and_transparent_images_without_a_class_train_all_the_same(
 ) -> None:
     part, _ = MAKERS["folder"](clone.parent / "collection", monkeypatch)
     part["settings"]["label"] = "none"
-    changes = {"ingest": {"channels": channels, "default_label": "digit"}, "train_teacher": {"target": "rotation"}}
-    train_once(clone, part, changes)
+    train_once(clone, part, {"ingest": {"channels": channels, "default_label": "digit"}})
     assert load_catalog().classes == ("digit",)
     assert load_catalog().image_shape[0] == len(channels)
 

@@ -101,7 +101,9 @@ def test_weights_that_are_missing_damaged_or_a_pickle_are_one_sentence(tmp_path)
     with pytest.raises(DarkroomError, match=r"the weights of .* cannot be read"):
         load_pretrained(section(tmp_path), SHAPE)
     weights.rename(tmp_path / "diffusion_pytorch_model.bin")
-    with pytest.raises(DarkroomError, match=r"the weights of .* cannot be read"):
+    with pytest.raises(
+        DarkroomError, match=r"has no weights: put diffusion_pytorch_model\.safetensors beside config\.json"
+    ):
         load_pretrained(section(tmp_path), SHAPE)
 
 

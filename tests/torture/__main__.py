@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from torture.faults import POINTS
 from torture.lives import Forked, Fresh, fork_server
 from torture.story import Start, Story, left_alone
 from torture.tally import KINDS, ORPHANS, Tally
+from torture.tokenizers import MODELS as TOKENIZERS
 
 _INSIDE = "DARKROOM_TORTURE_INSIDE"
 
@@ -33,7 +35,8 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="torture", description=__doc__)
     parser.add_argument("--gan", type=int, default=60, help="kills of the GAN")
     parser.add_argument("--dit", type=int, default=40, help="kills of the DiT")
-    parser.add_argument("--updates", type=int, default=400, help="of each training")
+    parser.add_argument("--tokenizers", type=int, default=20, help="kills of each kind of tokenizer")
+    parser.add_argument("--updates", type=int, default=400, help="of each training, of a tokenizer a quarter")
     parser.add_argument("--kills", type=int, default=10, help="of one training, at most")
     parser.add_argument("--seed", type=int, default=0, help="of all instants")
     parser.add_argument("--json", type=Path, help="write the tally there, too")
@@ -58,16 +61,24 @@ def whole_run(asked: argparse.Namespace, folder: Path) -> Tally:
         model: Arguments(model, str(folder / f"{model}-whole"), str(folder / "data"), asked.updates)
         for model in ("gan", "dit", "latents")
     }
+    arguments |= {
+        kind: Arguments(kind, str(folder / f"{kind}-whole"), str(folder / "data"), asked.updates // 4)
+        for kind in TOKENIZERS
+        if asked.tokenizers
+    }
     with ThreadPoolExecutor(2) as pool:
         fresh = pool.submit(left_alone, Fresh, arguments["gan"])
         with fork_server(folder) as address:
             start = partial(Forked, address)
             left_alone(start, arguments["latents"])
             left_alone(start, arguments["dit"])
-            fresh.result()
+            alone = [pool.submit(left_alone, start, arguments[kind]) for kind in TOKENIZERS if kind in arguments]
+            for each in (fresh, *alone):
+                each.result()
             todo = [pool.submit(damage, start, arguments["gan"], asked, tally)]
             todo += [pool.submit(disk, start, arguments["gan"], asked, tally)]
-            todo += [pool.submit(kill, start, arguments[model], asked, tally) for model in ("dit", "gan")]
+            del arguments["latents"]
+            todo += [pool.submit(kill, start, each, asked, tally) for each in arguments.values()]
             for each in todo:
                 each.result()
     alive = [each for each in psutil.wait_procs(tally.orphans, timeout=ORPHANS)[1] if not _is_zombie(each)]
@@ -95,12 +106,14 @@ def _story(
 def kill(start: Start, whole: Arguments, asked: argparse.Namespace, tally: Tally) -> None:
     """Kill trainings of one model until there were as many kills as asked for."""
     died = number = 0
-    wanted = getattr(asked, whole.model)
+    wanted = asked.tokenizers if whole.model in TOKENIZERS else getattr(asked, whole.model)
     while died < wanted:
         story = _story(start, whole, asked, tally, f"killed-{number}")
         died += story.kills(min(asked.kills, wanted - died))
-        story.finish(Fresh if number % 3 == 0 else None)
+        # An interpreter of its own imports for seconds: the GAN and the DiT show that it makes no difference.
+        story.finish(Fresh if number % 3 == 0 and whole.model not in TOKENIZERS else None)
         number += 1
+    tally.add(**{f"kills_{whole.model}": died})
 
 
 def damage(start: Start, whole: Arguments, asked: argparse.Namespace, tally: Tally) -> None:
@@ -125,11 +138,16 @@ def disk(start: Start, whole: Arguments, asked: argparse.Namespace, tally: Tally
         tally.disk = f"skipped: no small disk can be mounted here ({error})"
 
 
+def _each(count: Mapping[str, int]) -> list[str]:
+    """Return how many kills each model had."""
+    return [f"{value} {name.removeprefix('kills_')}" for name, value in count.items() if name[:6] == "kills_" and value]
+
+
 def table(tally: Tally, seconds: float) -> str:
     """Return what happened, for a person."""
     count = tally.counts
     rows = [
-        ("SIGKILLs", f"{count['kills']}"),
+        ("SIGKILLs", f"{count['kills']}: {', '.join(_each(count))}"),
         ("  of which during a save", f"{count['during_a_save']}, while pruning {count['while_pruning']}"),
         ("  workers they orphaned", f"{count['orphans']}, all gone soon after"),
         ("trainings, resumes", f"{count['trainings']}, {count['resumes']}"),

@@ -12,7 +12,7 @@ SEEN = struct.Struct("<iid")  # what the diary holds of each pass: number of the
 class Arguments:
     """What a life is told. Only `model`, `data` and `updates` decide a bit of the result.
 
-    model: gan or dit; or latents, a life that writes the DiT's data into `data`.
+    model: gan, dit or a kind of tokenizer; or latents, a life that writes the DiT's data into `data`.
     state: the state folder, where it does not lie in `folder`.
     crash: one of `faults.CRASHES`, committed in the save number `at`.
     """

@@ -9,19 +9,38 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
+from darkroom.schemas.training import Training
 from darkroom.training.loop import train
-from darkroom.training.recipe import Batch, Losses, Phase
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 from darkroom.training.trainer import Places, Trainer
 from helpers import run, training
 from torture.arguments import BATCH, SEEN, Arguments
 from torture.faults import CRASHES, commit
 from torture.recipes import GANRecipe, dit_recipe, store_latents
+from torture.tokenizers import tokenizer_recipe
 
 # Neither divides the other, so that a checkpoint finds half a window of losses.
 _EVERY = {"log_every": 3 * BATCH, "validate_every": 20 * BATCH}
+# Every kind of state is in one of them: averages of several kinds, a loss scaler, a codebook that moves once an update.
+_TRAINING: dict[str, dict[str, Any]] = {
+    "gan": {"ema_profiles": [0.1], "ema_snapshots": 5, "select": "best"},
+    "dit": {"precision": "fp16", "non_finite": "skip"},
+    "vqgan": {"select": "best"},
+}
+_HALF = {"micro_batch": BATCH // 2}
+_RUN: dict[str, dict[str, Any]] = {"gan": _HALF, "dit": {"workers": 2}, "kl": _HALF, "vqgan": _HALF, "vq_ar": _HALF}
+
+
+def _recipe(arguments: Arguments, settings: Training) -> Recipe:
+    if arguments.model == "gan":
+        return GANRecipe()
+    if arguments.model == "dit":
+        return dit_recipe(Path(arguments.data))
+    return tokenizer_recipe(arguments.model, settings)
 
 
 def _watched(phase: Phase, number: int, diary: int) -> Phase:
@@ -48,18 +67,15 @@ def work(arguments: Arguments) -> None:
     state = Path(arguments.state or folder / "state")
     if arguments.crash:
         commit(CRASHES[arguments.crash], state, arguments.at)
-    recipe = GANRecipe() if arguments.model == "gan" else dit_recipe(Path(arguments.data))
+    images, more = arguments.updates * BATCH, _TRAINING.get(arguments.model, {})
+    settings = training(seed=3, images=images, batch=BATCH, learning_rate=2e-3, schedule="cosine", **_EVERY, **more)
+    recipe = _recipe(arguments, settings)
     diary = os.open(folder / "diary", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     recipe.phases = tuple(_watched(phase, number, diary) for number, phase in enumerate(recipe.phases))
-    how = {"gan": {"micro_batch": BATCH // 2}, "dit": {"workers": 2}}[arguments.model]
-    # Every kind of state is in one of the two: averages of several kinds here, a loss scaler there.
-    gan = {"ema_profiles": [0.1], "ema_snapshots": 5, "select": "best"}
-    more = {"gan": gan, "dit": {"precision": "fp16", "non_finite": "skip"}}[arguments.model]
-    images = arguments.updates * BATCH
     trainer = train(
         recipe,
-        training(seed=3, images=images, batch=BATCH, learning_rate=2e-3, schedule="cosine", **_EVERY, **more),
-        run(at_risk=arguments.at_risk, keep=arguments.keep, **how),
+        settings,
+        run(at_risk=arguments.at_risk, keep=arguments.keep, **_RUN.get(arguments.model, {})),
         Places(state, folder / "curves", folder / "logs"),
     )
     results = folder / "results"

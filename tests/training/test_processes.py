@@ -1,7 +1,6 @@
 """Two processes share each batch: the same images in the same order, the same losses, the same ends."""
 
 import json
-import multiprocessing
 import shutil
 import socket
 import struct
@@ -9,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forks import in_processes
 from training.together import member
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["training.together"])
 
 
 def together(
@@ -23,15 +20,10 @@ def together(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    runs = [
-        SERVER.Process(target=member, args=(folder, rank, processes, port, batch, stop_at, sharded))
-        for rank in range(processes)
-    ]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join(600)  # a hang is ended by the test's own limit; a busy machine is not a fault
-    codes = [run.exitcode for run in runs]
+    arguments = [(folder, rank, processes, port, batch, stop_at, sharded) for rank in range(processes)]
+    codes = in_processes(
+        member, arguments, 600
+    )  # a hang is ended by the test's own limit; a busy machine is not a fault
     said = "\n".join(path.read_text() for path in folder.glob("said-*.txt"))
     assert all(code in (0, 143) for code in codes), said
     return codes

@@ -99,7 +99,8 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     """Return the teacher in `folder`, in evaluation mode, for images of shape (C, H, W).
 
     Raises:
-        ArtifactError: missing, damaged, the judge in the teacher's place, or trained on images of another shape.
+        ArtifactError: missing, not trained, damaged, the judge in the teacher's place, or trained on images of another
+            shape.
     """
     if not (folder / NAME).is_file():
         raise ArtifactError(
@@ -107,6 +108,11 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
             "which train_teacher makes, or a copy of it."
         )
     manifest = open_artifact(folder, KIND)
+    if not manifest.get("trained", True):
+        raise ArtifactError(
+            f"{folder} holds a teacher without weights, which was not trained since {manifest['reason']}: train it "
+            "where a loss asks for it (`dvc repro train_teacher`)."
+        )
     if manifest["image_shape"] != list(image_shape):
         raise ArtifactError(
             f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "

@@ -23,10 +23,13 @@ from darkroom.training.precision import autocast, checkpoint_activations, lay_ou
 from darkroom.training.recipe import Batch, Recipe, Rows
 
 
-def batch_of(rows: Rows, images: int, device: torch.device) -> Batch:
-    """Return the first `images` rows as a batch on a device."""
+def batch_of(rows: Rows, images: int, device: torch.device, position: int = 0) -> Batch:
+    """Return the first `images` rows as a batch on a device, which stands at a position of the training."""
     data = rows.__getitems__(range(images))
-    return Batch(np.arange(images), {name: torch.as_tensor(value).to(device) for name, value in data.items()})
+    return Batch(
+        np.arange(position, position + images),
+        {name: torch.as_tensor(value).to(device) for name, value in data.items()},
+    )
 
 
 class Step:
@@ -142,6 +145,8 @@ class Step:
             self.scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(self.trained[phase.module], limit)
             self.scaler.step(optimizer)
+            if phase.after is not None:
+                phase.after(batch)
         self.scaler.update()
         weights = [p.detach() for module in self.modules for p in module.parameters()]
         for averages in self.averages:
@@ -149,7 +154,8 @@ class Step:
 
     def seconds(self, budget: float, clock: Clock) -> float:
         """Return the seconds of an update."""
-        batch = batch_of(self.recipe.train, self.images, self.device)
+        # The second update: a codebook may begin otherwise in the first, which is one of thousands.
+        batch = batch_of(self.recipe.train, self.images, self.device, self.settings.batch)
         self.update(batch)  # allocates the optimizer's state, and compiles
         return seconds_of(lambda: self.update(batch), self.device, budget, clock)
 

@@ -109,8 +109,10 @@ def plan_extractor(facts: Facts) -> StagePlan:
 
 
 def plan_teacher(facts: Facts) -> StagePlan:
-    """Plan train_teacher: its output is the averaged weights."""
+    """Plan train_teacher: its output is the averaged weights, or nothing where no loss asks for it."""
     params = section("train_teacher")
+    if params.idle:
+        return StagePlan("train_teacher")
     return plan_training(
         "train_teacher", lambda device: teacher_recipe(facts), params.train_teacher.training, params.run, facts, 1
     )

@@ -45,12 +45,8 @@ class VQARRecipe(TokenizerRecipe):
         assert isinstance(settings, VQAR)
         classes: Sequence[str] = getattr(train, "classes", ()) if settings.classes else ()
         model = VQAutoregressive(configure(settings, image_shape, len(classes)))
-        if settings.kmeans_init and training.batch * model.tokens < settings.codebook_size:
-            raise DarkroomError(
-                f"`train_tokenizer.vq_ar.codebook_size` is {settings.codebook_size}, and a batch of {training.batch} "
-                f"images has {training.batch * model.tokens} patches for k-means: take fewer codes, a larger batch, or "
-                "set `kmeans_init` to false."
-            )
+        if reason := settings.unfit(image_shape, training.batch):
+            raise DarkroomError(f"`train_tokenizer.vq_ar`: {reason}.")
         return cls(model, settings, training, train, val)
 
     def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:

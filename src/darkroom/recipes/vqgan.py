@@ -47,7 +47,7 @@ class VQGANRecipe(TokenizerRecipe):
                 f"`train_tokenizer.vqgan.layers` is {settings.layers}, so {settings.factor} must divide the images' "
                 f"sides, {height} x {width}: take fewer layers, or another `ingest.image_size`."
             )
-        if reason := settings.unfit(height, training.batch):
+        if reason := settings.unfit(image_shape, training.batch):
             raise DarkroomError(f"`train_tokenizer.vqgan`: {reason}.")
         model = VQGANTokenizer(config_of(settings, image_shape))
         return cls(model, settings, training, train, val, perceptual)

@@ -135,7 +135,8 @@ def render(title: str, inputs: Inputs) -> str:
         damage=damage_rows(inputs.catalog),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
-        curves=[drawn(training) for training in inputs.trainings],
+        # The teacher is trained only where a loss asks for it.
+        curves=[drawn(each) for each in inputs.trainings if each.name != "teacher" or each.train.points],
         cards={
             "Generated images": list(flat(inputs.dit.protocol)),
             **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),

@@ -7,6 +7,7 @@ from pydantic import Field
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive, Share
 from darkroom.schemas.run import Run
+from darkroom.schemas.tokenizers.losses import TEACHER, Network
 from darkroom.schemas.training import Training
 
 
@@ -33,8 +34,43 @@ class TrainTeacher(Section):
     training: Training
 
 
+class PerceptualNetwork(Section):
+    """Of a perceptual loss, the network."""
+
+    network: Network
+
+
+class KindLosses(Section):
+    """Of a kind of tokenizer, its perceptual loss."""
+
+    perceptual: PerceptualNetwork
+
+
+class TokenizerLosses(Section):
+    """Of `train_tokenizer`, what says whether it asks for this teacher: the kind, and the kinds' perceptual losses."""
+
+    kind: str
+    teacher: str
+    kl: KindLosses
+    vqgan: KindLosses
+
+
 class Params(Section):
     """What dvc.yaml gives to `train_teacher`."""
 
     run: Run
     train_teacher: TrainTeacher
+    train_tokenizer: TokenizerLosses
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: the tokenizer's loss asks for this teacher."""
+        tokenizer = self.train_tokenizer
+        losses: KindLosses | None = getattr(tokenizer, tokenizer.kind, None)
+        if losses is None:
+            return f"the tokenizer `{tokenizer.kind}` has no perceptual loss"
+        if losses.perceptual.network != "teacher":
+            return f"`train_tokenizer.{tokenizer.kind}.perceptual.network` is {losses.perceptual.network}"
+        if tokenizer.teacher != TEACHER:
+            return f"`train_tokenizer.teacher` is {tokenizer.teacher}"
+        return None

@@ -10,7 +10,7 @@ from darkroom.schemas.run import Run
 from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
-from darkroom.schemas.tokenizers.losses import Perceptual
+from darkroom.schemas.tokenizers.losses import TEACHER, Perceptual
 from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.schemas.tokenizers.vqgan import VQGAN
@@ -19,9 +19,6 @@ from darkroom.schemas.training import Training
 
 def _merged(common: Training, kind: Kind) -> Training:
     return Training.model_validate({**common.model_dump(), **kind.training})
-
-
-TEACHER = "models/teacher"  # what train_teacher writes
 
 
 class TrainTokenizer(Section):
@@ -101,3 +98,8 @@ class Params(Section):
 
     run: Run
     train_tokenizer: TrainTokenizer
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: it is."""
+        return "published weights are taken as they are" if self.train_tokenizer.kind == "pretrained" else None

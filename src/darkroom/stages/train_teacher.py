@@ -1,4 +1,7 @@
-"""Stage `train_teacher`: the tokenizer's parts' shards in, `models/teacher/` and its curves out. It never judges."""
+"""Stage `train_teacher`: the tokenizer's parts' shards in, `models/teacher/` and its curves out. It never judges.
+
+Where no loss of the tokenizer asks for it, it is not trained: the folder says why.
+"""
 
 from pathlib import Path
 
@@ -7,11 +10,13 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.data.selection import load_selection
 from darkroom.device import set_up_device
+from darkroom.launch import rank
 from darkroom.metrics.teacher import KIND, Teacher
 from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.teacher import TURNS, NamedImages, TeacherRecipe, class_names
 from darkroom.schemas.train_teacher import Params
+from darkroom.training.curves import write_curves
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
@@ -35,11 +40,24 @@ def build(
     return TeacherRecipe(model, settings.target, settings.augment, settings.training.seed, train_rows, val_rows)
 
 
+def _write_none(reason: str) -> None:
+    """Write a teacher without weights, which says why, and curves without a point; the first process alone does."""
+    if (place := rank()) is not None and place.number:
+        return
+    write_curves(CURVES, [])
+    with atomic_folder(OUT) as folder:
+        write_manifest(folder, KIND, trained=False, reason=reason, files={})
+    print(f"{reason}: no teacher is trained")
+
+
 def run(params: Params) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
     settings = params.train_teacher
     for path in (OUT, CURVES):
         require_writable(path)
+    if params.idle:
+        _write_none(params.idle)
+        return
     set_up_device(settings.training.threads, params.run.device)
     selection = load_selection()
     shards = [ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")]
@@ -58,6 +76,7 @@ def run(params: Params) -> None:
             write_manifest(
                 folder,
                 KIND,
+                trained=True,
                 image_shape=list(selection.spec.shape),
                 target=settings.target,
                 classes=names,

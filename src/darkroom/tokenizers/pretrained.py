@@ -1,6 +1,5 @@
 """Published weights of KL autoencoders, as diffusers stores them: `stabilityai/sd-vae-ft-ema` and others."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,17 +17,13 @@ def _source(settings: Pretrained) -> tuple[str, dict[str, Any]]:
     """Return the folder, or the name on the Hub, and where in it.
 
     Raises:
-        DarkroomError: the folder is not there, or has the weights as a pickle alone.
+        DarkroomError: the folder is not there, or has no weights in safetensors.
     """
     where = {"subfolder": settings.subfolder} if settings.subfolder else {}
     if settings.name is not None:
         return settings.name, {**where, "revision": settings.revision}
-    folder = Path(settings.folder)
-    if not (folder / (settings.subfolder or "") / "config.json").is_file():
-        raise DarkroomError(
-            f"{_KEY} names the folder {settings.folder}, which holds no autoencoder of diffusers' format: give one "
-            "with config.json and diffusion_pytorch_model.safetensors, and its `subfolder` if it is a whole pipeline."
-        )
+    if reason := settings.not_there():
+        raise DarkroomError(f"{_KEY}: {reason}.")
     return settings.folder, {**where, "local_files_only": True}
 
 
@@ -41,24 +36,8 @@ def read_config(settings: Pretrained, image_shape: tuple[int, int, int]) -> dict
     source, where = _source(settings)
     with telling(f"the autoencoder {source}, which {_KEY} names, cannot be read"):
         config: dict[str, Any] = dict(AutoencoderKL.load_config(source, **where))
-    if (found := config.get("_class_name")) != "AutoencoderKL":
-        raise DarkroomError(f"{source}, which {_KEY} names, is a {found}, and an AutoencoderKL is needed.")
-    if config["in_channels"] != image_shape[0]:
-        raise DarkroomError(
-            f"{source}, which {_KEY} names, takes images of {config['in_channels']} channels, and these have "
-            f"{image_shape[0]}: set `ingest.channels` in params.yaml accordingly, or take another autoencoder."
-        )
-    factor = 2 ** (len(config["block_out_channels"]) - 1)
-    if factor != settings.downsampling:
-        raise DarkroomError(
-            f"one place of the latent of {source} stands for {factor} x {factor} pixels: set {_KEY[:-1]}.downsampling` "
-            f"in params.yaml to {factor}, not {settings.downsampling}."
-        )
-    if image_shape[1] % factor:
-        raise DarkroomError(
-            f"the images have {image_shape[1]} pixels a side, which {factor}, the pixels behind one place of the "
-            f"latent of {source}, does not divide: set `ingest.image_size` in params.yaml to a multiple of {factor}."
-        )
+    if reason := settings.misfit(config, image_shape):
+        raise DarkroomError(f"{_KEY}: {reason}.")
     return config
 
 

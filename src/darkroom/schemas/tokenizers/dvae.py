@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive
-from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.kind import Codes, Kind
 
 Relaxation = Literal["soft", "straight_through", "reinmax"]
 
@@ -36,7 +36,7 @@ class Temperature(Section):
 class DVAE(Kind):
     """The discrete VAE of DALL-E: every place of the latent is one of `tokens` vectors."""
 
-    tokens: Annotated[int, Field(ge=2)]
+    tokens: Codes
     codebook_dim: Positive
     layers: Positive
     hidden_dim: Positive

@@ -1,14 +1,26 @@
 """What the sections of all kinds of tokenizers share."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from darkroom.params import Section
 from darkroom.schemas.training import Training
 
 # The kinds that make images by themselves, which `sample_tokenizer` then does.
 GENERATING = ("vq_ar",)
+
+# Every latent is compared with all codes, and `score_tokenizer` counts each of them.
+_MOST_CODES = 2**20
+
+
+def _countable(codes: int) -> int:
+    if codes > _MOST_CODES:
+        raise ValueError(f"a codebook has {_MOST_CODES:,} codes at most, for every latent is compared with all")
+    return codes
+
+
+Codes = Annotated[int, Field(ge=2), AfterValidator(_countable)]
 
 _FIXED = {"threads", "processes", "init"}  # read before the kind is known, or dependencies of the stage
 _OWN = set(Training.model_fields) - _FIXED
@@ -38,9 +50,20 @@ class Kind(Section):
         """How many pixels, in height and in width, stand behind one place of the latent."""
         raise NotImplementedError
 
-    def unfit(self, image_size: int, batch: int) -> str | None:
-        """Return why the section does not fit images of a size, so many in an update; None: it does."""
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why the section does not fit images of shape (C, H, W), so many in an update; None: it does."""
         return None
+
+    def too_few(self, codes: int, image_size: int, batch: int) -> str | None:
+        """Return why k-means cannot make so many codes of the latents of an update; None: it can."""
+        side = image_size // self.factor
+        latents = batch * side**2
+        if latents >= codes:
+            return None
+        return (
+            f"`codebook_size` is {codes:,}, and k-means begins with the vectors of one update, which are {latents:,} "
+            f"({batch} images of {side} x {side}): take a larger `batch`, a smaller codebook, or `kmeans_init: false`"
+        )
 
     @property
     def labelled(self) -> bool:

@@ -9,13 +9,16 @@ from darkroom.schemas.numbers import Positive, Share
 
 WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
 
+TEACHER = "models/teacher"  # what train_teacher writes
+
 Weight = Annotated[float, Field(ge=0)]
+Network = Literal["none", "teacher", "lpips", "vgg16"]
 
 
 class Perceptual(Section):
     """A distance in the features of a frozen network, which `train_tokenizer.teacher` names the weights of."""
 
-    network: Literal["none", "teacher", "lpips", "vgg16"]
+    network: Network
     weight: Weight
 
     @property

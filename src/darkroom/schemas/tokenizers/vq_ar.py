@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from darkroom.schemas.numbers import Positive, Share
-from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.kind import Codes, Kind
 
 Weight = Annotated[float, Field(ge=0)]
 
@@ -17,7 +17,7 @@ class VQAR(Kind):
     encoder_hidden: Positive | None
     dim: Positive
     codebook_dim: Positive | None
-    codebook_size: Annotated[int, Field(ge=2)]
+    codebook_size: Codes
     decay: Share
     kmeans_init: bool
     dead_code_threshold: Annotated[float, Field(ge=0)]
@@ -38,6 +38,10 @@ class VQAR(Kind):
     def factor(self) -> int:
         """How many pixels stand behind one place of the latent: a code stands for a patch."""
         return self.patch
+
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why the codebook does not fit images of shape (C, H, W), so many in an update; None: it does."""
+        return self.too_few(self.codebook_size, image_shape[1], batch) if self.kmeans_init else None
 
     @property
     def labelled(self) -> bool:

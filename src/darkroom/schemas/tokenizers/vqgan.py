@@ -7,11 +7,9 @@ from pydantic import Field, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive
-from darkroom.schemas.tokenizers.kind import Kind
+from darkroom.schemas.tokenizers.kind import Codes, Kind
 from darkroom.schemas.tokenizers.losses import Adversarial, Perceptual, require_fit
 from darkroom.schemas.tokenizers.quantisers import FSQ, VQ, Binary, SimVQ
-
-_LARGEST = 2**20  # entries of a codebook that is not stored: all of them are listed, to find and to compare them
 
 
 class VQGAN(Kind):
@@ -22,7 +20,7 @@ class VQGAN(Kind):
     residual_blocks: Annotated[int, Field(ge=0)]
     norm_groups: Positive
     quantiser: Literal["vq", "simvq", "lfq", "bsq", "fsq"]
-    codebook_size: Annotated[int, Field(ge=2)]
+    codebook_size: Codes
     codebook_dim: Positive
     vq: VQ
     simvq: SimVQ
@@ -45,16 +43,10 @@ class VQGAN(Kind):
         assert isinstance(section, Section)
         return section
 
-    def unfit(self, image_size: int, batch: int) -> str | None:
-        """Return why the codebook does not fit images of a size, so many in an update; None: it does."""
-        vectors = batch * (image_size // self.factor) ** 2
-        if self.quantiser == "vq" and self.vq.kmeans_init and vectors < self.codebook_size:
-            return (
-                f"`codebook_size` is {self.codebook_size:,}, and k-means begins with the vectors of one update, which "
-                f"are {vectors:,} ({batch} images of {image_size // self.factor} x {image_size // self.factor}): take "
-                "a larger `batch`, a smaller codebook, or `kmeans_init: false`"
-            )
-        return None
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why the codebook does not fit images of shape (C, H, W), so many in an update; None: it does."""
+        by_kmeans = self.quantiser == "vq" and self.vq.kmeans_init
+        return self.too_few(self.codebook_size, image_shape[1], batch) if by_kmeans else None
 
     @model_validator(mode="after")
     def _networks(self) -> "VQGAN":
@@ -72,6 +64,4 @@ class VQGAN(Kind):
                 raise ValueError(f"codebook_size is {size:,}, and {name} needs a power of two: {near:,}, say")
         elif name == "fsq" and (product := math.prod(self.fsq.levels)) != size:
             raise ValueError(f"the product of fsq.levels is {product:,}, and must be codebook_size, {size:,}")
-        if name in ("lfq", "bsq", "fsq") and size > _LARGEST:
-            raise ValueError(f"codebook_size is {size:,}, and {name} lists all of its codes: {_LARGEST:,} at most")
         return self

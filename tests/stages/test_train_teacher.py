@@ -1,0 +1,136 @@
+"""The stage `train_teacher`: it trains where the tokenizer's loss asks for it, and else needs nothing of the data."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.check import schema
+from darkroom.data.selection import write_selection
+from darkroom.dry_run import dry_run
+from darkroom.errors import DarkroomError
+from darkroom.metrics.teacher import Teacher, open_teacher
+from darkroom.params import given, validate
+from darkroom.schemas.train_teacher import TokenizerLosses
+from darkroom.schemas.train_tokenizer import TrainTokenizer
+from darkroom.stages import train_teacher
+from data.making import Noise, make_part
+
+ROOT = Path(__file__).parents[2]
+TRAINING = {"images": 8, "batch": 8, "warmup": 0, "log_every": 8, "validate_every": 8}
+
+
+class Labelled(Noise):
+    """Noise whose images have so many labels."""
+
+    def __init__(self, labels):
+        super().__init__()
+        self.labels = labels
+
+    def read(self, entry):
+        return replace(super().read(entry), label=str(entry.payload % self.labels))
+
+
+def make_data(labels):
+    """Write twenty images of so many labels, and choose them all."""
+    for folder in map(Path, ("data/shards", "data/selection")):
+        shutil.rmtree(folder, ignore_errors=True)
+    make_part(Path("data/shards"), "first", 0, 20, source=Labelled(labels))
+    Path("data/selection").mkdir()
+    write_selection(Path("data/selection"), ["first"])
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone with data of three labels, and a function that writes params.yaml and returns what the stage is given."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
+    make_data(3)
+
+    def params(kind="kl", network="none", target="labels", **changes):
+        values = yaml.safe_load((ROOT / "params.yaml").read_text())
+        values["run"] |= {"device": "cpu", "grid_every": 0}
+        values["train_tokenizer"] |= {"kind": kind, **changes}
+        if network != "none":
+            values["train_tokenizer"][kind]["perceptual"] = {"network": network, "weight": 0.5}
+        values["train_teacher"] |= {"target": target, "model": {"channels": [4], "layers": 1}}
+        values["train_teacher"]["training"] |= TRAINING
+        Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+        return validate(schema("train_teacher"), given("train_teacher"))
+
+    return params
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, "`train_tokenizer.kl.perceptual.network` is none"),
+        ({"kind": "dvae"}, "the tokenizer `dvae` has no perceptual loss"),
+        ({"kind": "vqgan", "network": "vgg16"}, "`train_tokenizer.vqgan.perceptual.network` is vgg16"),
+        ({"network": "teacher", "teacher": "data/copy"}, "`train_tokenizer.teacher` is data/copy"),
+    ],
+)
+def test_what_nobody_asks_for_is_not_trained(clone, changes, reason):
+    """Not one image is read, so it does not matter what labels they have."""
+    params = clone(**changes)
+    shutil.rmtree("data/shards")
+    train_teacher.run(params)
+    manifest = json.loads(Path("models/teacher/manifest.json").read_text())
+    assert (manifest["kind"], manifest["trained"], manifest["reason"]) == ("teacher", False, reason)
+    assert [path.name for path in Path("models/teacher").iterdir()] == ["manifest.json"]
+    assert not list(Path("curves/teacher").rglob("*.tsv"))
+    with pytest.raises(ArtifactError, match=r"without weights.*train it where a loss asks for it"):
+        open_teacher(Path("models/teacher"), (3, 16, 16))
+
+
+def test_only_the_first_of_several_processes_writes_that_nothing_is_trained(clone, monkeypatch):
+    params = clone()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    train_teacher.run(params)
+    assert not Path("models/teacher").exists()
+    monkeypatch.setenv("RANK", "0")
+    train_teacher.run(params)
+    assert Path("models/teacher/manifest.json").is_file()
+
+
+@pytest.mark.parametrize("kind", ["kl", "vqgan"])
+def test_what_a_loss_asks_for_is_trained(clone, kind):
+    train_teacher.run(clone(kind=kind, network="teacher"))
+    manifest = json.loads(Path("models/teacher/manifest.json").read_text())
+    assert manifest["trained"] and manifest["images_seen"] == 8
+    assert isinstance(open_teacher(Path("models/teacher"), tuple(manifest["image_shape"])), Teacher)
+
+
+def test_one_class_that_a_loss_should_learn_from_is_told_before_any_work(clone):
+    make_data(1)
+    with pytest.raises(DarkroomError, match=r"^all images have the label .*`train_teacher.target` to rotation") as told:
+        train_teacher.run(clone(network="teacher"))
+    assert "\n" not in str(told.value) and not Path(".darkroom").exists()
+    train_teacher.run(clone(network="teacher", target="rotation"))
+    assert json.loads(Path("models/teacher/manifest.json").read_text())["trained"]
+
+
+def test_the_dry_run_says_that_nothing_is_trained(clone, tmp_path):
+    for name in ("src", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    Path("data/none").touch()
+    clone()
+    assert "# trains nothing: `train_tokenizer.kl.perceptual.network` is none\n" in dry_run("train_teacher")
+    clone(network="teacher")
+    assert "trains nothing" not in dry_run("train_teacher")
+
+
+def test_every_kind_with_a_perceptual_loss_is_asked():
+    """A kind that is added is named here, in the schema and in dvc.yaml."""
+    kinds = {
+        name
+        for name, field in TrainTokenizer.model_fields.items()
+        if any("perceptual" in getattr(kind, "model_fields", {}) for kind in getattr(field.annotation, "__args__", ()))
+    }
+    assert kinds == set(TokenizerLosses.model_fields) - {"kind", "teacher"} == {"kl", "vqgan"}
