@@ -70,7 +70,9 @@ def test_networks_and_losses_see_pixels_as_the_key_says_and_the_perceptual_loss_
     given.data["images"][0, :, 0] = torch.tensor([0, 255]).repeat(8)  # the darkest and the lightest
     perceptual = Teacher()
     perceptual.register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
-    made = recipe(section({"weight": 1.0, "start": 0}, pixels=pixels, perceptual=TEACHER), perceptual)
+    made = recipe(
+        section({"weight": 1.0, "start": 0, "gradient_penalty": 0.0}, pixels=pixels, perceptual=TEACHER), perceptual
+    )
     made.model.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
     made.modules["discriminator"].register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
     losses = made.loss(given)
