@@ -1,90 +1,51 @@
 """What one training step of a tokenizer takes, against the package that it comes from, at the same shapes.
 
 The original packages are installed on demand from PyPI, by name, into `.venv.originals`, which sees what this
-repository's environment holds, so that both run the same torch. Both train in one process with 2 threads, in turns of
-four steps, on the same images. A step of ours is an update of the real loop: with its clipping,
-averages of weights, logged norms and the codebook that moves after it.
+repository's environment holds, so that both run the same torch (tests/originals/environment.py). Both train in one
+process with 2 threads, in turns of four steps, on the same images. A step of ours is an update of the real loop: with
+its clipping, averages of weights, logged norms and the codebook that moves after it. `kl` has no original package: its
+network is diffusers' own.
 
-Run it on a quiet machine: `.venv/bin/python benchmarks/tokenizer_steps.py [KIND …]`. Prints a Markdown table.
+Run it on a quiet machine: `.venv/bin/python benchmarks/tokenizer_steps.py [KIND …]`. Prints a Markdown table; a ratio
+of 1 or more says that ours is not slower.
 """
 
 import contextlib
-import importlib
-import importlib.util
 import os
 import statistics
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
-import types
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / ".venv.originals"
-TURNS, STEPS, THREADS = 5, 4, 2  # four steps a turn: a gradient penalty that is due every fourth is in each
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-# By kind: the package, and what its autoencoder imports that this repository may not have. Not all that they declare,
-# which are the text encoders and trainers of whole systems: `part` loads the one module that is compared.
-PACKAGES = {"vqgan": ["muse-maskgit-pytorch==0.3.5", "ema-pytorch"]}
+from originals.environment import make  # noqa: E402
+
+TURNS, STEPS, THREADS = 5, 4, 2  # four steps a turn: a gradient penalty that is due every fourth is in each
 
 Step = Callable[[], None]
 
 
 def inside(kinds: list[str]) -> None:
     """Make the environment of the originals, with the packages of some kinds, and start this file again in it."""
-    python = HOME / "bin" / "python"
-    if not python.exists():
-        venv.create(HOME, with_pip=True)
-        found = subprocess.run(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        Path(found.stdout.strip(), "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    packages = [package for kind in kinds for package in PACKAGES[kind]]
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", *packages], check=True)
+    python = make(kinds)
     threads = {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
     os.execve(python, [str(python), __file__, *kinds], {**os.environ, **threads, "DARKROOM_ORIGINALS": "1"})
 
 
-def part(package: str, name: str) -> Any:
-    """Return a module of a package, whose `__init__` is not run: it would import all of the package."""
-    if package in sys.modules:
-        return importlib.import_module(f"{package}.{name}")
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.submodule_search_locations is None:
-        raise SystemExit(f"{package} is not there: remove {HOME}, and try again.")
-    bare = types.ModuleType(package)
-    bare.__path__ = list(spec.submodule_search_locations)
-    sys.modules[package] = bare
-    return importlib.import_module(f"{package}.{name}")
+def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
+    """Return the section `train_tokenizer` for a kind, with some of its keys, and a training that does not end."""
+    from darkroom.params import read_yaml
+    from darkroom.schemas.train_tokenizer import TrainTokenizer
 
-
-class Noise:
-    """Images of noise, by row number."""
-
-    def __init__(self, images: int, size: int) -> None:
-        import torch
-
-        self.images = torch.randint(0, 256, (images, 3, size, size), dtype=torch.uint8)
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self.images)
-
-    def __getitems__(self, rows: Any, positions: Any = None) -> dict[str, Any]:
-        """Return some of them."""
-        return {"images": self.images[list(rows)].numpy()}
-
-    def keys(self, rows: Any) -> list[str]:
-        """Return their names."""
-        return [str(row) for row in rows]
+    values = read_yaml(ROOT / "params.yaml")["train_tokenizer"] | {"kind": kind, "teacher": "data/none"}
+    values["common"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6}
+    values[kind] |= {"training": {}, **keys}
+    return TrainTokenizer.model_validate(values)
 
 
 @contextlib.contextmanager
@@ -111,59 +72,57 @@ def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step
     """
     import torch
     from ema_pytorch import EMA
-    from torchvision.models import vgg16
 
     from darkroom.metrics.perceptual import untrained
-    from darkroom.params import read_yaml
     from darkroom.recipes.vqgan import VQGANRecipe
-    from darkroom.schemas.train_tokenizer import TrainTokenizer
+    from originals.loading import muse
+    from originals.pairs import Images
 
     size, batch, width, layers, codes = 64, 8, 32, 3, 1024
-    images = Noise(64, size)
-    values = read_yaml(Path("params.yaml"))["train_tokenizer"] | {"kind": "vqgan", "teacher": "data/none"}
-    values["common"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6}
-    values["vqgan"] |= {
-        "training": {},
-        "width": width,
-        "layers": layers,
-        "residual_blocks": 1,
-        "norm_groups": 16,
-        "quantiser": "lfq",
-        "codebook_size": codes,
-        "reconstruction": "l1",
-        "perceptual": {"network": "vgg16", "weight": 1.0} if adversarial else {"network": "none", "weight": 0.0},
-    }
-    values["vqgan"]["lfq"] |= {"entropy_weight": 0.1, "diversity": 4.0, "commitment_weight": 0.0}
-    values["vqgan"]["adversarial"] |= {
+    images = Images(64, 3, size)
+    game = {
         "weight": float(adversarial),
         "loss": "hinge_sum",
         "start": 0,
         "adaptive": "perceptual" if adversarial else "taming",
         "channels": [width, width, 2 * width, 4 * width, 8 * width],
+        "norm_groups": 16,
+        "rate": 1.0,
+        "betas": [0.9, 0.99],
+        "clip_norm": None,
         "gradient_penalty": 10.0,
         "gradient_penalty_every": penalty_every,
     }
-    settings = TrainTokenizer.model_validate(values)
+    keys = {
+        "width": width,
+        "layers": layers,
+        "residual_blocks": 1,
+        "norm_groups": 16,
+        "pixels": "unit",
+        "quantiser": "lfq",
+        "codebook_size": codes,
+        "lfq": {"entropy_weight": 0.1, "diversity": 4.0, "inverse_temperature": 100.0, "commitment_weight": 0.0},
+        "reconstruction": "l1",
+        "perceptual": {"network": "vgg16", "weight": 1.0} if adversarial else {"network": "none", "weight": 0.0},
+        "adversarial": game,
+    }
+    section = settings("vqgan", keys, batch)
     perceptual = untrained("vgg16", size) if adversarial else None
-    recipe = VQGANRecipe.build(settings.chosen, settings.training, (3, size, size), images, images, perceptual)
+    recipe = VQGANRecipe.build(section.chosen, section.training, (3, size, size), images, images, perceptual)
 
-    network = vgg16(weights=None)
-    network.classifier = network.classifier[:-2]
-    for parameter in network.parameters():  # else the optimizer would train it: a defect that is not timed here
-        parameter.requires_grad_(False)
-    theirs = part("muse_maskgit_pytorch", "vqgan_vae").VQGanVAE(
+    theirs = muse().VQGanVAE(
         dim=width,
         layers=layers,
         codebook_size=codes,
         discr_layers=4,
         use_vgg_and_gan=adversarial,
-        vgg=network if adversarial else None,
+        vgg=perceptual.network if perceptual is not None else None,
     )
     judged = set(theirs.discr.parameters()) if adversarial else set()
     made = [value for value in theirs.parameters() if value not in judged and value.requires_grad]
     optimizers = [torch.optim.Adam(group, lr=3e-4) for group in (made, list(judged)) if group]
     average = EMA(theirs, update_after_step=0, update_every=1, ignore_names={"_vgg"})
-    data = images.images.float() / 255
+    data = images.unit
 
     def step() -> None:
         rows = torch.randint(0, len(data), (2, batch))
@@ -178,13 +137,96 @@ def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step
 
     with_what = f"VGG16, discriminator, our penalty every {penalty_every}" if adversarial else "bare"
     label = f"{batch} images of {size} px, {codes:,} codes, {with_what}"
-    with ours(recipe, settings.training) as update:
+    with ours(recipe, section.training) as update:
         yield f"vqgan against muse-maskgit-pytorch: {label}", update, step
+
+
+@contextlib.contextmanager
+def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[tuple[str, Step, Step]]:
+    """Give a step of ours and of dalle-pytorch's DiscreteVAE: 3 layers, 2 residual blocks, as its script has them."""
+    import torch
+
+    from darkroom.recipes.dvae import DVAERecipe
+    from originals.loading import dalle
+    from originals.pairs import Images
+
+    images = Images(64, 3, size)
+    keys = {
+        "tokens": tokens,
+        "codebook_dim": dim,
+        "layers": 3,
+        "hidden_dim": hidden,
+        "residual_blocks": 2,
+        "kl_weight": 0.0,
+    }
+    section = settings("dvae", keys, batch)
+    recipe = DVAERecipe.build(section.chosen, section.training, (3, size, size), images, images)
+    theirs = dalle().DiscreteVAE(
+        image_size=size,
+        num_tokens=tokens,
+        codebook_dim=dim,
+        num_layers=3,
+        hidden_dim=hidden,
+        num_resnet_blocks=2,
+    )
+    optimizer, data = torch.optim.Adam(theirs.parameters(), lr=1e-3), images.unit
+
+    def step() -> None:
+        theirs(data[torch.randint(0, len(data), (batch,))], return_loss=True, temp=1.0).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    label = f"{batch} images of {size} px, {tokens:,} codes of {dim}, width {hidden}"
+    with ours(recipe, section.training) as update:
+        yield f"dvae against dalle-pytorch: {label}", update, step
+
+
+@contextlib.contextmanager
+def vq_ar() -> Iterator[tuple[str, Step, Step]]:
+    """Give a step of ours and of genie2's VQ autoregressive autoencoder, at the shapes of its script."""
+    import torch
+
+    from darkroom.recipes.vq_ar import VQARRecipe
+    from originals.loading import genie
+    from originals.pairs import Images
+
+    size, batch, shape = 28, 32, {"dim": 256, "depth": 4, "heads": 4, "codebook_size": 64, "decay": 0.95}
+    images = Images(64, 1, size)
+    keys = {
+        **shape,
+        "patch": 4,
+        "codebook_dim": None,
+        "head_dim": 16,
+        "dropout": 0.0,
+        "kmeans_init": False,
+        "dead_code_threshold": 0.0,
+        "logit_scale": 1.0,
+        "logits_codebook": "after",
+        "reconstruction_weight": 1.0,
+    }
+    section = settings("vq_ar", keys, batch)
+    recipe = VQARRecipe.build(section.chosen, section.training, (1, size, size), images, images)
+    theirs = genie().VQImageAutoregressiveAutoencoder(
+        image_size=size, patch_size=4, dim_head=16, recon_from_pred_codes_weight=0.5, **shape
+    )
+    optimizer, data = torch.optim.Adam(theirs.parameters(), lr=3e-4), images.unit
+
+    def step() -> None:
+        theirs(data[torch.randint(0, len(data), (batch,))])[0].backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    label = f"{batch} images of {size} px, 49 codes of {shape['codebook_size']}, width {shape['dim']}, 4 layers"
+    with ours(recipe, section.training) as update:
+        yield f"vq_ar against genie2-pytorch: {label}", update, step
 
 
 # By kind: what is compared, each giving a label, a step of ours, and a step of theirs.
 COMPARISONS: dict[str, list[Callable[[], Any]]] = {
+    "dvae": [lambda: dvae(64, 8, 1024, 128, 64), lambda: dvae(128, 8, 8192, 512, 64)],
     "vqgan": [lambda: vqgan(False), lambda: vqgan(True), lambda: vqgan(True, 4)],
+    "vq_ar": [vq_ar],
 }
 
 
@@ -199,17 +241,16 @@ def seconds(step: Step) -> float:
 def main(kinds: list[str]) -> None:
     """Compare the steps of some kinds, in turns, and print a table."""
     os.chdir(ROOT)
-    sys.path.insert(0, str(ROOT / "src"))
     import torch
 
     torch.set_num_threads(THREADS)
-    print("| a training step, ms | ours | theirs | ours / theirs |\n|---|---|---|---|")
+    print("| a training step, ms | ours | theirs | theirs / ours |\n|---|---|---|---|")
     for compare in (each for kind in kinds for each in COMPARISONS[kind]):
         torch.manual_seed(0)
         with contextlib.redirect_stdout(sys.stderr), compare() as (label, update, step):
             taken = [(seconds(update), seconds(step)) for _ in range(1 + TURNS)][1:]
         mine, their = (1e3 * statistics.median(times) for times in zip(*taken, strict=True))
-        ratio = statistics.median(one / other for one, other in taken)
+        ratio = statistics.median(other / one for one, other in taken)
         print(f"| {label} | {mine:.0f} | {their:.0f} | {ratio:.2f} |", flush=True)
 
 

@@ -22,6 +22,7 @@ def section(adversarial: dict[str, Any] | None = None, vq: dict[str, Any] | None
         "layers": 2,
         "residual_blocks": 1,
         "norm_groups": 4,
+        "pixels": "signed",
         "quantiser": "vq",
         "codebook_size": 16,
         "codebook_dim": 4,

@@ -63,6 +63,28 @@ def test_the_loss_is_the_formula_in_float64(quantiser, reconstruction):
     assert found["loss"].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
+@pytest.mark.parametrize("pixels", ["signed", "unit"])
+def test_networks_and_losses_see_pixels_as_the_key_says_and_the_perceptual_loss_always_signed(pixels):
+    given, seen = batch(0), []
+    ends = {"signed": (-1.0, 1.0), "unit": (0.0, 1.0)}[pixels]
+    given.data["images"][0, :, 0] = torch.tensor([0, 255]).repeat(8)  # the darkest and the lightest
+    perceptual = Teacher()
+    perceptual.register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
+    made = recipe(
+        section({"weight": 1.0, "start": 0, "gradient_penalty": 0.0}, pixels=pixels, perceptual=TEACHER), perceptual
+    )
+    made.model.encoder.register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
+    made.modules["discriminator"].register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
+    losses = made.loss(given)
+    made.adversary.loss(given)
+    (x,), (output, signed), (fake,), (both,) = seen
+    assert (x.min().item(), x.max().item()) == ends
+    assert (signed.min().item(), signed.max().item()) == pytest.approx((-1, 1))
+    assert torch.equal(both[:8], x) and torch.equal(both[8:], fake)
+    assert torch.allclose(made.model.signed(fake), output)
+    assert losses["reconstruction"].item() == pytest.approx((fake - x).abs().mean().item(), rel=1e-6)
+
+
 def test_validation_gives_each_image_its_own_losses_whatever_its_company():
     made = recipe(section(quantiser="lfq", perceptual=TEACHER), Teacher())
     with torch.no_grad():

@@ -52,6 +52,14 @@ def test_the_forward_pass_is_what_is_decoded():
     assert torch.equal(quantised.codes, made.encode_codes(given))
 
 
+def test_pixels_from_0_to_1_go_in_and_come_back_as_images():
+    made, given = tokenizer(pixels="unit", vq={"kmeans_init": False}), images()
+    with torch.no_grad():
+        output, _ = made(given / 255)
+    assert torch.equal((output * 255).round().clamp(0, 255).to(torch.uint8), made.reconstruct(given))
+    assert torch.equal(made.encode(given)[0], made.quantiser.prepare(made.encoder(given / 255)))
+
+
 def test_the_network_is_as_wide_and_deep_as_muse_builds_it():
     """Parameters by the formulas of its convolutions: 5 x 5 stem, 4 x 4 of stride 2, blocks, 1 x 1 at the ends."""
     made = tokenizer(width=8, layers=3, residual_blocks=2)

@@ -69,7 +69,7 @@ def adaptive_weight(rule: str, others: Tensor, generator: Tensor) -> Tensor:
 class Made:
     """What a tokenizer made of some images, with gradients.
 
-    real, fake: the images and their reconstructions, (N, C, H, W) in [-1, 1].
+    real, fake: the images and their reconstructions, (N, C, H, W) as the tokenizer's network sees them.
     others: reconstruction and perceptual loss as they are minimised, a scalar.
     perceptual: the perceptual loss with its weight, a scalar; None where there is none.
     """

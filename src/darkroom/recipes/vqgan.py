@@ -11,7 +11,6 @@ from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
-from darkroom.tokenizers.pixels import to_network
 from darkroom.tokenizers.quantiser import Quantised
 from darkroom.tokenizers.vqgan import Residual, VQGANTokenizer, config_of
 from darkroom.training.precision import seed_draws
@@ -97,7 +96,7 @@ class VQGANRecipe(TokenizerRecipe):
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image: what belongs to a batch, the entropy of all its codes, is not among them."""
-        x = to_network(batch.data["images"])
+        x = self.model.pixels(batch.data["images"])
         output, quantised = self.modules["tokenizer"](x)
         losses = self._per_image(x, output)
         total = self._sum(losses)
@@ -119,7 +118,7 @@ class VQGANRecipe(TokenizerRecipe):
         return int(batch.positions[0]) // self.training.batch
 
     def _made(self, batch: Batch) -> tuple[Tensor, Tensor, Quantised]:
-        x = to_network(batch.data["images"])
+        x = self.model.pixels(batch.data["images"])
         output, quantised = self.modules["tokenizer"](x, self._shared(batch))
         return x, output, quantised
 
@@ -131,7 +130,7 @@ class VQGANRecipe(TokenizerRecipe):
         if self._mean is None or self._mean[0] != self._update(batch):
             with torch.no_grad():
                 pieces = whole.split(len(batch))
-                means = [self.model.share(to_network(piece.data["images"])) for piece in pieces]
+                means = [self.model.share(self.model.pixels(piece.data["images"])) for piece in pieces]
             weighted = [mean * (len(piece) / len(whole)) for mean, piece in zip(means, pieces, strict=True)]
             self._mean = self._update(batch), _of_all_processes(torch.stack(weighted).sum(dim=0)[None]).mean(dim=0)
         return self._mean[1]
@@ -141,7 +140,7 @@ class VQGANRecipe(TokenizerRecipe):
         difference = _RECONSTRUCTION[self.settings.reconstruction](output.float(), x, reduction="none")
         losses = {"reconstruction": difference.flatten(1).mean(dim=1)}
         if self.perceptual is not None and self.settings.perceptual.active:
-            losses["perceptual"] = self.perceptual(output.float(), x)
+            losses["perceptual"] = self.perceptual(self.model.signed(output.float()), self.model.signed(x))
         return losses
 
     def _sum(self, losses: dict[str, Tensor]) -> Tensor:

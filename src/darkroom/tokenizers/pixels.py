@@ -1,17 +1,23 @@
-"""Between stored images, uint8, and what networks see, floats in [-1, 1]."""
+"""Between stored images, uint8, and what networks see: floats in [-1, 1], or in [0, 1]."""
+
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-
-def to_network(images: Tensor) -> Tensor:
-    """Return uint8 images 0..255 as float32 in [-1, 1], same shape: x / 127.5 - 1."""
-    return images.float() / 127.5 - 1
+# What a network sees of a pixel: -1 to 1, or 0 to 1.
+Pixels = Literal["signed", "unit"]
 
 
-def to_images(values: Tensor) -> Tensor:
-    """Return network outputs as uint8 images: round((x + 1) * 127.5), clamped to 0..255, same shape.
+def to_network(images: Tensor, pixels: Pixels = "signed") -> Tensor:
+    """Return uint8 images 0..255 as float32, same shape: in [-1, 1], x / 127.5 - 1, or in [0, 1], x / 255."""
+    return images.float() / 255 if pixels == "unit" else images.float() / 127.5 - 1
+
+
+def to_images(values: Tensor, pixels: Pixels = "signed") -> Tensor:
+    """Return network outputs as uint8 images, clamped to 0..255, same shape: round((x + 1) * 127.5), or round(x * 255).
 
     Rounding, not truncation: `to_images(to_network(images))` is `images` for all 256 values.
     """
-    return ((values.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+    scaled = values.float() * 255 if pixels == "unit" else (values.float() + 1) * 127.5
+    return scaled.round().clamp(0, 255).to(torch.uint8)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from darkroom.artifacts.atomic import write_bytes, write_json
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.vqgan import VQGAN
-from darkroom.tokenizers.pixels import to_images, to_network
+from darkroom.tokenizers.pixels import Pixels, to_images, to_network
 from darkroom.tokenizers.quantiser import Quantised
 from darkroom.tokenizers.quantisers import SECTIONS, build_quantiser
 
@@ -33,6 +33,7 @@ class VQGANConfig:
     layers: int
     residual_blocks: int
     norm_groups: int
+    pixels: Pixels
     quantiser: str
     codebook_size: int
     codebook_dim: int
@@ -46,8 +47,11 @@ class VQGANConfig:
 
 def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig:
     """Return what a section says of the network, for images of shape (C, H, W)."""
-    names = ("width", "layers", "residual_blocks", "norm_groups", "quantiser", "codebook_size", "codebook_dim")
-    fields = {name: getattr(settings, name) for name in names}
+    network, quantiser = (
+        ("width", "layers", "residual_blocks", "norm_groups", "pixels"),
+        ("codebook_size", "codebook_dim"),
+    )
+    fields = {name: getattr(settings, name) for name in (*network, "quantiser", *quantiser)}
     return VQGANConfig(image_shape[0], image_shape[1], **fields, options=settings.options.model_dump())
 
 
@@ -122,8 +126,16 @@ class VQGANTokenizer(nn.Module):
         side = self.config.image_size // 2**self.config.layers
         return self.quantiser.channels, side, side
 
+    def pixels(self, images: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) as the network sees them: in [-1, 1], or in [0, 1] with pixels `unit`."""
+        return to_network(images, self.config.pixels)
+
+    def signed(self, x: Tensor) -> Tensor:
+        """Return in [-1, 1] what the network sees or makes."""
+        return x if self.config.pixels == "signed" else 2 * x - 1
+
     def forward(self, x: Tensor, mean: Tensor | None = None) -> tuple[Tensor, Quantised]:
-        """Return the reconstruction of x, (N, C, H, W) in [-1, 1], by way of its codes, and what was quantised.
+        """Return the reconstruction of x, (N, C, H, W) from `pixels`, by way of its codes, and what was quantised.
 
         Args:
             x: the images.
@@ -154,7 +166,7 @@ class VQGANTokenizer(nn.Module):
                 f"the tokenizer was trained on images with {self.config.image_channels} channels, and these have "
                 f"{images.shape[1]}: train it on such images (`dvc repro train_tokenizer`)."
             )
-        return self.quantiser.prepare(self.encoder(to_network(images)).float()), None
+        return self.quantiser.prepare(self.encoder(self.pixels(images)).float()), None
 
     @torch.no_grad()
     def encode_codes(self, images: Tensor) -> Tensor:
@@ -169,7 +181,7 @@ class VQGANTokenizer(nn.Module):
     @torch.no_grad()
     def decode_codes(self, codes: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) of codes (N, h, w)."""
-        return to_images(self.decoder(self.quantiser.vectors_of(codes)))
+        return to_images(self.decoder(self.quantiser.vectors_of(codes)), self.config.pixels)
 
     def reconstruct(self, images: Tensor) -> Tensor:
         """Return the images that the codes of the images stand for, uint8 (N, C, H, W)."""

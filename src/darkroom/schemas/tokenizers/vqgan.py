@@ -19,6 +19,7 @@ class VQGAN(Kind):
     layers: Positive
     residual_blocks: Annotated[int, Field(ge=0)]
     norm_groups: Positive
+    pixels: Literal["signed", "unit"]
     quantiser: Literal["vq", "simvq", "lfq", "bsq", "fsq"]
     codebook_size: Codes
     codebook_dim: Positive

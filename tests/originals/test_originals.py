@@ -1,0 +1,38 @@
+"""Same weights and same noise in, same numbers out, as the packages that the kinds come from.
+
+See docs/tokenizers/originals.md. Each comparison runs in the environment of the originals, which is made from PyPI if
+there is none.
+"""
+
+import json
+import subprocess
+
+import pytest
+
+from originals.environment import ROOT, MissingError, make
+
+# The largest difference, relative to the largest number of a tensor. In float64 only formulas can differ: MUSE adds
+# 1e-10 to a probability, and x-transformers computes a softmax in float32.
+CLOSE = {"float64": 1e-6, "float32": 1e-5}
+# The gradient of an entropy at inverse temperature 100, in float32: it magnifies the rounding of the encoder.
+STEEP = 1e-4
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("name", ["dvae", "vqgan", "vq_ar", "taming"])
+def test_it_gives_the_numbers_of_the_original(name, dtype):
+    try:
+        python = make([name])
+    except MissingError as missing:
+        pytest.skip(f"the original of {name} cannot be had: {missing}")
+    done = subprocess.run(
+        [python, "-W", "ignore", ROOT / "tests/originals/compare.py", name, dtype], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found
+    steep = {what for what in found if dtype == "float32" and what.startswith("lfq") and what.endswith(": gradients")}
+    apart = {what: far for what, far in found.items() if not far <= (STEEP if what in steep else CLOSE[dtype])}
+    assert not apart
