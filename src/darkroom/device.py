@@ -7,7 +7,6 @@ import torch
 
 from darkroom.errors import DarkroomError
 
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
