@@ -62,6 +62,18 @@ def test_statistics_are_those_of_the_latent_distribution(root: Path, latents: Pa
         np.testing.assert_allclose(found.std, np.sqrt(variance), rtol=1e-12)
 
 
+def test_the_widest_direction_is_that_of_the_latents_as_they_are_drawn(root: Path, latents: Path, dtype: str) -> None:
+    """Against numpy's covariance of z = mean + exp(logvar / 2) noise, drawn often."""
+    images = ImageShards.open_parts(PARTS, "train", root)
+    values = {name: v.astype(np.float64) for name, v in stored(images.__getitems__(range(len(images))), dtype).items()}
+    noise = np.random.default_rng(0).standard_normal((400, *values["mean"].shape))
+    drawn = np.moveaxis(values["mean"] + np.exp(values["logvar"] / 2) * noise, 2, 0).reshape(2, -1)
+    expected = np.sqrt(np.linalg.eigvalsh(np.corrcoef(drawn))[-1])
+    reader = LatentShards.open_parts(PARTS, "train", latents)
+    assert reader.principal_deviation() == pytest.approx(expected, rel=1e-2)
+    assert reader.principal_deviation(most=2) != reader.principal_deviation()
+
+
 def test_two_writes_give_the_same_bytes(root: Path, latents: Path, dtype: str) -> None:
     before = contents(latents)
     make_latents(root, latents, "first", dtype)  # replaces what is there

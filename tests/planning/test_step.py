@@ -162,7 +162,7 @@ def test_noise_of_latents_comes_in_their_forms():
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("form", ["distribution", "point", "codes"])
 def test_a_dit_is_counted_on_latents_in_any_form(form, device):
-    settings = Diffusion(time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.1)
+    settings = Diffusion(normalise="channel", time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.1)
     with torch.device(device):
         book = torch.zeros(9, 4)
         model = DiT(DiTConfig(channels=4, size=2, classes=3, width=16, depth=1, heads=2, patch=1))

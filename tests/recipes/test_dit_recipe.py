@@ -24,7 +24,7 @@ class Spy(DiT):
 
 
 def recipe(**changes):
-    settings = {"time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
+    settings = {"normalise": "channel", "time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
     torch.manual_seed(0)
     model = Spy(DiTConfig(2, 4, 5, 16, 1, 2, 2))
     return DiTRecipe(model, Diffusion(**settings | changes), 9, [], [], Normaliser(MEAN, STD), None)

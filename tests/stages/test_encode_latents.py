@@ -83,7 +83,7 @@ def recipe(rows: LabelledLatents) -> DiTRecipe:
     with seeded(0):
         model = DiT(DiTConfig(3, 3, 12, 16, 1, 2, 1))
     book = None if rows.shards.codebook is None else torch.from_numpy(rows.shards.codebook)
-    settings = Diffusion(time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.0)
+    settings = Diffusion(normalise="channel", time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.0)
     normaliser = Normaliser(*rows.shards.statistics)
     return DiTRecipe(model, settings, 9, rows, rows, normaliser, None, codebook=book)
 

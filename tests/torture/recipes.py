@@ -183,7 +183,7 @@ def dit_recipe(folder: Path) -> DiTRecipe:
         model = DiT(DiTConfig(SHAPE[0], SHAPE[1], len(catalog.classes), 32, 2, 2, 2))
     return DiTRecipe(
         model,
-        Diffusion(time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1),
+        Diffusion(normalise="channel", time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1),
         3,
         LabelledLatents(train, catalog),
         LabelledLatents(val, catalog),

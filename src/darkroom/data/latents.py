@@ -20,6 +20,7 @@ from darkroom.data.latent_file import (
     mirrored,
     read_codebook,
     stored_shape,
+    to_float32,
 )
 
 LATENT_PARTS = Path("data/latents")
@@ -173,6 +174,27 @@ class LatentShards(Indexed):
         square = np.sum([total["sum_of_squares"] for total in self._totals], axis=0, dtype=np.float64) / count
         variance = square - mean**2
         return LatentStatistics(mean.tolist(), np.sqrt(np.where(variance > _CONSTANT * square, variance, 0.0)).tolist())
+
+    def principal_deviation(self, most: int = 4096) -> float:
+        """Return the standard deviation of these latents along the direction of the channels in which they vary most.
+
+        Of latents with variance 1 in each channel: the square root of the largest eigenvalue of the channels'
+        correlation matrix, 1 for channels that know nothing of each other, √C for C times the same. From `most` rows,
+        evenly spaced, or all; to three digits, so that all machines find the same.
+        """
+        mean, std = (np.array(each) for each in self.statistics)
+        rows = self.__getitems__(np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)))
+        if self.codebook is not None:
+            z = self.codebook[rows["codes"]].reshape(-1, len(mean)).T
+        else:
+            z = np.moveaxis(to_float32(rows["mean"]), 1, 0).reshape(len(mean), -1)
+        varies = std > 0
+        z = ((z.astype(np.float64) - mean[:, None])[varies]) / std[varies, None]
+        correlation = z @ z.T / z.shape[1]
+        if "logvar" in rows:
+            spread = np.exp(to_float32(rows["logvar"]).astype(np.float64)).mean(axis=(0, 2, 3))
+            correlation += np.diag(spread[varies] / std[varies] ** 2)
+        return float(f"{np.sqrt(np.linalg.eigvalsh(correlation)[-1]):.3g}") if varies.any() else 1.0
 
     def __getitems__(
         self, rows: Sequence[int] | NDArray[np.int64], mirror: NDArray[np.bool_] | None = None

@@ -29,8 +29,9 @@ class DiTModel(Section):
 
 
 class Diffusion(Section):
-    """The law of the time, and the share of labels dropped."""
+    """The scale of the latents, the law of the time, and the share of labels dropped."""
 
+    normalise: Literal["principal", "channel"]
     time: Literal["logit_normal", "uniform"]
     time_mean: float
     time_std: Annotated[float, Field(gt=0)]

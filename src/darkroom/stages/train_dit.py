@@ -69,7 +69,11 @@ def run(params: Params) -> None:
         )
     with open_state("train_dit") as state:
         rows = [LabelledLatents(shards[split], catalog, settings.training.seed) for split in ("train", "val")]
-        normaliser, tokenizer = Normaliser(*latents.statistics), tokenizer.to(device)
+        mean, std = latents.statistics
+        if settings.diffusion.normalise == "principal":
+            widest = latents.principal_deviation()
+            std = [each * widest for each in std]
+        normaliser, tokenizer = Normaliser(mean, std), tokenizer.to(device)
         evaluation = Evaluation.open(settings.evaluate, tokenizer, normaliser, catalog)
         codebook = None if latents.codebook is None else torch.from_numpy(latents.codebook)
         recipe = build(params, len(catalog.classes), normaliser, tokenizer, rows[0], rows[1], evaluation, codebook)
@@ -77,7 +81,6 @@ def run(params: Params) -> None:
         what = "latents" if codebook is None else f"latents, of {len(codebook):,} codes"
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} {what}")
         trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
-        mean, std = latents.statistics
         with atomic_folder(OUT) as folder:
             model.save_pretrained(folder / "raw")
             with trainer.averaged():
@@ -89,8 +92,8 @@ def run(params: Params) -> None:
                 classes=list(catalog.classes),
                 image=catalog.spec.facts(),
                 latent_shape=list(latents.shape),
-                latent_mean=list(mean),
-                latent_std=list(std),
+                latent_mean=mean,
+                latent_std=std,
                 tokenizer=tokenizer_hash,
                 catalog=catalog.identity,
                 images_seen=trainer.images,
