@@ -13,7 +13,7 @@ demo: setup
 	@echo "The page: reports/index.html"
 
 test: setup
-	.venv/bin/python -m pytest -m "not slow"
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: setup
 	.venv/bin/python -m pytest

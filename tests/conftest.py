@@ -7,7 +7,7 @@ from hypothesis import settings
 # Programs that tests start buffer what they print, as on a machine on which nobody says otherwise.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
-# Threads that wait leave their core to other tests, as in a stage.
+# Tests run side by side: a thread that waits must leave its core to another, and not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # The same examples on every run and machine, and no deadline: a busy machine is not a fault.

@@ -111,15 +111,6 @@ def test_a_full_disk_is_one_sentence_and_other_faults_keep_their_traceback(proje
         project(other)("report", None)
 
 
-def test_threads_that_wait_sleep_unless_a_person_says_otherwise(monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY")
-    set_threads(2)
-    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    set_threads(2)
-    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
-
-
 def test_set_threads_names_every_library(monkeypatch):
     for name in ("OMP", "OPENBLAS", "MKL"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", "9")

@@ -27,12 +27,7 @@ LOGS = Path("logs")
 
 
 def set_threads(count: int) -> None:
-    """Fix the number of CPU threads, before NumPy or torch is loaded: results depend on it, so no engine may set it.
-
-    A thread that waits for the others of its process sleeps and leaves its core to other stages. OpenMP's own way is to
-    spin, and with more threads than cores a training then takes up to ten times as long.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    """Fix the number of CPU threads, before NumPy or torch is loaded: results depend on it, so no engine may set it."""
     for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
         os.environ[f"{library}_NUM_THREADS"] = str(count)
 
