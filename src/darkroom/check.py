@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,15 @@ def _losses_fit(kind: str, chosen: Section, size: int) -> None:
             )
 
 
+def _teacher_fits(size: int, channels: Sequence[int]) -> None:
+    """Check that a teacher with so many levels leaves a pixel of images of `size` pixels at its last one."""
+    if size < (smallest := 2 ** (len(channels) - 1)):
+        raise DarkroomError(
+            f"{PARAMS}: `ingest.image_size` is {size}, and `train_teacher.model.channels` has {len(channels)} levels, "
+            f"which need {smallest} pixels a side at least: take larger images or fewer levels."
+        )
+
+
 def _known(stages: Mapping[str, Any]) -> None:
     """Check that dvc.yaml holds exactly the stages that this program has."""
     for stage in stages:
@@ -231,6 +240,9 @@ def check(params: dict[str, Any] | None = None) -> str:
     kind = tokenizer.chosen
     _fits(whole_params.model_dump(), kind.factor, kind.discrete)
     _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
+    perceptual = getattr(kind, "perceptual", None)
+    if perceptual is not None and perceptual.active and perceptual.network == "teacher":
+        _teacher_fits(params["ingest"]["image_size"], params["train_teacher"]["model"]["channels"])
     channels, size = len(params["ingest"]["channels"]), params["ingest"]["image_size"]
     if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")

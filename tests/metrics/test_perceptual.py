@@ -12,7 +12,7 @@ from torchvision.models.vgg import cfgs, make_layers
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.metrics.perceptual import NO_FILE, TeacherDistance, load_perceptual, to_rgb, untrained
+from darkroom.metrics.perceptual import NO_FILE, TeacherDistance, _bins, load_perceptual, to_rgb, untrained
 from darkroom.metrics.teacher import Teacher
 
 
@@ -85,6 +85,14 @@ def test_vgg16_compares_4096_features_of_images_from_0_to_1(vgg):
     assert found[0].shape == (2, 4096)
     expected = (found[0] - found[1]).pow(2).sum(dim=1) / 4096
     torch.testing.assert_close(load_perceptual("vgg16", path, (3, 64, 64))(a, b).double(), expected, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 3), (10, 16)])
+def test_vgg16_pools_as_adaptive_pooling_does(size):
+    maps = torch.rand(2, 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rows, columns = (_bins(each, maps) for each in size)
+    expected = functional.adaptive_avg_pool2d(maps, 7)
+    torch.testing.assert_close(torch.einsum("ih,nchw,jw->ncij", rows, maps, columns), expected)
 
 
 def test_gradients_reach_the_images_and_nothing_else():

@@ -225,3 +225,19 @@ def test_sections_that_contradict_themselves():
     with pytest.raises(ValueError, match="there is no perceptual loss"):
         require_fit(Perceptual(network="teacher", weight=0.0), section(adaptive="perceptual"))
     require_fit(Perceptual(network="none", weight=0.0), section(adaptive="perceptual", weight=0.0))
+
+
+def test_compiled_networks_play_the_same_game():
+    """torch.compile cannot differentiate twice, which the penalty asks; taming asks for gradients inside a turn."""
+    found = []
+    for compiled in (False, True):
+        game, given = Game(section(adaptive="taming", gradient_penalty=10.0)), batch()
+        if compiled:
+            for module in game.modules.values():
+                module.compile(backend="aot_eager")
+        for turn, module in ((game.loss, "tokenizer"), (game.adversary.loss, "discriminator")):
+            game.modules[module].zero_grad()
+            turn(given)["loss"].backward()
+            found.append(torch.cat([p.grad.flatten() for p in game.modules[module].parameters()]))
+    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found[3], found[1], rtol=1e-4, atol=1e-6)

@@ -147,6 +147,17 @@ def test_kmeans_starts_the_codebook_and_averages_move_it():
     assert torch.dist(made.model.codebook, second) < torch.dist(first, second)
 
 
+def test_kmeans_waits_for_the_first_update_that_is_taken():
+    """An update that was left out, for a loss that is not finite, has moved nothing."""
+    made = recipe()
+    made.model.train()
+    made.loss(batch(list(range(8))))  # left out
+    made.loss(batch(list(range(8, 16))))
+    assert not made.model.started
+    made.move_codebook(batch(list(range(8, 16))))
+    assert made.model.started
+
+
 def test_the_codebook_moves_once_an_update_whatever_the_pieces(tmp_path):
     whole = train(recipe(), training(), run(), places(tmp_path / "whole")).modules["tokenizer"].state_dict()
     pieces = train(recipe(), training(), run(micro_batch=3), places(tmp_path / "pieces")).modules["tokenizer"]

@@ -23,9 +23,10 @@ def attempt(tmp_path, monkeypatch):
     (tmp_path / "data" / "none").touch()
     monkeypatch.chdir(tmp_path)
 
-    def attempted(size=32, perceptual=None, adversarial=None, **changes):
+    def attempted(size=32, perceptual=None, adversarial=None, levels=4, **changes):
         values = yaml.safe_load((ROOT / "params.yaml").read_text())
         values["ingest"]["image_size"] = size
+        values["train_teacher"]["model"]["channels"] = [16] * levels
         values["train_tokenizer"] |= changes
         values["train_tokenizer"]["kl"]["perceptual"] |= perceptual or {}
         values["train_tokenizer"]["kl"]["adversarial"] |= adversarial or {}
@@ -72,3 +73,10 @@ def test_a_folder_of_published_weights_that_is_not_there_is_told(attempt):
     chosen = {**values, "name": None, "folder": "some/vae"}
     with pytest.raises(DarkroomError, match=r"`train_tokenizer\.pretrained\.folder` is some/vae, which does not exist"):
         attempt(kind="pretrained", pretrained=chosen)
+
+
+def test_a_teacher_with_more_levels_than_the_images_have_halves_is_refused(attempt):
+    teacher = {"network": "teacher", "weight": 1.0}
+    assert "fit each other" in attempt(16, perceptual=teacher)
+    with pytest.raises(DarkroomError, match=r"`train_teacher.model.channels` has 7 levels, which need 64 pixels"):
+        attempt(32, perceptual=teacher, levels=7)

@@ -158,7 +158,11 @@ def test_published_weights_that_are_not_there(published):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("{", "config.json in vae is no JSON"), ('{"_class_name": "VQModel"}', "vae is a VQModel, and an AutoencoderKL")],
+    [
+        ("{", "config.json in vae is no JSON"),
+        ("[]", "config.json in vae holds no JSON object"),
+        ('{"_class_name": "VQModel"}', "vae is a VQModel, and an AutoencoderKL"),
+    ],
 )
 def test_another_configuration(published, text, told):
     Path("vae/config.json").write_text(text)

@@ -134,3 +134,10 @@ def test_it_builds_and_runs_on_meta():
         model = VQAutoregressive(configure(settings(), SHAPE, 2)).train()
         made = model(torch.zeros(2, *SHAPE), torch.zeros(2, dtype=torch.long), 0.5, False)
     assert made.output.shape == (2, *SHAPE) and made.output.device.type == "meta"
+
+
+def test_a_centre_without_a_latent_is_no_zero_vector():
+    model = network()
+    latents = torch.ones(1, 16, 8)  # one latent, 16 times: 11 of 12 centres have none
+    model.start_codebook(latents)
+    assert model.started and torch.allclose(model.codebook, torch.ones(12, 8))

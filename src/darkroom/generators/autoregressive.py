@@ -72,9 +72,11 @@ def sample_codes(
         if guided:
             conditional, unconditional = logits.chunk(2)
             logits = unconditional + settings.guidance * (conditional - unconditional)
+        if logits.device.type == "mps":  # it has no float64
+            logits = logits.cpu()
         noise = gumbel(settings.seed, numbers, token, model.tokens, model.config.codebook_size)
         scores = min_p_filter(logits.double(), settings.min_p) / settings.temperature
-        chosen.append((scores + _on(noise, logits.device)).argmax(dim=-1))
+        chosen.append((scores + _on(noise, logits.device)).argmax(dim=-1).to(labels.device))
         vectors = model.to_token(model.codebook[chosen[-1]])[:, None]
         vectors = torch.cat([vectors, vectors]) if guided else vectors
         inputs = vectors if cache else torch.cat([inputs, vectors], dim=1)

@@ -117,6 +117,15 @@ class LPIPS(FeatureDistance):
         return torch.stack([(w * unit_difference(x, y)).sum(dim=1).mean((1, 2)) for w, x, y in levels]).sum(dim=0)
 
 
+def _bins(size: int, like: Tensor, bins: int = 7) -> Tensor:
+    """Return (bins, size): row i averages places floor(i size / bins) to ceil((i + 1) size / bins)."""
+    found = like.new_zeros(bins, size)
+    for i in range(bins):
+        start, end = i * size // bins, -(-(i + 1) * size // bins)
+        found[i, start:end] = 1 / (end - start)
+    return found
+
+
 class VGGFeatures(FeatureDistance):
     """The mean squared difference of VGG16's 4,096 penultimate features, of images in [0, 1], not in ImageNet's scale.
 
@@ -129,8 +138,10 @@ class VGGFeatures(FeatureDistance):
 
     def features(self, x: Tensor) -> Tensor:
         """Return the features, (N, 4096), of images x (N, C, H, W) in [-1, 1]."""
-        maps = self.network.avgpool(self.network.features((to_rgb(x) + 1) / 2))  # type: ignore[operator]
-        return self.network.classifier(maps.flatten(1))  # type: ignore[operator]
+        maps = self.network.features((to_rgb(x) + 1) / 2)  # type: ignore[operator]
+        # As the network's `avgpool`, of which CUDA has no gradient that is the same each time.
+        rows, columns = (_bins(size, maps) for size in maps.shape[2:])
+        return self.network.classifier(torch.einsum("ih,nchw,jw->ncij", rows, maps, columns).flatten(1))  # type: ignore[operator]
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the distances of images on the network's device."""

@@ -43,6 +43,9 @@ class Step:
         self.recipe, self.settings, self.device = recipe, settings, device
         self.images = settings.batch // settings.processes  # of this process, in an update
         self.micro = min(run.micro_batch or self.images, self.images)
+        # The first update in which all phases take their turn, but not the very first, in which codebooks begin.
+        begins = max(phase.start for phase in recipe.phases)
+        self.position = settings.batch * max(1, -(-begins // settings.batch))
         self.modules: list[nn.Module] = list(recipe.modules.values())
         if run.activation_checkpointing:
             checkpoint_activations(recipe.blocks)
@@ -95,7 +98,7 @@ class Step:
 
     def operations(self) -> tuple[int, int]:
         """Return the floating-point operations of one micro-batch, all phases, forward and backward."""
-        piece = batch_of(self.recipe.train, self.micro, self.device)
+        piece = batch_of(self.recipe.train, self.micro, self.device, self.position)
         forward = backward = 0
         for phase in self.recipe.phases:
             with FlopCounterMode(display=False) as ahead, self._autocast():
@@ -111,7 +114,7 @@ class Step:
 
         Apart from `operations`: the counter of operations keeps alive what checkpointing would free.
         """
-        piece = batch_of(self.recipe.train, self.micro, self.device)
+        piece = batch_of(self.recipe.train, self.micro, self.device, self.position)
         peak = 0
         for phase in self.recipe.phases:
             for parameter in self.trained[phase.module]:
@@ -154,10 +157,14 @@ class Step:
 
     def seconds(self, budget: float, clock: Clock) -> float:
         """Return the seconds of an update."""
-        # The second update: a codebook may begin otherwise in the first, which is one of thousands.
-        batch = batch_of(self.recipe.train, self.images, self.device, self.settings.batch)
+        batch = batch_of(self.recipe.train, self.images, self.device, self.position)
         self.update(batch)  # allocates the optimizer's state, and compiles
-        return seconds_of(lambda: self.update(batch), self.device, budget, clock)
+
+        def update() -> None:
+            batch.positions += self.settings.batch  # what an update does may follow from its place
+            self.update(batch)
+
+        return seconds_of(update, self.device, budget, clock)
 
     @torch.no_grad()
     def validation_seconds(self, budget: float, clock: Clock) -> float:

@@ -156,7 +156,8 @@ class Adversary:
         losses = {"loss": loss, "discriminator/real": on_real.mean(), "discriminator/fake": on_fake.mean()}
         if self.settings.gradient_penalty and self.turn(batch) % self.settings.gradient_penalty_every == 0:
             # The network itself, not a wrapper that shares gradients: those of this pass join the other's on the way.
-            penalty = gradient_penalty(self.network, real)
+            # Its `forward`, since what torch.compile made of the call cannot be differentiated twice.
+            penalty = gradient_penalty(self.network.forward, real)
             losses |= {"loss": loss + self.settings.gradient_penalty * penalty, "discriminator/penalty": penalty}
         return losses
 

@@ -80,7 +80,7 @@ class VQARRecipe(TokenizerRecipe):
         latents, codes = _of_all(latents), _of_all(codes)
         # The same draws in every process, and none that depends on what the losses drew.
         seed_draws(derive(self.training.seed, "vq_ar/codebook", update), latents.device)
-        if self._kmeans and update == 0:
+        if self._kmeans and not self.model.started:
             self.model.start_codebook(latents)
         else:
             self.model.move_codebook(latents, codes)

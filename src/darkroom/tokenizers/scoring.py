@@ -39,7 +39,7 @@ def measures(
 
     def lpips(images: Tensor, others: Tensor) -> Tensor:
         with torch.inference_mode():
-            return network(to_network(images.to(device)), to_network(others.to(device))).double().cpu()
+            return network(to_network(images.to(device)), to_network(others.to(device))).cpu().double()
 
     return {**found, "lpips": lpips}, notes, weights_hash(network)
 

@@ -99,6 +99,8 @@ class Pass(NamedTuple):
 class VQAutoregressive(nn.Module):
     """A trained or training autoencoder behind the tokenizer protocol; `generators.autoregressive` samples from it."""
 
+    started: Tensor
+
     def __init__(self, config: VQARConfig) -> None:
         super().__init__()
         self.config = config
@@ -124,6 +126,8 @@ class VQAutoregressive(nn.Module):
         # A tensor that says "k-means was done" would be read at each pass: a wait on GPUs, and an error on `meta`.
         del self.quantiser._codebook.initted
         self.quantiser._codebook.initted = True
+        # Whether an update has put the codebook where the latents are.
+        self.register_buffer("started", torch.tensor(False))
         # One start token, or one for each class and a last one for no class.
         self.start = nn.Parameter(torch.zeros(config.classes + 1, config.dim))
         if config.classes:
@@ -222,9 +226,11 @@ class VQAutoregressive(nn.Module):
         """Put the codebook where k-means finds the clusters of latents (N, T, D); draws from torch's generator."""
         book = self.quantiser._codebook
         means, sizes = kmeans(latents.flatten(0, 1)[None], self.config.codebook_size, num_iters=10)
+        sizes = sizes.to(means).clamp(min=1)  # a centre without a latent counts as one
         book.cluster_size.copy_(sizes)
         book.embed_avg.copy_(means * sizes[..., None])
         book.update_ema()
+        self.started.fill_(True)
 
     def latents(self, x: Tensor) -> Tensor:
         """Return the latents (N, T, D), float32, of network images x (N, C, H, W)."""

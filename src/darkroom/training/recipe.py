@@ -89,7 +89,8 @@ class Phase:
     betas: of its AdamW; None: the training's.
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
     start: images seen before the first such turn.
-    after: called with the whole batch once the step was taken: for what no gradient moves, as a codebook.
+    after: called with the whole batch after the step, also after one that a loss scaler left out for an overflow, but
+        not where `non_finite: skip` did: for what no gradient moves, as a codebook.
     """
 
     module: str

@@ -38,6 +38,8 @@ class Pretrained(Kind):
             config = json.loads((Path(self.folder) / (self.subfolder or "") / CONFIG).read_text())
         except ValueError as error:
             return f"{CONFIG} in {self.folder} is no JSON ({error})"
+        if not isinstance(config, dict):
+            return f"{CONFIG} in {self.folder} holds no JSON object"
         return self.misfit(config, image_shape)
 
     def not_there(self) -> str | None:
