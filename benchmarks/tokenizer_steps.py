@@ -195,14 +195,19 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
     keys = {
         **shape,
         "patch": 4,
+        "encoder_hidden": None,
         "codebook_dim": None,
         "head_dim": 16,
         "dropout": 0.0,
+        "classes": False,
         "kmeans_init": False,
         "dead_code_threshold": 0.0,
         "logit_scale": 1.0,
         "logits_codebook": "after",
         "reconstruction_weight": 1.0,
+        "recon_from_pred_codes": 0.5,
+        "commitment_weight": 1.0,
+        "ar_commitment_weight": 1.0,
     }
     section = settings("vq_ar", keys, batch)
     recipe = VQARRecipe.build(section.chosen, section.training, (1, size, size), images, images)
