@@ -48,6 +48,8 @@ def lay_out(module: nn.Module, settings: Training) -> None:
     if settings.channels_last:
         module.to(memory_format=torch.channels_last)
     if settings.compile:
+        # The adaptive weight of a discriminator differentiates a part of the graph before the whole of it.
+        torch._functorch.config.donated_buffer = False
         module.compile(dynamic=False)
 
 
