@@ -17,9 +17,9 @@ def choice(**changes):
     return SimpleNamespace(**{**values, **changes})
 
 
-def sharp(classes=0):
+def sharp(classes=0, **changes):
     """Return a network whose predictions differ: an untrained one says nearly the same everywhere."""
-    model = network(classes=classes)
+    model = network(classes=classes, **changes)
     with torch.no_grad():
         model.to_prediction.weight.mul_(20)
         model.start.normal_()
@@ -57,6 +57,15 @@ def test_codes_with_the_cache_are_those_without(classes, guidance):
     cached, plain = (sample_codes(model, settings, range(6), labels, cache=cache) for cache in (True, False))
     assert torch.equal(cached, plain)
     assert cached.shape == (6, 4, 4) and len(cached.unique()) > 6
+
+
+def test_codes_with_the_cache_are_those_without_over_many_tokens():
+    """256 of them: what the cache forgets of the first half changes codes of the second."""
+    model, labels = sharp(3, patch=1, head_dim=8), torch.arange(2)
+    settings = choice(guidance=2.5, temperature=2.0, min_p=0.0)  # an untrained network would repeat one code
+    cached, plain = (sample_codes(model, settings, [4, 7], labels, cache=cache) for cache in (True, False))
+    assert torch.equal(cached, plain)
+    assert cached.shape == (2, 16, 16) and len(cached[:, 8:].unique()) > 6
 
 
 def test_logits_with_the_cache_are_those_of_the_forward_pass():

@@ -67,26 +67,41 @@ def test_each_loss_of_the_generator_is_its_formula():
         assert generator_loss(kind, torch.from_numpy(fake).float()).item() == pytest.approx(expected, rel=1e-5)
 
 
+def penalty_by_differences(network, images, step=1e-6):
+    """Return E (||∇D|| - 1)² of a network in float64, its gradient by central differences, pixel by pixel."""
+    norms = []
+    with torch.no_grad():
+        for image in images:
+            gradient = []
+            for place in range(image.numel()):
+                moved = [image.clone().flatten() for _ in range(2)]
+                moved[0][place] += step
+                moved[1][place] -= step
+                up, down = (network(each.view(1, *image.shape)).sum().item() for each in moved)
+                gradient.append((up - down) / (2 * step))
+            norms.append(math.sqrt(sum(value**2 for value in gradient)))
+    return np.mean([(norm - 1) ** 2 for norm in norms])
+
+
 def test_the_gradient_penalty_is_that_of_finite_differences():
     torch.manual_seed(0)
     network, images = PatchDiscriminator(1, 8, [4, 4], 2), torch.rand(2, 1, 8, 8) * 2 - 1
     found = gradient_penalty(network, images)
     exact = PatchDiscriminator(1, 8, [4, 4], 2).double()
     exact.load_state_dict({name: value.double() for name, value in network.state_dict().items()})
-    step, norms = 1e-6, []
-    with torch.no_grad():
-        for image in images.double():
-            gradient = []
-            for place in range(image.numel()):
-                moved = [image.clone().flatten() for _ in range(2)]
-                moved[0][place] += step
-                moved[1][place] -= step
-                up, down = (exact(each.view(1, 1, 8, 8)).sum().item() for each in moved)
-                gradient.append((up - down) / (2 * step))
-            norms.append(math.sqrt(sum(value**2 for value in gradient)))
-    assert found.item() == pytest.approx(np.mean([(norm - 1) ** 2 for norm in norms]), rel=1e-4)
+    assert found.item() == pytest.approx(penalty_by_differences(exact, images.double()), rel=1e-4)
     found.backward()
     assert all(p.grad is not None for name, p in network.named_parameters() if name.endswith("weight"))
+    # And what trains the network: the penalty's gradient in a weight before the norm, and in one behind it.
+    for name, place in (("layers.0.weight", 12), ("layers.5.weight", 3)):
+        weight, around = exact.get_parameter(name).data.view(-1), []
+        own = weight[place].item()
+        for moved in (own + 1e-4, own - 1e-4):
+            weight[place] = moved
+            around.append(penalty_by_differences(exact, images.double()))
+        weight[place] = own
+        gradient = network.get_parameter(name).grad.flatten()[place].item()
+        assert abs(gradient) > 1e-3 and gradient == pytest.approx((around[0] - around[1]) / 2e-4, rel=1e-3), name
 
 
 def test_adaptive_weights_are_the_ratios_of_norms():

@@ -121,14 +121,21 @@ def test_the_curve_of_the_loss_holds_nothing_of_the_discriminators(tmp_path):
     assert last["train/loss_discriminator"] != pytest.approx(expected, rel=1e-2)
 
 
-def test_pieces_of_a_batch_train_the_same(tmp_path):
+def test_pieces_of_a_batch_train_the_same(tmp_path, monkeypatch):
+    """To half a percent of the way that each weight went; oneDNN rounds otherwise for another number of images."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     settings = training(seed=3, images=24, learning_rate=1e-4)
     trained = [
         train(recipe(changes=ALL), settings, run(micro_batch=micro), places(tmp_path / str(micro)))
         for micro in (None, 3)
     ]
-    for one, other in zip(*(t.modules["discriminator"].parameters() for t in trained), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+    start = recipe(changes=ALL).modules
+    for module in ("tokenizer", "discriminator"):
+        one, other = (dict(t.modules[module].named_parameters()) for t in trained)
+        for name, value in start[module].named_parameters():
+            if name.endswith(("to_k.bias", "layers.7.bias")):
+                continue  # softmax and hinge are the same whatever these are: their gradients are rounding alone
+            assert torch.dist(one[name], other[name]) < 5e-3 * torch.dist(one[name], value), name
     values = [t.records[-1]["train/adversarial_weight"] for t in trained]
     assert values[0] == pytest.approx(values[1], rel=1e-3)
 

@@ -21,6 +21,7 @@ from tokenizers.making_vq_ar import SHAPE, network
 ROOT = Path(__file__).parents[2]
 VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
 TINY = {"threads": 1, "images": 5, "batch": 4, "shard_size": 4}
+CHOICE = {"min_p": 0.125, "temperature": 1.25, "guidance": 1.75}
 
 
 def write_model(kind: str, classes: int = 0) -> None:
@@ -35,7 +36,7 @@ def write_model(kind: str, classes: int = 0) -> None:
 
 def run_stage() -> dict:
     values = {key: VALUES[key] for key in ("run", "sample_tokenizer")}
-    values["sample_tokenizer"] = {**values["sample_tokenizer"], **TINY}
+    values["sample_tokenizer"] = {**values["sample_tokenizer"], **TINY, **CHOICE}
     values["run"] = {**values["run"], "device": "cpu"}
     sample_tokenizer.run(Params.model_validate(values))
     return json.loads(Path("samples/tokenizer/manifest.json").read_text())
@@ -50,7 +51,7 @@ def test_a_tokenizer_that_generates_leaves_images_like_the_dit(tmp_path, monkeyp
     names = ["one", "three", "two"]
     assert len(images) == manifest["images"] == 5 and images.image_shape == SHAPE
     assert list(images.labels) == ([names[number % 3] for number in range(5)] if classes else [None] * 5)
-    assert manifest["sampler"]["min_p"] == 0.25 and "threads" not in manifest["sampler"]
+    assert {key: manifest["sampler"][key] for key in CHOICE} == CHOICE and "threads" not in manifest["sampler"]
     assert Path("samples/tokenizer/grid.png").is_file()
 
 
