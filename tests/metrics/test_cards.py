@@ -51,3 +51,8 @@ def test_too_few_samples_are_noted() -> None:
 def test_the_build_of_a_library_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cards, "version", lambda name: "2.15.0+cu130")
     assert set(cards.library_versions().values()) == {"2.15.0"}
+
+
+def test_every_score_that_a_stage_writes_has_its_formula_by_its_own_name() -> None:
+    for name in cards.FORMULAS:
+        assert card(scores={name: 1.0})["formulas"] == {name: cards.FORMULAS[name]}

@@ -109,6 +109,8 @@ def score_card(
 
 def _base(name: str) -> str:
     """Return the formula's name behind a score's: `rfd` and `fid_se` are `fd` and `fd_se`."""
+    if name in FORMULAS:
+        return name
     stem = name.removeprefix("r")
     if stem == "fid" or stem.startswith("fid_"):
         return "fd" + stem[3:]
