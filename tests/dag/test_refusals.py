@@ -50,7 +50,7 @@ def spoil(path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("depth:", "dept:", "unknown key `train_dit.model.dept`; did you mean `depth`?"),
+        ("mlp_ratio:", "mlp_rato:", "unknown key `train_dit.model.mlp_rato`; did you mean `mlp_ratio`?"),
         ("width: 16", "width: -16", "`train_dit.model.width` is -16"),
         ("sample_dit:", "sample_dti:", "unknown key `sample_dti`; did you mean `sample_dit`?"),
     ],
