@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def _add_data(data: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 1 after one sentence on what is wrong."""
     options = parser().parse_args(arguments)
+    # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         if options.command == "check":
             from darkroom.check import check

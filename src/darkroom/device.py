@@ -21,6 +21,11 @@ def keep_freed_memory() -> None:
         library.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
+def in_float32(device: torch.device) -> torch.autocast:
+    """Return the context in which operations on a device are not cast to another precision."""
+    return torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False)  # meta has no autocast
+
+
 def set_up_device(threads: int, device: str) -> torch.device:
     """Fix torch's threads, deterministic algorithms and full float32, and return the device that `run.device` names.
 

@@ -1,6 +1,7 @@
 """Perceptual distances against formulas in float64 and torchmetrics' LPIPS; VGG's weights are random, in a file."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torchvision.models.vgg import cfgs, make_layers
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.metrics.perceptual import NO_FILE, TeacherDistance, _bins, load_perceptual, to_rgb, untrained
+from darkroom.metrics.perceptual import TeacherDistance, _bins, load_perceptual, to_rgb, untrained
 from darkroom.metrics.teacher import Teacher
+from darkroom.schemas.numbers import NO_FILE
 
 
 def images(size=32, channels=3, count=2, seed=0):
@@ -171,7 +173,7 @@ def test_without_internet_the_download_is_told(monkeypatch):
 
     monkeypatch.setattr(type(VGG16_Weights.IMAGENET1K_V1), "get_state_dict", unreachable)
     with pytest.raises(DarkroomError, match=r"cannot be downloaded from https://.*`train_tokenizer\.teacher`"):
-        load_perceptual("lpips", NO_FILE, (3, 32, 32))
+        load_perceptual("lpips", Path(NO_FILE), (3, 32, 32))
 
 
 def test_images_that_vgg_cannot_pool_are_told():

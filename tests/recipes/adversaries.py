@@ -1,7 +1,6 @@
 """A small KL autoencoder with every loss, on noise, and its training as one of several processes."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -54,19 +53,12 @@ def recipe(hook=None, changes=None, **more):
     return KLRecipe.build(settings, training(seed=3), (3, 16, 16), Pictures(hook), Pictures(), frozen)
 
 
-def member(folder: Path, rank: int, count: int, port: int, micro: int | None) -> None:
-    """Train as process `rank` of `count`; as the first, write records and the sizes of what was learned."""
-    with (folder / f"said-{rank}.txt").open("a", buffering=1) as said:
-        os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
-        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
-        if count > 1:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        torch.set_num_threads(1)
-        # oneDNN may round otherwise for another number of images. Where a place has next to no features, the perceptual
-        # loss divides by next to nothing, and makes a percent of it.
-        torch.backends.mkldnn.enabled = False
-        settings = training(seed=3, processes=count, images=32, learning_rate=1e-4, log_every=8)
-        trainer = train(recipe(changes=ALL), settings, run(micro_batch=micro), places(folder))
-        torch.save({name: module.state_dict() for name, module in trainer.modules.items()}, folder / "weights.pt")
-        (folder / "records.json").write_text(json.dumps(trainer.records))
+def member(folder: Path, _: int, count: int, micro: int | None) -> None:
+    """Train as one of `count` processes; as the first, which alone returns, write records and what was learned."""
+    # oneDNN may round otherwise for another number of images. Where a place has next to no features, the perceptual
+    # loss divides by next to nothing, and makes a percent of it.
+    torch.backends.mkldnn.enabled = False
+    settings = training(seed=3, processes=count, images=32, learning_rate=1e-4, log_every=8)
+    trainer = train(recipe(changes=ALL), settings, run(micro_batch=micro), places(folder))
+    torch.save({name: module.state_dict() for name, module in trainer.modules.items()}, folder / "weights.pt")
+    (folder / "records.json").write_text(json.dumps(trainer.records))

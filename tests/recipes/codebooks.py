@@ -1,7 +1,6 @@
 """Trainings of small tokenizers with a codebook, as one of several processes."""
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -27,17 +26,10 @@ def recipe(kind: str) -> TokenizerRecipe:
         return VQARRecipe.build(settings(**KINDS[kind]), training(), SHAPE, Pictures(), Pictures())
 
 
-def member(folder: Path, rank: int, count: int, port: int, kind: str, micro: int | None) -> None:
-    """Train as process `rank` of `count`; as the first, which alone returns, write records and what was learned."""
-    with (folder / f"said-{rank}.txt").open("a", buffering=1) as said:
-        os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
-        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
-        if count > 1:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        torch.set_num_threads(1)
-        torch.backends.mkldnn.enabled = False  # it may round otherwise for another number of images
-        changes = training(processes=count, images=32, learning_rate=1e-3, log_every=8)
-        trainer = train(recipe(kind), changes, run(micro_batch=micro), places(folder))
-        torch.save(trainer.modules["tokenizer"].state_dict(), folder / "weights.pt")
-        (folder / "records.json").write_text(json.dumps(trainer.records))
+def member(folder: Path, _: int, count: int, kind: str) -> None:
+    """Train as one of `count` processes; as the first, which alone returns, write records and what was learned."""
+    torch.backends.mkldnn.enabled = False  # it may round otherwise for another number of images
+    changes = training(processes=count, images=32, learning_rate=1e-3, log_every=8)
+    trainer = train(recipe(kind), changes, run(), places(folder))
+    torch.save(trainer.modules["tokenizer"].state_dict(), folder / "weights.pt")
+    (folder / "records.json").write_text(json.dumps(trainer.records))

@@ -1,22 +1,16 @@
 """With a discriminator, two processes train what one does: each turn, the penalty, and the weight of the update."""
 
 import json
-import socket
 
 import pytest
 import torch
 
-from forks import in_processes
+from forks import in_ranks
 from recipes.adversaries import member
 
 
 def trained(folder, processes, micro=None):
-    folder.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    codes = in_processes(member, [(folder, rank, processes, port, micro) for rank in range(processes)], 600)
-    assert codes == [0] * processes, "\n".join(p.read_text() for p in folder.glob("said-*"))
+    in_ranks(member, folder, processes, micro)
     return json.loads((folder / "records.json").read_text()), torch.load(folder / "weights.pt", weights_only=True)
 
 

@@ -1,22 +1,16 @@
 """Two processes train the codebook that one does: all latents of the update move it, whoever has computed them."""
 
 import json
-import socket
 
 import pytest
 import torch
 
-from forks import in_processes
+from forks import in_ranks
 from recipes.codebooks import member, recipe
 
 
 def trained(folder, processes, kind):
-    folder.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    codes = in_processes(member, [(folder, rank, processes, port, kind, None) for rank in range(processes)], 600)
-    assert codes == [0] * processes, "\n".join(p.read_text() for p in folder.glob("said-*"))
+    in_ranks(member, folder, processes, kind)
     return json.loads((folder / "records.json").read_text()), torch.load(folder / "weights.pt", weights_only=True)
 
 

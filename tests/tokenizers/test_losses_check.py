@@ -1,12 +1,10 @@
 """What `darkroom check` says of perceptual losses and discriminators, before any work."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from darkroom.check import check
 from darkroom.errors import DarkroomError
 
 ROOT = Path(__file__).parents[2]
@@ -14,24 +12,18 @@ LPIPS = {"network": "lpips", "weight": 1.0}
 
 
 @pytest.fixture
-def attempt(tmp_path, monkeypatch):
+def attempt(checked):
     """Return a function that checks a clone whose section of the tokenizer has other values."""
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    for name in ("src", "docs"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "none").touch()
-    monkeypatch.chdir(tmp_path)
 
     def attempted(size=32, perceptual=None, adversarial=None, levels=4, **changes):
-        values = yaml.safe_load((ROOT / "params.yaml").read_text())
-        values["ingest"]["image_size"] = size
-        values["train_teacher"]["model"]["channels"] = [16] * levels
-        values["train_tokenizer"] |= changes
-        values["train_tokenizer"]["kl"]["perceptual"] |= perceptual or {}
-        values["train_tokenizer"]["kl"]["adversarial"] |= adversarial or {}
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-        return check()
+        def change(values):
+            values["ingest"]["image_size"] = size
+            values["train_teacher"]["model"]["channels"] = [16] * levels
+            values["train_tokenizer"] |= changes
+            values["train_tokenizer"]["kl"]["perceptual"] |= perceptual or {}
+            values["train_tokenizer"]["kl"]["adversarial"] |= adversarial or {}
+
+        return checked(change)
 
     return attempted
 

@@ -1,13 +1,10 @@
 """What `darkroom check` says of each kind of tokenizer that does not fit its images, before any work."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
-from darkroom.check import check
 from darkroom.errors import DarkroomError
 
 ROOT = Path(__file__).parents[2]
@@ -26,21 +23,15 @@ def lay(values, changes):
 
 
 @pytest.fixture
-def attempt(tmp_path, monkeypatch):
+def attempt(checked):
     """Return a function that checks a clone with another kind and other values."""
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    for name in ("src", "docs"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "none").touch()
-    monkeypatch.chdir(tmp_path)
 
     def attempted(kind, **changes):
-        values = yaml.safe_load((ROOT / "params.yaml").read_text())
-        values["train_tokenizer"]["kind"] = kind
-        lay(values, {key.replace("__", "."): value for key, value in changes.items()})
-        Path("params.yaml").write_text(yaml.safe_dump(values))
-        return check()
+        def change(values):
+            values["train_tokenizer"]["kind"] = kind
+            lay(values, {key.replace("__", "."): value for key, value in changes.items()})
+
+        return checked(change)
 
     return attempted
 

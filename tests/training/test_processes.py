@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import socket
 import struct
 from pathlib import Path
 
 import pytest
 
-from forks import in_processes
+from forks import in_ranks
 from training.together import member
 
 
@@ -16,17 +15,7 @@ def together(
     folder: Path, processes: int, stop_at: int | None = None, sharded: bool = False, batch: int = 8
 ) -> list[int | None]:
     """Train in some processes over gloo, and return their exit codes."""
-    folder.mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = [(folder, rank, processes, port, batch, stop_at, sharded) for rank in range(processes)]
-    codes = in_processes(
-        member, arguments, 600
-    )  # a hang is ended by the test's own limit; a busy machine is not a fault
-    said = "\n".join(path.read_text() for path in folder.glob("said-*.txt"))
-    assert all(code in (0, 143) for code in codes), said
-    return codes
+    return in_ranks(member, folder, processes, batch, stop_at, sharded, ends=(0, 143))
 
 
 def result(folder: Path) -> dict:

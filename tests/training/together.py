@@ -1,4 +1,4 @@
-"""A training of Toy as one of several processes, each a fork of a server that has imported everything.
+"""A training of Toy as one of several processes.
 
 Shards are torch's own FSDP 2: accelerate gives it to GPUs only, so its wrapping of modules is not tried here.
 """
@@ -68,23 +68,16 @@ def shard_everything() -> None:
     Processes.apart = lambda self, modules: contextlib.nullcontext()
 
 
-def member(folder: Path, rank: int, count: int, port: int, batch: int, stop_at: int | None, sharded: bool) -> None:
+def member(folder: Path, rank: int, count: int, batch: int, stop_at: int | None, sharded: bool) -> None:
     """Train as process `rank` of `count`; write what it met and, as the first, weights and records."""
-    with (folder / f"said-{rank}.txt").open("a", buffering=1) as said:
-        os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
-        os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
-        if count > 1:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        torch.set_num_threads(1)
-        if sharded:
-            shard_everything()
-        recipe = Without(stop_at, WIDTH)
-        try:
-            settings = training(processes=count, images=8 * batch, batch=batch, log_every=2 * batch)
-            trainer = train(recipe, settings, run(at_risk=1e9), places(folder))
-        finally:
-            (folder / f"met-{rank}.json").write_text(json.dumps(recipe.met))
-        values = {name: value.hex() for name, value in weights(trainer).items()}
-        (folder / "result.json").write_text(json.dumps({"records": trainer.records, "weights": values}))
-        sys.stdout.flush()
+    if sharded:
+        shard_everything()
+    recipe = Without(stop_at, WIDTH)
+    try:
+        settings = training(processes=count, images=8 * batch, batch=batch, log_every=2 * batch)
+        trainer = train(recipe, settings, run(at_risk=1e9), places(folder))
+    finally:
+        (folder / f"met-{rank}.json").write_text(json.dumps(recipe.met))
+    values = {name: value.hex() for name, value in weights(trainer).items()}
+    (folder / "result.json").write_text(json.dumps({"records": trainer.records, "weights": values}))
+    sys.stdout.flush()

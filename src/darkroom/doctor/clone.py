@@ -12,6 +12,7 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.check import check
 from darkroom.doctor.findings import Finding, fault, note, ok
 from darkroom.errors import DarkroomError
+from darkroom.schemas.numbers import NO_FILE
 from darkroom.training.state import FINISHED, LOCK, root
 
 LOCKS = Path(".snakemake/locks")
@@ -70,12 +71,12 @@ def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     if "inception" not in (settings.get("extractors") or []):
         yield ok("weights", "none needed: inception is not in `reference_stats.extractors`")
         return
-    from darkroom.metrics.extractors.inception import KEY, NO_FILE, cached_weights
+    from darkroom.metrics.extractors.inception import KEY, cached_weights
 
     expected = str(settings["inception"]["sha256"])
     named = Path(settings["inception"]["weights"])
-    path = cached_weights() if named == NO_FILE else named
-    if not path.is_file() and named == NO_FILE:
+    path = cached_weights() if named == Path(NO_FILE) else named
+    if not path.is_file() and named == Path(NO_FILE):
         yield note(
             "weights", f"Inception's are downloaded to {path} when they are needed; offline, name a file: `{KEY}`."
         )

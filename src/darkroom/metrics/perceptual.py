@@ -17,9 +17,9 @@ from torchvision.models import VGG16_Weights, vgg16
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.teacher import Teacher, open_teacher
+from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.tokenizers.losses import Perceptual
 
-NO_FILE = Path("data/none")  # the committed file that stands for "download them"
 KEY = "train_tokenizer.teacher"
 Network = Literal["teacher", "lpips", "vgg16"]
 
@@ -212,7 +212,7 @@ def load_perceptual(
 
 def _vgg_weights(path: Path, key: str) -> Mapping[str, Tensor]:
     """Return the tensors of VGG16 by torchvision's names."""
-    if path == NO_FILE:
+    if path == Path(NO_FILE):
         url = VGG16_Weights.IMAGENET1K_V1.url
         try:
             return VGG16_Weights.IMAGENET1K_V1.get_state_dict(progress=sys.stderr.isatty(), check_hash=True)

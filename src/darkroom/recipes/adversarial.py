@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
+from darkroom.device import in_float32
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.losses import Adversarial
 from darkroom.schemas.training import Training
@@ -47,7 +48,7 @@ def gradient_penalty(network: Callable[[Tensor], Tensor], real: Tensor) -> Tenso
     between real and generated images, here at real ones, as in MUSE's VQGAN-VAE.
     """
     x = real.detach().float().requires_grad_()
-    with torch.autocast("cpu" if x.device.type == "meta" else x.device.type, enabled=False):
+    with in_float32(x.device):
         # Not x itself: `darkroom plan` counts operations with hooks that cannot stand on a leaf.
         (gradient,) = torch.autograd.grad(network(x * 1).sum(), x, create_graph=True)
     return (gradient.flatten(1).norm(dim=1) - 1).square().mean()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.recipes.temperature import temperature
-from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.tokenizer import PREVIEW, TokenizerRecipe
 from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.training import Training
@@ -18,7 +18,6 @@ from darkroom.tokenizers.relaxations import gumbel_noise, kl_to_uniform
 from darkroom.training.recipe import Batch, Gather, Losses, Phase, Rows
 
 _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss, "smooth_l1": functional.smooth_l1_loss}
-_PREVIEW = 10
 
 
 class DVAERecipe(TokenizerRecipe):
@@ -159,7 +158,7 @@ class DVAERecipe(TokenizerRecipe):
     def preview(self) -> NDArray[np.uint8]:
         """Return originals, reconstructions by soft codes, and by the most probable ones: rows of ten."""
         source = self.val if len(self.val) else self.train
-        rows = list(range(min(_PREVIEW, len(source))))
+        rows = list(range(min(PREVIEW, len(source))))
         images = torch.from_numpy(source.__getitems__(rows)["images"]).to(self._device)
         batch = Batch(np.array(rows, dtype=np.int64), {"images": images})
         soft, _ = self._output(self.model.pixels(images), "soft", batch, "val", self.last_temperature)

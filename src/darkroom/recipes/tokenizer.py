@@ -12,7 +12,7 @@ from darkroom.schemas.training import Training
 from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.recipe import Recipe, Rows
 
-_PREVIEW = 10
+PREVIEW = 10  # images in a row
 
 
 class TokenizerRecipe(Recipe):
@@ -51,7 +51,7 @@ class TokenizerRecipe(Recipe):
     def preview(self) -> NDArray[np.uint8]:
         """Return originals, then their reconstructions: rows of ten, one above the other."""
         source = self.val if len(self.val) else self.train
-        rows = list(range(min(_PREVIEW, len(source))))
+        rows = list(range(min(PREVIEW, len(source))))
         images = torch.from_numpy(source.__getitems__(rows)["images"])
         device = next(self.modules["tokenizer"].parameters()).device
         decoded = self.model.reconstruct(images.to(device))

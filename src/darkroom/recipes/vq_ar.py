@@ -4,22 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
+from darkroom.device import in_float32
 from darkroom.errors import DarkroomError
 from darkroom.random import derive, draws
+from darkroom.recipes.seen import Seen
 from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.schemas.training import Training
 from darkroom.tokenizers.pixels import to_network
-from darkroom.tokenizers.vq_ar import VQAutoregressive, configure, in_float32
+from darkroom.tokenizers.vq_ar import Pass, VQAutoregressive, configure
 from darkroom.training.precision import seed_draws
 from darkroom.training.recipe import Batch, Losses, Phase, Rows
-
-Seen = tuple[list[int], Tensor, Tensor]  # positions, latents and codes of a piece of a batch
 
 
 class VQARRecipe(TokenizerRecipe):
@@ -56,16 +56,12 @@ class VQARRecipe(TokenizerRecipe):
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         # Fine-tuning begins with the codebook that it was given.
         self._kmeans = settings.kmeans_init and training.init.folder == NO_FILE and training.init.url is None
-        self._seen: list[Seen] = []  # the pieces of the update that is being taken
+        self._seen = Seen(training.batch)
 
     def loss(self, batch: Batch) -> Losses:
         """Return the means of the losses; which labels drop follows from each image's place in the training."""
-        losses, seen = self._losses(batch, self._labels(batch, self.settings.label_dropout))
-        if self._seen and (
-            self._update(self._seen[0][0]) != self._update(seen[0]) or seen[0][0] <= self._seen[-1][0][0]
-        ):
-            self._seen.clear()  # of an update whose step was left out
-        self._seen.append(seen)
+        losses, made = self._losses(batch, self._labels(batch, self.settings.label_dropout))
+        self._seen.add(batch.positions, made.latents, made.codes)
         return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
@@ -74,19 +70,14 @@ class VQARRecipe(TokenizerRecipe):
 
     def move_codebook(self, batch: Batch) -> None:
         """Move the codebook by the latents and codes of all pieces, as they were before the step, of all processes."""
-        latents, codes = torch.cat([piece[1] for piece in self._seen]), torch.cat([piece[2] for piece in self._seen])
-        update = self._update(self._seen[0][0])
-        self._seen.clear()
-        latents, codes = _of_all(latents), _of_all(codes)
+        latents, codes = self._seen.take()
         # The same draws in every process, and none that depends on what the losses drew.
+        update = self._seen.update_of(batch.positions)
         seed_draws(derive(self.training.seed, "vq_ar/codebook", update), latents.device)
         if self._kmeans and not self.model.started:
             self.model.start_codebook(latents)
         else:
             self.model.move_codebook(latents, codes)
-
-    def _update(self, positions: list[int]) -> int:
-        return positions[0] // self.training.batch
 
     def _labels(self, batch: Batch, dropout: float) -> Tensor:
         """Return the number of each image's start token, (N,): its class, or the null label."""
@@ -99,8 +90,8 @@ class VQARRecipe(TokenizerRecipe):
             kept = draws(self.training.seed, "vq_ar/labels", batch.positions.tolist(), 0, 1)[1][:, 0] >= dropout
         return torch.where(torch.from_numpy(kept).to(images.device), batch.data["labels"], null)
 
-    def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Seen]:
-        """Return the losses of each image, (N,), and what moves the codebook."""
+    def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Pass]:
+        """Return the losses of each image, (N,), and what they were made of."""
         x, settings = to_network(batch.data["images"]), self.settings
         after = settings.logits_codebook == "after" and self.model.training
         made = self.modules["tokenizer"](x, labels, settings.recon_from_pred_codes, after)
@@ -121,13 +112,4 @@ class VQARRecipe(TokenizerRecipe):
             + settings.commitment_weight * means["commitment"]
             + settings.ar_commitment_weight * means["ar_commitment"]
         )
-        return {"loss": total, **means}, (batch.positions.tolist(), made.latents.detach(), made.codes)
-
-
-def _of_all(rows: Tensor) -> Tensor:
-    """Return the rows of all processes, each with as many, in the order of their ranks."""
-    if not distributed.is_initialized():
-        return rows
-    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(parts, rows.contiguous())
-    return torch.cat(parts)
+        return {"loss": total, **means}, made

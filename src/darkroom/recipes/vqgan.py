@@ -1,12 +1,13 @@
 """Trains the quantised autoencoder: reconstruction, perceptual loss, the quantiser's losses, a discriminator's term."""
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.errors import DarkroomError
 from darkroom.random import derive
 from darkroom.recipes.adversarial import Adversary, Made
+from darkroom.recipes.seen import Seen, of_all_processes
 from darkroom.recipes.tokenizer import TokenizerRecipe
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vqgan import VQGAN
@@ -70,16 +71,13 @@ class VQGANRecipe(TokenizerRecipe):
             self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
             self.phases += (self.adversary.phase,)
         self.blocks = [m for m in model.modules() if isinstance(m, Residual)]
-        # Of the update that is being taken, by the first position of each piece: latents and codes, for the codebook.
-        self._seen: dict[int, tuple[Tensor, Tensor]] = {}
+        self._seen = Seen(training.batch)
         self._mean: tuple[int, Tensor | None] | None = None
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, and how the codebook has been used lately."""
         x, output, quantised = self._made(batch)
-        first, update = int(batch.positions[0]), self._update(batch)
-        self._seen = {at: seen for at, seen in self._seen.items() if at // self.training.batch == update}
-        self._seen[first] = quantised.latents.detach(), quantised.codes
+        self._seen.add(batch.positions, quantised.latents, quantised.codes)
         made, parts = self._terms(x, output)
         losses = parts | {name: value.mean() for name, value in quantised.losses.items()}
         weights = self.model.quantiser.weights
@@ -108,14 +106,12 @@ class VQGANRecipe(TokenizerRecipe):
 
     def move_codebook(self, batch: Batch) -> None:
         """Give the codebook all that the update has quantised, of all processes, once the step was taken."""
-        seen = [self._seen[at] for at in sorted(self._seen)]
-        self._seen = {}
-        latents, codes = (_of_all_processes(torch.cat(parts)) for parts in zip(*seen, strict=True))
+        latents, codes = self._seen.take()
         seed_draws(derive(self.training.seed, "tokenizer/codebook", self._update(batch)), latents.device)
         self.model.quantiser.update(latents, codes)
 
     def _update(self, batch: Batch) -> int:
-        return int(batch.positions[0]) // self.training.batch
+        return self._seen.update_of(batch.positions)
 
     def _made(self, batch: Batch) -> tuple[Tensor, Tensor, Quantised]:
         x = self.model.pixels(batch.data["images"])
@@ -132,7 +128,7 @@ class VQGANRecipe(TokenizerRecipe):
                 pieces = whole.split(len(batch))
                 means = [self.model.share(self.model.pixels(piece.data["images"])) for piece in pieces]
             weighted = [mean * (len(piece) / len(whole)) for mean, piece in zip(means, pieces, strict=True)]
-            self._mean = self._update(batch), _of_all_processes(torch.stack(weighted).sum(dim=0)[None]).mean(dim=0)
+            self._mean = self._update(batch), of_all_processes(torch.stack(weighted).sum(dim=0)[None]).mean(dim=0)
         return self._mean[1]
 
     def _per_image(self, x: Tensor, output: Tensor) -> dict[str, Tensor]:
@@ -154,12 +150,3 @@ class VQGANRecipe(TokenizerRecipe):
         perceptual = losses.get("perceptual")
         weighted = None if perceptual is None else self.settings.perceptual.weight * perceptual
         return Made(x, output.float(), self._sum(losses), weighted), losses
-
-
-def _of_all_processes(values: Tensor) -> Tensor:
-    """Return the rows of all processes, in the order of their ranks; each has equally many."""
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return values
-    pieces = [torch.empty_like(values) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(pieces, values.contiguous())
-    return torch.cat(pieces)

@@ -6,6 +6,7 @@ from pydantic import Field
 
 Positive = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0)]
+Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 PartNames = Annotated[list[PartName], Field(min_length=1)]

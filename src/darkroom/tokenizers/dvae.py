@@ -1,7 +1,6 @@
 """The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
 
 import json
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.device import in_float32
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.dvae import DVAE, Relaxation
 from darkroom.tokenizers.dvae_network import DVAEConfig, DVAENetwork
@@ -21,11 +21,6 @@ from darkroom.tokenizers.relaxations import gumbel_softmax, one_hot, reinmax, st
 
 # From logits to latents.
 Way = Relaxation | Literal["hard", "mean"]
-
-
-def _full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context without autocast: the choice of a code is made in float32. `meta` has no autocast."""
-    return torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False)
 
 
 class DiscreteVAE(nn.Module):
@@ -129,7 +124,7 @@ class DiscreteVAE(nn.Module):
             temperature: of the draw, a scalar.
         """
         logits = self.logits(x)
-        with _full_precision(x.device):
+        with in_float32(x.device):
             latents = self._mixed(self._weights(logits, way, noise, temperature))
         return self.network.decoder(latents), logits
 
@@ -163,7 +158,7 @@ class DiscreteVAE(nn.Module):
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
         """Return the expected vectors, (N, *latent_shape) float32, of uint8 images (N, C, H, W): no logvar."""
         logits = self.logits(self.pixels(images))
-        with _full_precision(images.device):
+        with in_float32(images.device):
             return self._mixed(logits.softmax(dim=1)), None
 
     @torch.no_grad()

@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.nn import functional
 from vector_quantize_pytorch import FSQ, LFQ
 
+from darkroom.device import in_float32
 from darkroom.schemas.tokenizers import quantisers as sections
 from darkroom.tokenizers.entropy import code_entropies, soft_codes
-from darkroom.tokenizers.quantiser import Quantiser, float32
+from darkroom.tokenizers.quantiser import Quantiser
 
 
 class Signs(Quantiser):
@@ -56,7 +57,7 @@ class Signs(Quantiser):
     @torch.no_grad()
     def share(self, z: Tensor) -> Tensor:
         """Return p(code), the mean over all places, (K,)."""
-        with float32(z):
+        with in_float32(z.device):
             return soft_codes(self.prepare(z.float()), self.codebook, self.inverse_temperature).mean(dim=(0, 1))
 
 

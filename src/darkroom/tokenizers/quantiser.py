@@ -11,6 +11,8 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional
 
+from darkroom.device import in_float32
+
 _RECENT = 0.1  # weight of an update in the counts of codes
 _USED = 0.01  # a code that is counted less has not been met for about 20 updates
 
@@ -56,7 +58,7 @@ class Quantiser(nn.Module):
 
     def codes_of(self, latents: Tensor) -> Tensor:
         """Return the code of each place, int64 (N, h, w), of latents (N, C, h, w)."""
-        with torch.no_grad(), float32(latents):
+        with torch.no_grad(), in_float32(latents.device):
             flat = rearrange(latents.float(), "n c h w -> (n h w) c")
             codebook = self.codebook  # argmin |x - c|^2 = argmin |c|^2 - 2 x.c
             codes = (codebook.square().sum(dim=1) - 2 * flat @ codebook.T).argmin(dim=1)
@@ -73,7 +75,7 @@ class Quantiser(nn.Module):
             z: the output.
             mean: what `share` says of the whole update, where these are only some of its images.
         """
-        with float32(z):
+        with in_float32(z.device):
             latents = self.prepare(z.float())
             codes = self.codes_of(latents)
             vectors = self.vectors_of(codes)
@@ -112,9 +114,3 @@ class Quantiser(nn.Module):
 def squared(a: Tensor, b: Tensor) -> Tensor:
     """Return the mean squared difference of each image, (N,), of tensors (N, C, h, w)."""
     return (a - b).square().flatten(1).mean(dim=1)
-
-
-def float32(values: Tensor) -> torch.autocast:
-    """Return the context in which operations on the device of `values` are not cast to another precision."""
-    kind = values.device.type
-    return torch.autocast("cpu" if kind == "meta" else kind, enabled=False)

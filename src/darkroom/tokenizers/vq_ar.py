@@ -21,6 +21,7 @@ from vector_quantize_pytorch import VectorQuantize
 from vector_quantize_pytorch.vector_quantize_pytorch import kmeans, rotate_to
 from x_transformers import Decoder
 
+from darkroom.device import in_float32
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.tokenizers.pixels import to_images, to_network
@@ -323,8 +324,3 @@ def _planned(device: torch.device) -> AbstractContextManager[Any]:
     if device.type != "meta":
         return nullcontext()
     return patch.object(x_transformers.x_transformers, "autocast", lambda *_, **__: nullcontext())
-
-
-def in_float32(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which nothing is rounded below float32: distances decide codes."""
-    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)

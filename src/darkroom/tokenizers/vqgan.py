@@ -47,12 +47,19 @@ class VQGANConfig:
 
 def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig:
     """Return what a section says of the network, for images of shape (C, H, W)."""
-    network, quantiser = (
-        ("width", "layers", "residual_blocks", "norm_groups", "pixels"),
-        ("codebook_size", "codebook_dim"),
+    return VQGANConfig(
+        image_channels=image_shape[0],
+        image_size=image_shape[1],
+        width=settings.width,
+        layers=settings.layers,
+        residual_blocks=settings.residual_blocks,
+        norm_groups=settings.norm_groups,
+        pixels=settings.pixels,
+        quantiser=settings.quantiser,
+        codebook_size=settings.codebook_size,
+        codebook_dim=settings.codebook_dim,
+        options=settings.options.model_dump(),
     )
-    fields = {name: getattr(settings, name) for name in (*network, "quantiser", *quantiser)}
-    return VQGANConfig(image_shape[0], image_shape[1], **fields, options=settings.options.model_dump())
 
 
 class Residual(nn.Module):

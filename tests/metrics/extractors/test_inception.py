@@ -11,7 +11,8 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, Featu
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.metrics.extractors.inception import NO_FILE, Inception, cached_weights, load_inception, to_rgb
+from darkroom.metrics.extractors.inception import Inception, cached_weights, load_inception, to_rgb
+from darkroom.schemas.numbers import NO_FILE
 from metrics.extractors.weights import write_random_weights
 
 
@@ -139,7 +140,7 @@ def test_without_internet_one_sentence_says_what_to_do(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(torch.hub, "urlopen", offline)
     with pytest.raises(DarkroomError) as error:
-        load_inception(NO_FILE, "0" * 64)
+        load_inception(Path(NO_FILE), "0" * 64)
     place = tmp_path / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
     for words in (URL_INCEPTION_V3, str(place), "`reference_stats.inception.weights`", "no route"):
         assert words in str(error.value)
@@ -165,10 +166,10 @@ def test_download_is_checked_kept_and_not_repeated(
 
     monkeypatch.setattr(torch.hub, "urlopen", online)
     with pytest.raises(DarkroomError, match="another file") as error:
-        load_inception(NO_FILE, "0" * 64)
+        load_inception(Path(NO_FILE), "0" * 64)
     assert sha256_file(weights) in str(error.value) and "0" * 64 in str(error.value)
     assert list(cached_weights().parent.iterdir()) == []
     for _ in range(2):
-        load_inception(NO_FILE, sha256_file(weights))
+        load_inception(Path(NO_FILE), sha256_file(weights))
     assert asked == [URL_INCEPTION_V3] * 2
     assert cached_weights().read_bytes() == weights.read_bytes()

@@ -17,8 +17,8 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, Featu
 
 from darkroom.artifacts.hashing import sha256_bytes
 from darkroom.errors import DarkroomError
+from darkroom.schemas.numbers import NO_FILE
 
-NO_FILE = Path("data/none")  # the committed file that stands for "download them"
 KEY = "reference_stats.inception.weights"
 
 
@@ -100,7 +100,7 @@ def load_inception(weights: Path, sha256: str) -> Inception:
         DarkroomError: no file and no internet, another hash, no plain tensors, or the tensors of another network.
     """
     path = weights
-    if weights == NO_FILE:
+    if weights == Path(NO_FILE):
         path = cached_weights()
         if not path.is_file():
             _download(path, sha256)

@@ -5,13 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import Positive, Share
+from darkroom.schemas.numbers import Positive, Share, Weight
 
 WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
 
 TEACHER = "models/teacher"  # what train_teacher writes
 
-Weight = Annotated[float, Field(ge=0)]
 Network = Literal["none", "teacher", "lpips", "vgg16"]
 
 

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from darkroom.params import Section
-
-Weight = Annotated[float, Field(ge=0)]
+from darkroom.schemas.numbers import Weight
 
 # How the gradient passes the quantiser: turned and stretched as the vector was, or as it is.
 Gradient = Literal["rotation", "straight_through"]

@@ -4,10 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from darkroom.schemas.numbers import Positive, Share
+from darkroom.schemas.numbers import Positive, Share, Weight
 from darkroom.schemas.tokenizers.kind import Codes, Kind
-
-Weight = Annotated[float, Field(ge=0)]
 
 
 class VQAR(Kind):
