@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/ar_sampling.py
 
-An untrained network, the same noise in both; rounds take turns, and the fastest of each counts. With the cache the time
-of an image grows with its codes; without it with their square at least, since each code sees all before it computed
-again. The codes are compared, too.
+An untrained network of the default's shape, the same noise in both; rounds take turns, and the fastest of each counts.
+With the cache the time of an image grows with its codes; without it with their square at least, since each code sees
+all before it computed again. The codes are compared, too.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from darkroom.tokenizers.vq_ar import VQARConfig, VQAutoregressive
 class Choice:
     """How codes are chosen."""
 
+    images: int
+    batch: int
     seed: int = 0
-    images: int = 8
-    batch: int = 8
     min_p: float = 0.05
     temperature: float = 1.0
     guidance: float = 1.0
@@ -71,10 +71,10 @@ def main() -> None:
     """Print a line for each number of codes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 144, 256])
-    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--images", type=int, default=32, help="in a pass; the stage takes 125")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--depth", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -87,7 +87,7 @@ def main() -> None:
             for cache in (True, False):
 
                 def sample(model: VQAutoregressive = model, labels: Tensor = labels, cache: bool = cache) -> Tensor:
-                    return sample_codes(model, Choice(), range(given.images), labels, cache)
+                    return sample_codes(model, Choice(given.images, given.images), range(given.images), labels, cache)
 
                 taken, made[cache] = seconds(sample)
                 times[cache].append(taken / given.images)

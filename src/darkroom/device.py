@@ -38,6 +38,8 @@ def set_up_device(threads: int, device: str) -> torch.device:
     keep_freed_memory()
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
+    # A search for faults, which costs time and no bit.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
     # TF32 keeps 10 bits of the 23: features and latents would err by about 1e-3.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

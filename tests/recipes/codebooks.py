@@ -30,6 +30,8 @@ def member(folder: Path, _: int, count: int, kind: str) -> None:
     """Train as one of `count` processes; as the first, which alone returns, write records and what was learned."""
     torch.backends.mkldnn.enabled = False  # it may round otherwise for another number of images
     changes = training(processes=count, images=32, learning_rate=1e-3, log_every=8)
-    trainer = train(recipe(kind), changes, run(), places(folder))
+    made = recipe(kind)
+    made.val = Pictures(changes.batch)  # one batch, which the first process takes: the other validates nothing
+    trainer = train(made, changes, run(), places(folder))
     torch.save(trainer.modules["tokenizer"].state_dict(), folder / "weights.pt")
     (folder / "records.json").write_text(json.dumps(trainer.records))

@@ -60,15 +60,15 @@ def section(adversarial: dict[str, Any] | None = None, vq: dict[str, Any] | None
 
 
 class Pictures:
-    """20 images of 16 x 16 pixels, each a ramp of its own and some noise."""
+    """20 images of 16 x 16 pixels, or the first of them, each a ramp of its own and some noise."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 20) -> None:
         noise = torch.randint(0, 60, (20, 3, 16, 16), generator=torch.Generator().manual_seed(0))
         ramp = torch.arange(16).view(1, 1, 1, 16) * torch.arange(20).view(20, 1, 1, 1) // 2
-        self.images = (noise + ramp).to(torch.uint8)
+        self.images = (noise + ramp).to(torch.uint8)[:count]
 
     def __len__(self) -> int:
-        return 20
+        return len(self.images)
 
     def __getitems__(self, rows, positions=None):
         return {"images": self.images[list(rows)].numpy()}

@@ -40,8 +40,9 @@ class Processes:
             dynamo_backend="no",
             kwargs_handlers=[
                 # Without it DDP puts its buckets in another order after the first backward pass of a process: a
-                # training that was resumed would sum in another order than one that was not.
-                DistributedDataParallelKwargs(find_unused_parameters=True),
+                # training that was resumed would sum in another order than one that was not. Buffers follow from what
+                # all have seen; sent before a pass, they would wait for a process that has nothing to validate.
+                DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False),
                 # The others wait while the first evaluates, draws, downloads, or saves with little memory.
                 InitProcessGroupKwargs(timeout=_PATIENCE),
             ],
