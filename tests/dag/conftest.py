@@ -4,25 +4,44 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from dag.sandbox import ENGINES, Sandbox, side_by_side
 
+COMMITTED = "committed"
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sandbox]:
-    """Clones in which each engine ran everything, side by side: DVC by itself keeps one core busy."""
-    roots = {
-        "dvc": tmp_path_factory.mktemp("dvc") / "clone",
-        "snakemake": tmp_path_factory.mktemp("snakemake") / "a clone with spaces",
-    }
 
-    def make(engine: str) -> Sandbox:
+def _make(roots: dict[str, Path]) -> None:
+    """Let each engine run everything, side by side, since DVC by itself keeps one core busy; commit a copy."""
+
+    def run(engine: str) -> Sandbox:
         sandbox = Sandbox.clone(roots[engine])
         sandbox.run(*ENGINES[engine])
         return sandbox
 
-    told = side_by_side({engine: partial(make, engine) for engine in ENGINES})
-    return {engine: sandbox.result() for engine, sandbox in told.items()}
+    told = side_by_side({engine: partial(run, engine) for engine in ENGINES})
+    made = {engine: sandbox.result() for engine, sandbox in told.items()}
+    made["snakemake"].copy(roots[COMMITTED]).commit("results")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, Sandbox]:
+    """Clones that the first worker of a run who asks for them makes for all."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "dag"
+    roots = {
+        "dvc": folder / "dvc" / "clone",
+        "snakemake": folder / "snakemake" / "a clone with spaces",
+        COMMITTED: folder / "committed" / "a clone with spaces",
+    }
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            _make(roots)
+            (folder / "done").touch()
+    if not (folder / "done").exists():
+        pytest.fail("the tiny DAG failed in another worker, which says how")
+    return {name: Sandbox(root) for name, root in roots.items()}
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +57,9 @@ def by_dvc(made: dict[str, Sandbox]) -> Sandbox:
 
 
 @pytest.fixture(scope="session")
-def committed(by_snakemake: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+def committed(made: dict[str, Sandbox]) -> Sandbox:
     """A copy of what Snakemake made, with dvc.lock and results committed. Leave it as it is."""
-    sandbox = by_snakemake.copy(tmp_path_factory.mktemp("committed") / "a clone with spaces")
-    sandbox.commit("results")
-    return sandbox
+    return made[COMMITTED]
 
 
 @pytest.fixture
