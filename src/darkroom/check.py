@@ -143,6 +143,25 @@ def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
             )
 
 
+def _guidance_fits(params: Mapping[str, Any]) -> None:
+    """Check that whoever guides asks a model that has learned what no class looks like."""
+    dit = params["train_dit"]["diffusion"]["label_dropout"]
+    told = [("sample_dit.guidance", params["sample_dit"]["guidance"], "train_dit.diffusion.label_dropout", dit)]
+    if params["train_dit"]["evaluate"]["every"]:
+        guidance = params["train_dit"]["evaluate"]["guidance"]
+        told.append(("train_dit.evaluate.guidance", guidance, "train_dit.diffusion.label_dropout", dit))
+    tokenizer = params["train_tokenizer"]
+    if tokenizer["kind"] == "vq_ar" and tokenizer["vq_ar"]["classes"]:
+        guidance, dropout = params["sample_tokenizer"]["guidance"], tokenizer["vq_ar"]["label_dropout"]
+        told.append(("sample_tokenizer.guidance", guidance, "train_tokenizer.vq_ar.label_dropout", dropout))
+    for key, guidance, source, dropout in told:
+        if guidance != 1 and not dropout:
+            raise DarkroomError(
+                f"{PARAMS}: `{key}` is {guidance}, and `{source}` is 0, so the model never learns images without a "
+                "class, from which guidance leads away: set it above 0, or the guidance to 1.0."
+            )
+
+
 def _losses_fit(kind: str, chosen: Section, size: int) -> None:
     """Check that images of `size` pixels are large enough for the networks that a tokenizer's losses ask."""
     for key in ("perceptual", "adversarial"):
@@ -239,6 +258,7 @@ def check(params: dict[str, Any] | None = None) -> str:
     tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
     kind = tokenizer.chosen
     _fits(whole_params.model_dump(), kind.factor, kind.discrete)
+    _guidance_fits(whole_params.model_dump())
     _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
     perceptual = getattr(kind, "perceptual", None)
     if perceptual is not None and perceptual.active and perceptual.network == "teacher":

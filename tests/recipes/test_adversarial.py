@@ -19,6 +19,7 @@ from darkroom.recipes.adversarial import (
 from darkroom.schemas.tokenizers.losses import Adversarial, Perceptual, require_fit
 from darkroom.tokenizers.discriminator import PatchDiscriminator
 from darkroom.training.recipe import Batch
+from helpers import training
 
 OFF = {
     "weight": 0.5,
@@ -256,3 +257,10 @@ def test_compiled_networks_play_the_same_game():
             found.append(torch.cat([p.grad.flatten() for p in game.modules[module].parameters()]))
     torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found[3], found[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("given", "limit"), [(None, None), (0.5, 0.5), ("none", float("inf"))])
+def test_the_discriminator_is_clipped_as_its_section_says(given, limit):
+    """None: as the training; infinity: not at all (`Phase.clip_norm`)."""
+    made = Adversary(section(clip_norm=given), training(), (3, 16, 16), {})
+    assert made.phase.clip_norm == limit

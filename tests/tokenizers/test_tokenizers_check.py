@@ -172,3 +172,24 @@ def test_another_configuration(published, text, told):
 )
 def test_a_file_of_weights_that_is_missing_is_named_by_its_key(attempt, key, told):
     refused(attempt, "kl", f"`{key}` is nowhere.pth, which does not exist: {told}", **{key: "nowhere.pth"})
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "kind"),
+    [
+        ("train_tokenizer.vq_ar.label_dropout", "sample_tokenizer.guidance", "vq_ar"),
+        ("train_dit.diffusion.label_dropout", "sample_dit.guidance", "kl"),
+    ],
+)
+def test_guidance_needs_a_model_that_knows_no_class(attempt, source, key, kind):
+    untrained = {source: 0.0}
+    refused(attempt, kind, f"`{key}` is 3.0, and `{source}` is 0", **{key: 3.0}, **untrained)
+    assert "fit each other" in attempt(kind, **{key: 1.0}, **untrained)
+
+
+def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):
+    told = "logits_codebook: after foresees the averages of the codebook alone"
+    after = {"train_tokenizer.vq_ar.logits_codebook": "after"}
+    refused(attempt, "vq_ar", told, **after)
+    genie = {"train_tokenizer.vq_ar.kmeans_init": False, "train_tokenizer.vq_ar.dead_code_threshold": 0.0}
+    assert "fit each other" in attempt("vq_ar", **after, **genie)

@@ -36,6 +36,7 @@ HARMLESS = {
     "darkroom.preset": "writes params.yaml, which the stages depend on key by key",
     "darkroom.progress": "prints how far a stage is",
     "darkroom.recipes.evaluation": "scores the averages of train_dit while it trains, where asked; no weight follows",
+    "darkroom.recipes.own_images": "draws images for the grids of a training; no weight follows",
     "darkroom.runner": "sets up log, signals and the threads that params.yaml names, around the body",
     "darkroom.schemas.run": "the section `run`, a dependency of no stage",
     "darkroom.stages": "the names of the stages, for the command line",

@@ -109,14 +109,15 @@ class Adversary:
         self.network = PatchDiscriminator(image_shape[0], image_shape[1], settings.channels, settings.norm_groups)
         self.modules = modules
         modules[NAME] = self.network
-        self._made: dict[int, tuple[Tensor, Tensor]] = {}
+        self._left: dict[int, tuple[Tensor, Tensor]] = {}
         self._weight: tuple[int, Tensor] | None = None
 
     @property
     def phase(self) -> Phase:
         """The discriminator's turn."""
         of = self.settings
-        return Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=of.clip_norm, start=of.start)
+        limit = float("inf") if of.clip_norm == "none" else of.clip_norm
+        return Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=limit, start=of.start)
 
     def turn(self, batch: Batch) -> int:
         """Return which turn of the discriminator an update holds, from 0; negative: none yet."""
@@ -136,10 +137,10 @@ class Adversary:
             last: weight of the decoder's last layer.
         """
         first, update = int(batch.positions[0]), int(batch.positions[0]) // self.batch
-        self._made = {at: images for at, images in self._made.items() if at // self.batch == update}
-        self._made[first] = made.real, made.fake.detach()
         if self.turn(batch) < 0:
             return losses
+        self._left = {at: images for at, images in self._left.items() if at // self.batch == update}
+        self._left[first] = made.real, made.fake.detach()
         term = self._term(made)
         if self.settings.adaptive == "none":
             return {**losses, "loss": losses["loss"] + self.settings.weight * term, "adversarial": term}
@@ -150,7 +151,7 @@ class Adversary:
 
     def loss(self, batch: Batch) -> Losses:
         """Return the discriminator's losses of images that the tokenizer's turn of the same update has seen."""
-        real, fake = self._made.pop(int(batch.positions[0]))
+        real, fake = self._left.pop(int(batch.positions[0]))
         logits = self.modules[NAME](torch.cat([real, fake])).float()
         on_real, on_fake = logits.chunk(2)
         loss = discriminator_loss(self.settings.loss, on_real, on_fake)

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.device import in_float32
 from darkroom.errors import DarkroomError
 from darkroom.random import derive, draws
+from darkroom.recipes.own_images import own_images
 from darkroom.recipes.seen import Seen
-from darkroom.recipes.tokenizer import TokenizerRecipe
-from darkroom.schemas.numbers import NO_FILE
+from darkroom.recipes.tokenizer import PREVIEW, TokenizerRecipe
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.schemas.training import Training
@@ -54,8 +55,7 @@ class VQARRecipe(TokenizerRecipe):
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"tokenizer": model}
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
-        # Fine-tuning begins with the codebook that it was given.
-        self._kmeans = settings.kmeans_init and training.init.folder == NO_FILE and training.init.url is None
+        self.blocks = [block for _, block, _ in model.decoder.layers]
         self._seen = Seen(training.batch)
 
     def loss(self, batch: Batch) -> Losses:
@@ -74,10 +74,15 @@ class VQARRecipe(TokenizerRecipe):
         # The same draws in every process, and none that depends on what the losses drew.
         update = self._seen.update_of(batch.positions)
         seed_draws(derive(self.training.seed, "vq_ar/codebook", update), latents.device)
-        if self._kmeans and not self.model.started:
+        if self.settings.kmeans_init and not self.model.started:
             self.model.start_codebook(latents)
         else:
             self.model.move_codebook(latents, codes)
+
+    def preview(self) -> NDArray[np.uint8]:
+        """Return originals, their reconstructions, and as many images of its own, each column's by the next class."""
+        drawn = own_images(self.model, PREVIEW, guided=self.settings.label_dropout > 0)
+        return np.concatenate([super().preview(), drawn])
 
     def _labels(self, batch: Batch, dropout: float) -> Tensor:
         """Return the number of each image's start token, (N,): its class, or the null label."""

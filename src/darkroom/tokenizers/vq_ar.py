@@ -85,7 +85,7 @@ class Pass(NamedTuple):
     """What a forward pass returns; N images, T tokens, K codes of length D.
 
     latents: (N, T, D) before quantisation. codes: (N, T) int64. quantised: (N, T, D), the codes' vectors, whose
-    gradient goes to the latents. codebook: (K, D) that the logits and the reconstruction are made with.
+    gradient goes to the latents. codebook: (K, D) of the logits, and of what is decoded from predictions.
     prediction: (N, T, D). output: (N, C, H, W), the reconstruction in [-1, 1].
     """
 
@@ -188,8 +188,8 @@ class VQAutoregressive(nn.Module):
             x: (N, C, H, W) in [-1, 1].
             labels: the start token of each image, (N,) int64; `null_label` for no class.
             share: of the reconstruction that is decoded from the predicted vectors, turned onto the codes.
-            after: logits and reconstruction are made with the codebook as this batch will have moved it (genie2's), not
-                with the one that made the codes.
+            after: logits, and what is decoded from predictions, are made with the codebook as this batch will have
+                moved it (genie2's), not with the one that made the codes.
         """
         latents = self.latents(x)
         quantised, codes = self._quantise(latents)
@@ -199,7 +199,7 @@ class VQAutoregressive(nn.Module):
             hidden = self.decoder(inputs)
         with in_float32(x.device):
             prediction = self.to_prediction(hidden.float())
-            # Both have the codes' values; they differ in where their gradient goes.
+            # With `after` false both have the codes' values, and differ in where their gradient goes.
             turned = rotate_to(prediction, codebook[codes])
             output = share * self.pixels(turned) + (1 - share) * self.pixels(quantised)
         return Pass(latents, codes, quantised, codebook, prediction, output)
@@ -221,6 +221,7 @@ class VQAutoregressive(nn.Module):
     def move_codebook(self, latents: Tensor, codes: Tensor) -> None:
         """Let the codebook's moving averages take in latents (N, T, D) and their codes; replace codes that died."""
         self.quantiser.update_indices(latents, codes)
+        self.started.fill_(True)
 
     @torch.no_grad()
     def start_codebook(self, latents: Tensor) -> None:

@@ -48,7 +48,7 @@ class Adversarial(Section):
     norm_groups: Positive
     rate: Annotated[float, Field(gt=0)]
     betas: Annotated[tuple[Share, Share], Field(strict=False)]
-    clip_norm: Annotated[float, Field(gt=0)] | None
+    clip_norm: Annotated[float, Field(gt=0)] | Literal["none"] | None
     gradient_penalty: Weight
     gradient_penalty_every: Positive
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from darkroom.schemas.numbers import Positive, Share, Weight
 from darkroom.schemas.tokenizers.kind import Codes, Kind
@@ -31,6 +31,15 @@ class VQAR(Kind):
     recon_from_pred_codes: Annotated[float, Field(ge=0, le=1)]
     commitment_weight: Weight
     ar_commitment_weight: Weight
+
+    @model_validator(mode="after")
+    def _foreseen(self) -> "VQAR":
+        if self.logits_codebook == "after" and (self.kmeans_init or self.dead_code_threshold):
+            raise ValueError(
+                "logits_codebook: after foresees the averages of the codebook alone: take before, or, as genie2, "
+                "kmeans_init: false and dead_code_threshold: 0.0"
+            )
+        return self
 
     @property
     def factor(self) -> int:
