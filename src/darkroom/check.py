@@ -27,10 +27,10 @@ from darkroom.params import (
     validate,
 )
 from darkroom.schemas.sources import settings_of
+from darkroom.schemas.tokenizers.losses import SMALLEST
 from darkroom.stages import PER_PART, STAGES, TRAININGS
 
 SSIM_WINDOW = 11  # pixels
-LPIPS_SIDE = 16  # pixels, so that one is left at VGG16's coarsest level
 PART_FOLDERS = ("data/shards", "data/latents")
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
@@ -123,10 +123,10 @@ def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
         )
     if size < SSIM_WINDOW:
         raise DarkroomError(f"{PARAMS}: `ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
-    if params["score_tokenizer"]["lpips"] == "lpips" and size < LPIPS_SIDE:
+    if params["score_tokenizer"]["lpips"] == "lpips" and size < SMALLEST["lpips"]:
         raise DarkroomError(
-            f"{PARAMS}: `score_tokenizer.lpips` needs images of {LPIPS_SIDE} pixels at least, and `ingest.image_size` "
-            f"is {size}: set it to none."
+            f"{PARAMS}: `score_tokenizer.lpips` needs images of {SMALLEST['lpips']} pixels at least, and "
+            f"`ingest.image_size` is {size}: set it to none."
         )
     for section, key in (("reference_stats", "held_out"), ("reference_stats", "split"), ("score_tokenizer", "split")):
         split = params[section][key]

@@ -9,6 +9,8 @@ from darkroom.schemas.numbers import Positive, Share, Weight
 
 WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
 
+SMALLEST = {"lpips": 16, "vgg16": 32}  # pixels a side, so that one is left at the coarsest level that is compared
+
 TEACHER = "models/teacher"  # what train_teacher writes
 
 Network = Literal["none", "teacher", "lpips", "vgg16"]
@@ -28,7 +30,7 @@ class Perceptual(Section):
     @property
     def smallest(self) -> int:
         """Pixels a side of the smallest images that it can compare: one is left after the network's poolings."""
-        return {"lpips": 16, "vgg16": 32}.get(self.network, 1)
+        return SMALLEST.get(self.network, 1)
 
     @model_validator(mode="after")
     def _named(self) -> "Perceptual":
