@@ -4,10 +4,11 @@
 
 An untrained network of the default's shape, the same noise in both; rounds take turns, and the fastest of each counts.
 With the cache the time of an image grows with its codes; without it with their square at least, since each code sees
-all before it computed again. The codes are compared, too.
+all before it computed again. The codes are compared, too: where they differ, it ends with exit code 1 and says so.
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def seconds(function: Callable[[], Tensor]) -> tuple[float, Tensor]:
 
 
 def main() -> None:
-    """Print a line for each number of codes."""
+    """Print a line for each number of codes; end with an error where the cache changes one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 144, 256])
     parser.add_argument("--images", type=int, default=32, help="in a pass; the stage takes 125")
@@ -79,6 +80,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     lines = [["codes", "cached ms/image", "us/code", "without ms/image", "ratio", "same codes"]]
+    differ = []
     for tokens in given.tokens:
         model, labels = network(tokens, given.width, given.depth), torch.zeros(given.images, dtype=torch.long)
         times: dict[bool, list[float]] = {True: [], False: []}
@@ -93,6 +95,7 @@ def main() -> None:
                 times[cache].append(taken / given.images)
         cached, without = min(times[True]), min(times[False])
         same = (made[True] == made[False]).double().mean().item()
+        differ += [] if same == 1 else [str(tokens)]
         lines.append(
             [
                 str(tokens),
@@ -104,6 +107,10 @@ def main() -> None:
             ]
         )
     print("\n".join(aligned(lines, left=())))
+    if differ:
+        sys.exit(
+            f"The cache changes codes of images of {', '.join(differ)} codes: the ones with and without it differ."
+        )
 
 
 if __name__ == "__main__":

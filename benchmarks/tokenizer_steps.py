@@ -4,7 +4,8 @@ The original packages are installed on demand from PyPI, by name, into `.venv.or
 repository's environment holds, so that both run the same torch (tests/originals/environment.py). Both train in one
 process with 2 threads, deterministic and with freed memory kept as our stages are (darkroom/device.py), in turns of
 four steps, on the same images. A step of ours is an update of the real loop: with its clipping, averages of weights,
-logged norms and the codebook that moves after it. `kl` has no original package: its network is diffusers' own.
+logged norms and the codebook that moves after it. `kl` has no original package: its network is diffusers' own, and what
+it is compared with is a plain loop of PyTorch around that network.
 
 Run it on a quiet machine: `.venv/bin/python benchmarks/tokenizer_steps.py [KIND …]`. Prints a Markdown table; a ratio
 of 1 or more says that ours is not slower.
@@ -65,8 +66,51 @@ def ours(recipe: Any, training: Any) -> Iterator[Step]:
 
 
 @contextlib.contextmanager
-def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step, Step]]:
-    """Give a step of ours and of MUSE's VQGAN-VAE: 64 px, 1,024 codes, lookup-free; VGG16 has random weights in both.
+def kl() -> Iterator[tuple[str, Step, Step]]:
+    """Give a step of ours and of a plain loop around diffusers' AutoencoderKL, at the shapes of params.yaml.
+
+    The plain loop has the same losses, optimizer and clipping, and no averages of weights.
+    """
+    import torch
+    from diffusers import AutoencoderKL
+    from torch.nn import functional
+
+    from darkroom.params import read_yaml
+    from darkroom.recipes.kl import KLRecipe
+    from originals.pairs import Images
+
+    size = 32
+    batch = read_yaml(ROOT / "params.yaml")["train_tokenizer"]["common"]["batch"]
+    images = Images(64, 3, size)
+    bare = {"perceptual": {"network": "none", "weight": 0.0}, "reconstruction": "mse", "learn_variance": False}
+    section = settings("kl", bare, batch)
+    chosen, training = section.chosen, section.training
+    recipe = KLRecipe.build(chosen, training, (3, size, size), images, images)
+    theirs = AutoencoderKL.from_config(recipe.model.network.config)
+    rate, decay = training.learning_rate, training.weight_decay
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=rate, betas=tuple(training.betas), weight_decay=decay)
+    data = 2 * images.unit - 1
+
+    def step() -> None:
+        x = data[torch.randint(0, len(data), (batch,))]
+        posterior = theirs.encode(x).latent_dist
+        divergence = posterior.kl().mean() / posterior.mean[0].numel()  # diffusers' own is a sum over an image's latent
+        output = theirs.decode(posterior.sample()).sample
+        (functional.mse_loss(output, x) + chosen.kl_weight * divergence).backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), training.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    label = f"{batch} images of {size} px, widths {', '.join(map(str, chosen.channels))}"
+    with ours(recipe, training) as update:
+        yield f"kl against a plain loop of diffusers: {label}", update, step
+
+
+@contextlib.contextmanager
+def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Iterator[tuple[str, Step, Step]]:
+    """Give a step of ours and of MUSE's VQGAN-VAE: 64 px, 1,024 codes; VGG16 has random weights in both.
+
+    The codes are lookup-free, or with `plain` those of a codebook of averages, compared by cosine, of 256 channels.
 
     MUSE's gradient penalty is asked for every fourth step, and a defect makes it run in each: both are compared.
     """
@@ -77,6 +121,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step
     from darkroom.recipes.vqgan import VQGANRecipe
     from originals.loading import muse
     from originals.pairs import Images
+    from originals.vqgan import LFQ, VQ, averaged
 
     size, batch, width, layers, codes = 64, 8, 32, 3, 1024
     images = Images(64, 3, size)
@@ -99,9 +144,11 @@ def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step
         "residual_blocks": 1,
         "norm_groups": 16,
         "pixels": "unit",
-        "quantiser": "lfq",
+        "quantiser": "vq" if plain else "lfq",
         "codebook_size": codes,
-        "lfq": {"entropy_weight": 0.1, "diversity": 4.0, "inverse_temperature": 100.0, "commitment_weight": 0.0},
+        "codebook_dim": 256,
+        "lfq": LFQ,
+        "vq": VQ,
         "reconstruction": "l1",
         "perceptual": {"network": "vgg16", "weight": 1.0} if adversarial else {"network": "none", "weight": 0.0},
         "adversarial": game,
@@ -118,6 +165,8 @@ def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step
         use_vgg_and_gan=adversarial,
         vgg=perceptual.network if perceptual is not None else None,
     )
+    if plain:
+        theirs.quantizer = averaged(theirs, codes, 256, use_cosine_sim=True)
     judged = set(theirs.discr.parameters()) if adversarial else set()
     made = [value for value in theirs.parameters() if value not in judged and value.requires_grad]
     optimizers = [torch.optim.Adam(group, lr=3e-4) for group in (made, list(judged)) if group]
@@ -136,7 +185,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1) -> Iterator[tuple[str, Step
         average.update()
 
     with_what = f"VGG16, discriminator, our penalty every {penalty_every}" if adversarial else "bare"
-    label = f"{batch} images of {size} px, {codes:,} codes, {with_what}"
+    label = f"{batch} images of {size} px, {codes:,} codes, {'plain VQ' if plain else 'lookup-free'}, {with_what}"
     with ours(recipe, section.training) as update:
         yield f"vqgan against muse-maskgit-pytorch: {label}", update, step
 
@@ -230,8 +279,9 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
 # By kind: what is compared, each giving a label, a step of ours, and a step of theirs.
 COMPARISONS: dict[str, list[Callable[[], Any]]] = {
     "dvae": [lambda: dvae(64, 8, 1024, 128, 64), lambda: dvae(128, 8, 8192, 512, 64)],
-    "vqgan": [lambda: vqgan(False), lambda: vqgan(True), lambda: vqgan(True, 4)],
+    "vqgan": [lambda: vqgan(False), lambda: vqgan(False, plain=True), lambda: vqgan(True), lambda: vqgan(True, 4)],
     "vq_ar": [vq_ar],
+    "kl": [kl],
 }
 
 

@@ -1,10 +1,11 @@
 """Same weights and same noise in, same numbers out, as the packages that the kinds come from.
 
 See docs/tokenizers/originals.md. Each comparison runs in the environment of the originals, which is made from PyPI if
-there is none.
+there is none. Where that fails, the test is skipped, or fails if DARKROOM_ORIGINALS_REQUIRED is set.
 """
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -14,8 +15,9 @@ from originals.environment import ROOT, MissingError, make
 # The largest difference, relative to the largest number of a tensor. In float64 only formulas can differ: MUSE adds
 # 1e-10 to a probability, and x-transformers computes a softmax in float32.
 CLOSE = {"float64": 1e-6, "float32": 1e-5}
-# The gradient of an entropy at inverse temperature 100, in float32: it magnifies the rounding of the encoder.
-STEEP = 1e-4
+# The gradient of an entropy at inverse temperature 100, in float32: it magnifies the rounding of the encoder. 3e-5 was
+# measured.
+STEEP = 5e-5
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +28,8 @@ def test_it_gives_the_numbers_of_the_original(name, dtype):
     try:
         python = make([name])
     except MissingError as missing:
-        pytest.skip(f"the original of {name} cannot be had: {missing}")
+        refuse = pytest.fail if os.environ.get("DARKROOM_ORIGINALS_REQUIRED") else pytest.skip
+        refuse(f"the original of {name} cannot be had: {missing}")
     done = subprocess.run(
         [python, "-W", "ignore", ROOT / "tests/originals/compare.py", name, dtype], capture_output=True, text=True
     )

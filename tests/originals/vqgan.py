@@ -87,19 +87,24 @@ def built(
         vgg=vgg.network,
         **{name: value for name, value in arguments.items() if name != "vq"},
     )
-    if "vq" in arguments:  # what its constructor would make, were a comma not missing there
-        theirs.quantizer = VectorQuantize(
-            dim=theirs.enc_dec.encoded_dim,
-            codebook_size=CODES,
-            accept_image_fmap=True,
-            codebook_dim=8,
-            decay=0.8,
-            commitment_weight=1.0,
-            **arguments["vq"],
-        )
+    if "vq" in arguments:
+        theirs.quantizer = averaged(theirs, CODES, 8, **arguments["vq"])
         copy_codebook(recipe, theirs)
     copy([*tokenizer(recipe, theirs), *discriminators(recipe, theirs)])
     return recipe, theirs, images
+
+
+def averaged(theirs: Any, codes: int, dim: int, **arguments: Any) -> VectorQuantize:
+    """Return the plain quantiser that MUSE's constructor would make, were a comma not missing there."""
+    return VectorQuantize(
+        dim=theirs.enc_dec.encoded_dim,
+        codebook_size=codes,
+        accept_image_fmap=True,
+        codebook_dim=dim,
+        decay=0.8,
+        commitment_weight=1.0,
+        **arguments,
+    )
 
 
 def tokenizer(recipe: VQGANRecipe, theirs: Any) -> Iterator[tuple[nn.Module, nn.Module]]:

@@ -14,7 +14,7 @@ def rule(name, **changes):
 
 
 def upstream(start, minimum, rate, epoch, updates):
-    """The temperature of each update, as dalle-pytorch's loop over epochs leaves it behind (SEEDS.md, 1)."""
+    """The temperature of each update, as dalle-pytorch's loop over epochs leaves it behind."""
     used, step, now = [], 0, start
     while len(used) < updates:
         for i in range(epoch):
