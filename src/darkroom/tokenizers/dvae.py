@@ -16,7 +16,7 @@ from darkroom.device import in_float32
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.dvae import DVAE, Relaxation
 from darkroom.tokenizers.dvae_network import DVAEConfig, DVAENetwork
-from darkroom.tokenizers.pixels import to_images, to_network
+from darkroom.tokenizers.pixels import require_shape, to_images, to_network
 from darkroom.tokenizers.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
 
 # From logits to latents.
@@ -92,13 +92,9 @@ class DiscreteVAE(nn.Module):
             DarkroomError: images of another number of channels or another size.
         """
         config = self.config
-        if tuple(images.shape[1:]) != (config.channels, config.image_size, config.image_size):
-            raise DarkroomError(
-                f"this dvae was made for images of shape {(config.channels, config.image_size, config.image_size)}, "
-                f"and these are {tuple(images.shape[1:])}: train the tokenizer on them."
-            )
+        require_shape(images, (config.channels, config.image_size, config.image_size))
         x = to_network(images)
-        if self.config.alpha == "unit" and config.channels == 4:
+        if config.alpha == "unit" and config.channels == 4:
             x = torch.cat([x[:, :3], (x[:, 3:] + 1) / 2], dim=1)
         return x
 

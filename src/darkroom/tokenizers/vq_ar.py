@@ -24,7 +24,7 @@ from x_transformers import Decoder
 from darkroom.device import in_float32
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.vq_ar import VQAR
-from darkroom.tokenizers.pixels import to_images, to_network
+from darkroom.tokenizers.pixels import require_shape, to_images, to_network
 
 Cache = Any  # x-transformers' keys and values of the tokens so far
 
@@ -271,8 +271,17 @@ class VQAutoregressive(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return the latents before quantisation (N, *latent_shape), float32, of uint8 images (N, C, H, W)."""
-        return rearrange(self.latents(to_network(images)), "n (h w) d -> n d h w", h=self.side), None
+        """Return the latents before quantisation (N, *latent_shape), float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        return rearrange(self._latents_of(images), "n (h w) d -> n d h w", h=self.side), None
+
+    def _latents_of(self, images: Tensor) -> Tensor:
+        config = self.config
+        require_shape(images, (config.image_channels, config.image_size, config.image_size))
+        return self.latents(to_network(images))
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
@@ -282,8 +291,12 @@ class VQAutoregressive(nn.Module):
 
     @torch.no_grad()
     def encode_codes(self, images: Tensor) -> Tensor:
-        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
-        codes = self._quantise(self.latents(to_network(images)))[1]
+        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: see `encode`.
+        """
+        codes = self._quantise(self._latents_of(images))[1]
         return rearrange(codes, "n (h w) -> n h w", h=self.side)
 
     @torch.no_grad()

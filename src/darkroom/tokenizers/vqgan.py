@@ -11,9 +11,8 @@ from safetensors.torch import load_model, save
 from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes, write_json
-from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.vqgan import VQGAN
-from darkroom.tokenizers.pixels import Pixels, to_images, to_network
+from darkroom.tokenizers.pixels import Pixels, require_shape, to_images, to_network
 from darkroom.tokenizers.quantiser import Quantised
 from darkroom.tokenizers.quantisers import SECTIONS, build_quantiser
 
@@ -167,12 +166,13 @@ class VQGANTokenizer(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W)."""
-        if images.shape[1] != self.config.image_channels:
-            raise DarkroomError(
-                f"the tokenizer was trained on images with {self.config.image_channels} channels, and these have "
-                f"{images.shape[1]}: train it on such images (`dvc repro train_tokenizer`)."
-            )
+        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        config = self.config
+        require_shape(images, (config.image_channels, config.image_size, config.image_size))
         return self.quantiser.prepare(self.encoder(self.pixels(images)).float()), None
 
     @torch.no_grad()
