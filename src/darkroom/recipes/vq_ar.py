@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.device import in_float32
-from darkroom.errors import DarkroomError
 from darkroom.random import derive, draws
 from darkroom.recipes.seen import Seen
-from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.tokenizer import TokenizerRecipe, require_fit
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vq_ar import VQAR
@@ -43,10 +42,9 @@ class VQARRecipe(TokenizerRecipe):
     ) -> "VQARRecipe":
         """Return the recipe with an untrained network; with `classes`, `train` has their names under `classes`."""
         assert isinstance(settings, VQAR)
+        require_fit("vq_ar", settings, training, image_shape)
         classes: Sequence[str] = getattr(train, "classes", ()) if settings.classes else ()
         model = VQAutoregressive(configure(settings, image_shape, len(classes)))
-        if reason := settings.unfit(image_shape, training.batch):
-            raise DarkroomError(f"`train_tokenizer.vq_ar`: {reason}.")
         return cls(model, settings, training, train, val)
 
     def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:

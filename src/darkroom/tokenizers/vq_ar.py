@@ -5,7 +5,6 @@ The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is qu
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
 
-import json
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,14 +14,13 @@ from unittest.mock import patch
 import torch
 import x_transformers.x_transformers
 from einops import rearrange
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from vector_quantize_pytorch import VectorQuantize
 from vector_quantize_pytorch.vector_quantize_pytorch import kmeans, rotate_to
 from x_transformers import Decoder
 
+from darkroom.artifacts.networks import read_network, write_network
 from darkroom.device import in_float32
-from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.tokenizers.pixels import require_shape, to_images, to_network
 
@@ -51,20 +49,11 @@ class VQARConfig:
 
 
 def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -> VQARConfig:
-    """Return the network's configuration for images of shape (C, H, W).
-
-    Raises:
-        DarkroomError: the images are not square, or the patch does not divide their size.
-    """
-    channels, height, width = image_shape
-    if height != width or height % settings.patch:
-        raise DarkroomError(
-            f"`train_tokenizer.vq_ar.patch` is {settings.patch}, and must divide the images, which are {height} x "
-            f"{width} pixels and must be square."
-        )
+    """Return the network's configuration for images of shape (C, H, W), squares whose side the patch divides."""
+    channels, size, _ = image_shape
     return VQARConfig(
         image_channels=channels,
-        image_size=height,
+        image_size=size,
         patch=settings.patch,
         encoder_hidden=settings.encoder_hidden,
         dim=settings.dim,
@@ -310,18 +299,14 @@ class VQAutoregressive(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(asdict(self.config), indent=2, sort_keys=True) + "\n")
-        save_file(
-            {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()},
-            folder / "model.safetensors",
-        )
+        write_network(folder, asdict(self.config), self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "VQAutoregressive":
         """Return the network in a folder that `save_pretrained` wrote, in evaluation mode."""
-        model = cls(VQARConfig(**json.loads((folder / "config.json").read_text())))
-        model.load_state_dict(load_file(folder / "model.safetensors"))
+        config, weights = read_network(folder)
+        model = cls(VQARConfig(**config))
+        model.load_state_dict(weights)
         return model.eval()
 
 

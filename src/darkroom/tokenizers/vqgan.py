@@ -1,16 +1,14 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
-import json
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors.torch import load_model, save
 from torch import Tensor, nn
 
-from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.artifacts.networks import read_network, write_network
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.tokenizers.pixels import Pixels, require_shape, to_images, to_network
 from darkroom.tokenizers.quantiser import Quantised
@@ -196,14 +194,12 @@ class VQGANTokenizer(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", asdict(self.config))
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        write_bytes(folder / "model.safetensors", save(weights))
+        write_network(folder, asdict(self.config), self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> Self:
         """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
-        model = cls(VQGANConfig(**json.loads((folder / "config.json").read_text())))
-        load_model(model, folder / "model.safetensors")
+        config, weights = read_network(folder)
+        model = cls(VQGANConfig(**config))
+        model.load_state_dict(weights)
         return model.eval()
