@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from darkroom.errors import DarkroomError
 from darkroom.recipes.vqgan import VQGANRecipe
 from darkroom.training.loop import train
 from darkroom.training.trainer import Trainer
@@ -201,11 +200,3 @@ def test_it_is_planned_without_memory():
     given = batch(0)
     given.data["images"] = given.data["images"].to("meta")
     assert made.loss(given)["loss"].device.type == "meta"
-
-
-def test_images_that_do_not_fit_are_told_in_a_sentence():
-    build = VQGANRecipe.build
-    with pytest.raises(DarkroomError, match=r"`train_tokenizer.vqgan.layers` is 2, so 4 must divide .* 18 x 18"):
-        build(section(), training(), (3, 18, 18), [], [])
-    with pytest.raises(DarkroomError, match=r"`codebook_size` is 512, .* which are 128"):
-        build(section(codebook_size=512), training(), (3, 16, 16), [], [])

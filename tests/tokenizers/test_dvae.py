@@ -5,7 +5,6 @@ import torch
 from pydantic import ValidationError
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.errors import DarkroomError
 from darkroom.tokenizers.dvae import DiscreteVAE
 from darkroom.tokenizers.load import load_tokenizer
 from darkroom.tokenizers.protocol import Codes
@@ -82,16 +81,6 @@ def test_it_leaves_and_returns_by_the_one_door(tmp_path):
     assert torch.equal(again.reconstruct(given), model.reconstruct(given))
     names = again.own_names(model.network.state_dict())
     assert names.keys() == again.state_dict().keys()  # a training may begin with the file
-
-
-def test_other_images_are_refused():
-    model = tokenizer()
-    with pytest.raises(DarkroomError, match=r"made for images of shape \(3, 16, 16\), and these are \(4, 16, 16\)"):
-        model.encode(images(1, 4))
-    with pytest.raises(DarkroomError, match=r"layers is 2, and images of 18 x 18 pixels .* multiple of 4"):
-        DiscreteVAE.from_settings(settings(), (3, 18, 18))
-    with pytest.raises(DarkroomError, match="16 x 32 pixels are not squares"):
-        DiscreteVAE.from_settings(settings(), (3, 32, 16))
 
 
 def test_settings_that_contradict_each_other_are_refused():

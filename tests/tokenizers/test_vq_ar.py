@@ -1,11 +1,9 @@
 """The network of `vq_ar`: codes, the rotation, the codebook's averages, the protocol."""
 
-import pytest
 import torch
 from vector_quantize_pytorch.vector_quantize_pytorch import rotate_to
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.errors import DarkroomError
 from darkroom.tokenizers.load import load_tokenizer
 from darkroom.tokenizers.protocol import Codes
 from darkroom.tokenizers.vq_ar import VQAutoregressive, configure
@@ -121,12 +119,6 @@ def test_it_leaves_and_returns_by_the_one_door(tmp_path):
     assert isinstance(again, VQAutoregressive) and not again.training
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
     assert torch.equal(again.reconstruct(images), model.reconstruct(images))
-
-
-@pytest.mark.parametrize("shape", [(3, 18, 18), (3, 16, 20)])
-def test_a_patch_that_does_not_fit_is_one_sentence(shape):
-    with pytest.raises(DarkroomError, match=r"vq_ar\.patch` is 4, and must divide the images"):
-        configure(settings(), shape, 0)
 
 
 def test_it_builds_and_runs_on_meta():

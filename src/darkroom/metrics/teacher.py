@@ -4,23 +4,19 @@ It is trained by `train_teacher` on the parts that the tokenizer is trained on. 
 every respect that could carry the judge's taste over: architecture, seed, and what its images are put through.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from darkroom.artifacts.atomic import write_bytes, write_json
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
+from darkroom.artifacts.networks import read_network, write_network
 from darkroom.errors import DarkroomError
 
 KIND = "teacher"
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 
 
 def _convolution(inputs: int, width: int) -> list[nn.Module]:
@@ -70,9 +66,7 @@ class Teacher(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        write_json(folder / CONFIG, self.config)
-        write_bytes(folder / WEIGHTS, save(weights))
+        write_network(folder, self.config, self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "Teacher":
@@ -82,8 +76,7 @@ class Teacher(nn.Module):
             ArtifactError: a file is missing, damaged, or does not fit the other; names it.
         """
         try:
-            config = json.loads((folder / CONFIG).read_text())
-            weights = load_file(folder / WEIGHTS)
+            config, weights = read_network(folder)
             with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced: no draw may be seen outside
                 network = cls(**config)
             network.load_state_dict(weights)

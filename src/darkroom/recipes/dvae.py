@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.recipes.temperature import temperature
-from darkroom.recipes.tokenizer import PREVIEW, TokenizerRecipe
+from darkroom.recipes.tokenizer import PREVIEW, TokenizerRecipe, require_fit
 from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.training import Training
@@ -43,6 +43,7 @@ class DVAERecipe(TokenizerRecipe):
     ) -> "DVAERecipe":
         """Return the recipe with an untrained network."""
         assert isinstance(settings, DVAE)
+        require_fit("dvae", settings, training, image_shape)
         return cls(DiscreteVAE.from_settings(settings, image_shape), settings, training, train, val)
 
     def __init__(self, model: DiscreteVAE, settings: DVAE, training: Training, train: Rows, val: Rows) -> None:

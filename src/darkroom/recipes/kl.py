@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from darkroom.random import normal
 from darkroom.recipes.adversarial import Adversary, Made
-from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.tokenizer import TokenizerRecipe, image_losses, require_fit, total_of
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.training import Training
@@ -42,6 +42,7 @@ class KLRecipe(TokenizerRecipe):
     ) -> "KLRecipe":
         """Return the recipe with an untrained network."""
         assert isinstance(settings, KL)
+        require_fit("kl", settings, training, image_shape)
         model = KLAutoencoder(build(settings, image_shape[0], image_shape[1]), settings.learn_variance)
         return cls(model, settings, training, train, val, perceptual)
 
@@ -54,7 +55,8 @@ class KLRecipe(TokenizerRecipe):
         val: Rows,
         perceptual: nn.Module | None = None,
     ) -> None:
-        self.model, self.settings, self.seed, self.perceptual = model, settings, training.seed, perceptual
+        self.model, self.settings, self.seed = model, settings, training.seed
+        self.perceptual = perceptual if settings.perceptual.active else None
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"tokenizer": model}
         self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
@@ -90,15 +92,11 @@ class KLRecipe(TokenizerRecipe):
         noise = normal(self.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
         output, mean, logvar, scale = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device))
         output = output.float()
-        reconstruction = self._compare(output, x, reduction="none").flatten(1).mean(dim=1)  # (N,)
-        kl = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)
-        others, perceptual, parts = reconstruction, None, {"reconstruction": reconstruction, "kl": kl}
-        if self.perceptual is not None:
-            parts["perceptual"] = self.perceptual(x, output)
-            perceptual = self.settings.perceptual.weight * parts["perceptual"]
-            others = others + perceptual
+        losses = image_losses(self._compare, x, output, self.perceptual)
+        others, perceptual = total_of(losses, self.settings.perceptual.weight)
         if scale is not None:
             others = others / scale.exp() + scale
-            parts["output_logvar"] = scale.detach().expand(len(x))
-        parts = {"loss": others + self.settings.kl_weight * kl, **parts}
-        return parts, Made(x, output, others.mean(), None if perceptual is None else perceptual.mean())
+            losses["output_logvar"] = scale.detach().expand(len(x))
+        losses["kl"] = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)  # (N,)
+        losses["loss"] = others + self.settings.kl_weight * losses["kl"]
+        return losses, Made(x, output, others.mean(), None if perceptual is None else perceptual.mean())

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.device import in_float32
-from darkroom.errors import DarkroomError
 from darkroom.random import derive, draws
 from darkroom.recipes.own_images import own_images
 from darkroom.recipes.seen import Seen
-from darkroom.recipes.tokenizer import PREVIEW, TokenizerRecipe
+from darkroom.recipes.tokenizer import PREVIEW, TokenizerRecipe, require_fit
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.schemas.training import Training
@@ -44,10 +43,9 @@ class VQARRecipe(TokenizerRecipe):
     ) -> "VQARRecipe":
         """Return the recipe with an untrained network; with `classes`, `train` has their names under `classes`."""
         assert isinstance(settings, VQAR)
+        require_fit("vq_ar", settings, training, image_shape)
         classes: Sequence[str] = getattr(train, "classes", ()) if settings.classes else ()
         model = VQAutoregressive(configure(settings, image_shape, len(classes)))
-        if reason := settings.unfit(image_shape, training.batch):
-            raise DarkroomError(f"`train_tokenizer.vq_ar`: {reason}.")
         return cls(model, settings, training, train, val)
 
     def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:

@@ -4,11 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.errors import DarkroomError
 from darkroom.random import derive
 from darkroom.recipes.adversarial import Adversary, Made
 from darkroom.recipes.seen import Seen, of_all_processes
-from darkroom.recipes.tokenizer import TokenizerRecipe
+from darkroom.recipes.tokenizer import TokenizerRecipe, image_losses, require_fit, total_of
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
@@ -41,14 +40,7 @@ class VQGANRecipe(TokenizerRecipe):
     ) -> "VQGANRecipe":
         """Return the recipe with an untrained network."""
         assert isinstance(settings, VQGAN)
-        _, height, width = image_shape
-        if height % settings.factor or width % settings.factor:
-            raise DarkroomError(
-                f"`train_tokenizer.vqgan.layers` is {settings.layers}, so {settings.factor} must divide the images' "
-                f"sides, {height} x {width}: take fewer layers, or another `ingest.image_size`."
-            )
-        if reason := settings.unfit(image_shape, training.batch):
-            raise DarkroomError(f"`train_tokenizer.vqgan`: {reason}.")
+        require_fit("vqgan", settings, training, image_shape)
         model = VQGANTokenizer(config_of(settings, image_shape))
         return cls(model, settings, training, train, val, perceptual)
 
@@ -61,7 +53,8 @@ class VQGANRecipe(TokenizerRecipe):
         val: Rows,
         perceptual: nn.Module | None = None,
     ) -> None:
-        self.model, self.settings, self.training, self.perceptual = model, settings, training, perceptual
+        self.model, self.settings, self.training = model, settings, training
+        self.perceptual = perceptual if settings.perceptual.active else None
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"tokenizer": model}
         self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss, after=self.move_codebook),)
@@ -97,7 +90,7 @@ class VQGANRecipe(TokenizerRecipe):
         x = self.model.pixels(batch.data["images"])
         output, quantised = self.modules["tokenizer"](x)
         losses = self._per_image(x, output)
-        total = self._sum(losses)
+        total, _ = total_of(losses, self.settings.perceptual.weight)
         for name, value in quantised.losses.items():
             if value.ndim:
                 losses[name] = value
@@ -133,20 +126,16 @@ class VQGANRecipe(TokenizerRecipe):
 
     def _per_image(self, x: Tensor, output: Tensor) -> dict[str, Tensor]:
         """Return reconstruction and perceptual loss of each image, (N,), without weights."""
-        difference = _RECONSTRUCTION[self.settings.reconstruction](output.float(), x, reduction="none")
-        losses = {"reconstruction": difference.flatten(1).mean(dim=1)}
-        if self.perceptual is not None and self.settings.perceptual.active:
-            losses["perceptual"] = self.perceptual(self.model.signed(output.float()), self.model.signed(x))
-        return losses
+        compare = _RECONSTRUCTION[self.settings.reconstruction]
+        return image_losses(compare, x, output.float(), self._distance if self.perceptual else None)
 
-    def _sum(self, losses: dict[str, Tensor]) -> Tensor:
-        perceptual = losses.get("perceptual")
-        others = losses["reconstruction"]
-        return others if perceptual is None else others + self.settings.perceptual.weight * perceptual
+    def _distance(self, x: Tensor, output: Tensor) -> Tensor:
+        """Return the perceptual distances, (N,), of images as the network sees them."""
+        assert self.perceptual is not None
+        distances: Tensor = self.perceptual(self.model.signed(output), self.model.signed(x))
+        return distances
 
     def _terms(self, x: Tensor, output: Tensor) -> tuple[Made, dict[str, Tensor]]:
         """Return what the adversary asks for, and the means of the losses."""
         losses = {name: value.mean() for name, value in self._per_image(x, output).items()}
-        perceptual = losses.get("perceptual")
-        weighted = None if perceptual is None else self.settings.perceptual.weight * perceptual
-        return Made(x, output.float(), self._sum(losses), weighted), losses
+        return Made(x, output.float(), *total_of(losses, self.settings.perceptual.weight)), losses

@@ -1,22 +1,19 @@
 """The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 import torch
 from einops import rearrange
-from safetensors.torch import load_model, save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.artifacts.networks import read_network, write_network
 from darkroom.device import in_float32
-from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.dvae import DVAE, Relaxation
 from darkroom.tokenizers.dvae_network import DVAEConfig, DVAENetwork
-from darkroom.tokenizers.pixels import to_images, to_network
+from darkroom.tokenizers.pixels import require_shape, to_images, to_network
 from darkroom.tokenizers.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
 
 # From logits to latents.
@@ -36,19 +33,10 @@ class DiscreteVAE(nn.Module):
 
     @classmethod
     def from_settings(cls, settings: DVAE, image_shape: tuple[int, int, int]) -> "DiscreteVAE":
-        """Return an untrained one for images of shape (C, H, W).
-
-        Raises:
-            DarkroomError: images that are not square, or whose size the layers do not halve evenly.
-        """
-        channels, height, width = image_shape
-        if height != width or height % settings.factor:
-            raise DarkroomError(
-                f"train_tokenizer.dvae.layers is {settings.layers}, and images of {width} x {height} pixels are not "
-                f"squares whose size is a multiple of {settings.factor}: change ingest.image_size or the layers."
-            )
+        """Return an untrained one for images of shape (C, H, W), squares whose side `factor` divides."""
+        channels, size, _ = image_shape
         config = DVAEConfig(
-            image_size=height,
+            image_size=size,
             channels=channels,
             num_tokens=settings.tokens,
             codebook_dim=settings.codebook_dim,
@@ -92,13 +80,9 @@ class DiscreteVAE(nn.Module):
             DarkroomError: images of another number of channels or another size.
         """
         config = self.config
-        if tuple(images.shape[1:]) != (config.channels, config.image_size, config.image_size):
-            raise DarkroomError(
-                f"this dvae was made for images of shape {(config.channels, config.image_size, config.image_size)}, "
-                f"and these are {tuple(images.shape[1:])}: train the tokenizer on them."
-            )
+        require_shape(images, (config.channels, config.image_size, config.image_size))
         x = to_network(images)
-        if self.config.alpha == "unit" and config.channels == 4:
+        if config.alpha == "unit" and config.channels == 4:
             x = torch.cat([x[:, :3], (x[:, 3:] + 1) / 2], dim=1)
         return x
 
@@ -194,14 +178,12 @@ class DiscreteVAE(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`, under dalle-pytorch's names."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", asdict(self.config))
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
-        write_bytes(folder / "model.safetensors", save(weights))
+        write_network(folder, asdict(self.config), self.network.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "DiscreteVAE":
         """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
-        model = cls(DVAEConfig(**json.loads((folder / "config.json").read_text())))
-        load_model(model.network, folder / "model.safetensors")
+        config, weights = read_network(folder)
+        model = cls(DVAEConfig(**config))
+        model.network.load_state_dict(weights)
         return model.eval()

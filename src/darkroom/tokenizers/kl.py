@@ -9,7 +9,7 @@ from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from torch import Tensor, nn
 
 from darkroom.schemas.tokenizers.kl import KL
-from darkroom.tokenizers.pixels import to_images, to_network
+from darkroom.tokenizers.pixels import require_shape, to_images, to_network
 
 _NEW_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 _OLD_ATTENTION = re.compile(rf"(\.attentions\.\d+)\.({'|'.join(_NEW_ATTENTION)})\.")
@@ -86,7 +86,13 @@ class KLAutoencoder(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W)."""
+        """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        config: Any = self.network.config
+        require_shape(images, (config.in_channels, config.sample_size, config.sample_size))
         mean, logvar = self.posterior(to_network(images))
         return mean.float(), logvar.float()
 

@@ -5,8 +5,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from darkroom.errors import DarkroomError
+
 # What a network sees of a pixel: -1 to 1, or 0 to 1.
 Pixels = Literal["signed", "unit"]
+
+
+def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
+    """Check that images (N, C, H, W) have the shape (C, H, W) that a tokenizer was made for.
+
+    Raises:
+        DarkroomError: they have another.
+    """
+    if (found := tuple(images.shape[1:])) != shape:
+        raise DarkroomError(
+            f"the tokenizer was made for images of shape {shape}, and these are {found}: train it on such images "
+            "(`dvc repro train_tokenizer`)."
+        )
 
 
 def to_network(images: Tensor, pixels: Pixels = "signed") -> Tensor:

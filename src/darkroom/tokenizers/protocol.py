@@ -14,6 +14,9 @@ class Tokenizer(Protocol):
 
     A discrete tokenizer, see `Codes`, has continuous latents too: what its encoder says before it is quantised. Its
     `decode` quantises them first, where its decoder was trained on nothing else (Rombach et al., 2022, "VQ-reg").
+
+    A tokenizer knows no statistics of its latents: count, sum and sum of squares of each channel over the train split
+    stand in the manifest of the latents, which `data/latent_writer.py` writes. `codebook_size` belongs to `Codes`.
     """
 
     @property
@@ -25,6 +28,9 @@ class Tokenizer(Protocol):
         """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W).
 
         logvar is None where the latent of an image is a point and no distribution.
+
+        Raises:
+            DarkroomError: images of another shape (C, H, W) than those that the tokenizer was made for.
         """
         ...
 
@@ -65,7 +71,11 @@ class Codes(Protocol):
         ...
 
     def encode_codes(self, images: Tensor) -> Tensor:
-        """Return the codes, int64 (N, h, w) from 0 to K - 1, of uint8 images (N, C, H, W)."""
+        """Return the codes, int64 (N, h, w) from 0 to K - 1, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: see `Tokenizer.encode`.
+        """
         ...
 
     def decode_codes(self, codes: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is qu
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
 
-import json
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,16 +14,15 @@ from unittest.mock import patch
 import torch
 import x_transformers.x_transformers
 from einops import rearrange
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from vector_quantize_pytorch import VectorQuantize
 from vector_quantize_pytorch.vector_quantize_pytorch import kmeans, rotate_to
 from x_transformers import Decoder
 
+from darkroom.artifacts.networks import read_network, write_network
 from darkroom.device import in_float32
-from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.vq_ar import VQAR
-from darkroom.tokenizers.pixels import to_images, to_network
+from darkroom.tokenizers.pixels import require_shape, to_images, to_network
 
 Cache = Any  # x-transformers' keys and values of the tokens so far
 
@@ -51,20 +49,11 @@ class VQARConfig:
 
 
 def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -> VQARConfig:
-    """Return the network's configuration for images of shape (C, H, W).
-
-    Raises:
-        DarkroomError: the images are not square, or the patch does not divide their size.
-    """
-    channels, height, width = image_shape
-    if height != width or height % settings.patch:
-        raise DarkroomError(
-            f"`train_tokenizer.vq_ar.patch` is {settings.patch}, and must divide the images, which are {height} x "
-            f"{width} pixels and must be square."
-        )
+    """Return the network's configuration for images of shape (C, H, W), squares whose side the patch divides."""
+    channels, size, _ = image_shape
     return VQARConfig(
         image_channels=channels,
-        image_size=height,
+        image_size=size,
         patch=settings.patch,
         encoder_hidden=settings.encoder_hidden,
         dim=settings.dim,
@@ -272,8 +261,17 @@ class VQAutoregressive(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return the latents before quantisation (N, *latent_shape), float32, of uint8 images (N, C, H, W)."""
-        return rearrange(self.latents(to_network(images)), "n (h w) d -> n d h w", h=self.side), None
+        """Return the latents before quantisation (N, *latent_shape), float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        return rearrange(self._latents_of(images), "n (h w) d -> n d h w", h=self.side), None
+
+    def _latents_of(self, images: Tensor) -> Tensor:
+        config = self.config
+        require_shape(images, (config.image_channels, config.image_size, config.image_size))
+        return self.latents(to_network(images))
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
@@ -283,8 +281,12 @@ class VQAutoregressive(nn.Module):
 
     @torch.no_grad()
     def encode_codes(self, images: Tensor) -> Tensor:
-        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
-        codes = self._quantise(self.latents(to_network(images)))[1]
+        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: see `encode`.
+        """
+        codes = self._quantise(self._latents_of(images))[1]
         return rearrange(codes, "n (h w) -> n h w", h=self.side)
 
     @torch.no_grad()
@@ -298,18 +300,14 @@ class VQAutoregressive(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(asdict(self.config), indent=2, sort_keys=True) + "\n")
-        save_file(
-            {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()},
-            folder / "model.safetensors",
-        )
+        write_network(folder, asdict(self.config), self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "VQAutoregressive":
         """Return the network in a folder that `save_pretrained` wrote, in evaluation mode."""
-        model = cls(VQARConfig(**json.loads((folder / "config.json").read_text())))
-        model.load_state_dict(load_file(folder / "model.safetensors"))
+        config, weights = read_network(folder)
+        model = cls(VQARConfig(**config))
+        model.load_state_dict(weights)
         return model.eval()
 
 

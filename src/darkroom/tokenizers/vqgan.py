@@ -1,19 +1,16 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
-import json
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors.torch import load_model, save
 from torch import Tensor, nn
 
-from darkroom.artifacts.atomic import write_bytes, write_json
-from darkroom.errors import DarkroomError
+from darkroom.artifacts.networks import read_network, write_network
 from darkroom.schemas.tokenizers.vqgan import VQGAN
-from darkroom.tokenizers.pixels import Pixels, to_images, to_network
+from darkroom.tokenizers.pixels import Pixels, require_shape, to_images, to_network
 from darkroom.tokenizers.quantiser import Quantised
 from darkroom.tokenizers.quantisers import SECTIONS, build_quantiser
 
@@ -167,12 +164,13 @@ class VQGANTokenizer(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W)."""
-        if images.shape[1] != self.config.image_channels:
-            raise DarkroomError(
-                f"the tokenizer was trained on images with {self.config.image_channels} channels, and these have "
-                f"{images.shape[1]}: train it on such images (`dvc repro train_tokenizer`)."
-            )
+        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        config = self.config
+        require_shape(images, (config.image_channels, config.image_size, config.image_size))
         return self.quantiser.prepare(self.encoder(self.pixels(images)).float()), None
 
     @torch.no_grad()
@@ -196,14 +194,12 @@ class VQGANTokenizer(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", asdict(self.config))
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        write_bytes(folder / "model.safetensors", save(weights))
+        write_network(folder, asdict(self.config), self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> Self:
         """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
-        model = cls(VQGANConfig(**json.loads((folder / "config.json").read_text())))
-        load_model(model, folder / "model.safetensors")
+        config, weights = read_network(folder)
+        model = cls(VQGANConfig(**config))
+        model.load_state_dict(weights)
         return model.eval()
