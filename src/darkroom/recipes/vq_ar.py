@@ -29,6 +29,7 @@ class VQARRecipe(TokenizerRecipe):
     """
 
     model: VQAutoregressive
+    settings: VQAR
 
     @classmethod
     def build(
@@ -48,9 +49,7 @@ class VQARRecipe(TokenizerRecipe):
         return cls(model, settings, training, train, val)
 
     def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:
-        self.model, self.settings, self.training = model, settings, training
-        self.train, self.val = train, val
-        self.modules: dict[str, nn.Module] = {"tokenizer": model}
+        super().__init__(model, settings, training, train, val)
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         # Fine-tuning begins with the codebook that it was given.
         self._kmeans = settings.kmeans_init and training.init.folder == NO_FILE and training.init.url is None
