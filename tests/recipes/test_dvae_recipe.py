@@ -126,20 +126,6 @@ def test_an_image_meets_the_same_noise_in_any_batch():
     assert torch.equal(noises[0][3:4], noises[1])
 
 
-@pytest.mark.parametrize("rank_count", [1, 3])
-def test_usage_and_perplexity_of_all_validation_images(rank_count):
-    made = recipe()
-    codes = made.model.encode_codes(images(24)).numpy().ravel()
-    _, counts = np.unique(codes, return_counts=True)
-    p = counts / counts.sum()
-    shares = []
-    for rank in range(rank_count):  # each process gathers what all of them counted
-        made.evaluate(rank, rank_count, lambda rows: shares.append(rows) or rows)
-    found = made.evaluate(0, rank_count, lambda rows: torch.cat(shares))
-    assert found["usage"] == pytest.approx(len(counts) / 6)
-    assert found["perplexity"] == pytest.approx(np.exp(-(p * np.log(p)).sum()))
-
-
 @pytest.mark.parametrize("channels", [3, 4])
 @torch.no_grad()
 def test_the_preview_shows_originals_soft_and_hard(channels):

@@ -103,7 +103,8 @@ def test_an_image_is_turned_by_its_quarters():
 
 
 def shards(*labels):
-    return SimpleNamespace(label_column=pa.chunked_array([pa.array(labels, pa.string())]))
+    column = pa.chunked_array([pa.array(labels, pa.string())])
+    return SimpleNamespace(label_column=column, keys_of=lambda rows: [f"key{row}" for row in rows])
 
 
 def test_the_classes_are_those_of_both_splits_in_order():
@@ -112,11 +113,14 @@ def test_the_classes_are_those_of_both_splits_in_order():
 
 @pytest.mark.parametrize(
     ("labels", "told"),
-    [(("a", None), r"1 of 2 images have no label"), (("a", "a"), r"all images have the label \['a'\]")],
+    [
+        (("a", None), r"1 of 4 images have no label, the first is key1: set"),
+        (("a", "a"), r"all images have the label \['a'\]"),
+    ],
 )
 def test_labels_that_teach_nothing_are_told(labels, told):
     with pytest.raises(DarkroomError, match=f"{told}.*`train_teacher.target` to rotation"):
-        class_names(shards(*labels))
+        class_names(shards("a", "a"), shards(*labels))
 
 
 def test_labels_become_numbers_of_the_names():

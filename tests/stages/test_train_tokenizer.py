@@ -1,26 +1,39 @@
-"""The stage `train_tokenizer` with a kind that needs classes."""
+"""The stage `train_tokenizer`, with each kind that is trained, and with one that needs classes."""
 
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
-from darkroom.data.selection import write_selection
+from darkroom.data.reader import ImageShards
+from darkroom.data.selection import load_selection, write_selection
+from darkroom.errors import DarkroomError
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.stages import train_tokenizer
 from darkroom.tokenizers.load import load_tokenizer
+from darkroom.tokenizers.protocol import Codes
 from data.making import make_part
 
 ROOT = Path(__file__).parents[2]
 VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
-TINY = {"dim": 16, "depth": 1, "heads": 1, "head_dim": 16, "codebook_dim": 4, "codebook_size": 8}
+TINY = {
+    "kl": {"channels": [8, 8], "norm_groups": 4},
+    "dvae": {"layers": 1, "hidden_dim": 8, "codebook_dim": 4, "tokens": 8},
+    "vqgan": {"layers": 1, "width": 8, "norm_groups": 4, "codebook_dim": 4, "codebook_size": 8},
+    "vq_ar": {
+        **{"patch": 2, "dim": 16, "depth": 1, "heads": 1, "head_dim": 16, "codebook_dim": 4, "codebook_size": 8},
+        "classes": False,
+    },
+}
+TRAINING = {"images": 16, "batch": 8, "warmup": 8, "log_every": 8, "validate_every": 16}
 
 
-@pytest.mark.parametrize("classes", [False, True])
-def test_the_classes_of_the_chosen_parts_stand_in_the_manifest(tmp_path, monkeypatch, classes):
-    """A part that was not chosen has a class of its own, which the tokenizer does not know."""
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone with two parts that are chosen, and one, with a class of its own, that is not."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     for name in ("params.yaml", "dvc.yaml"):
@@ -30,16 +43,42 @@ def test_the_classes_of_the_chosen_parts_stand_in_the_manifest(tmp_path, monkeyp
     folder = Path("data/selection")
     folder.mkdir(parents=True)
     write_selection(folder, ["first", "second"])
-    tokenizer = {**VALUES["train_tokenizer"], "kind": "vq_ar"}
-    size = json.loads(Path("data/shards/first/manifest.json").read_text())["image"]["size"]
-    training = {"images": 16, "batch": 8, "warmup": 8, "log_every": 8, "validate_every": 16}
+
+
+def trained(kind, **changes):
+    """Train a tiny tokenizer of a kind; return it and its manifest."""
+    tokenizer = {**VALUES["train_tokenizer"], "kind": kind}
     tokenizer["common"] = {**tokenizer["common"], "threads": 1}
-    tokenizer["vq_ar"] = {**tokenizer["vq_ar"], **TINY, "patch": size // 2, "classes": classes, "training": training}
+    tokenizer[kind] = {**tokenizer[kind], **TINY[kind], **changes, "training": TRAINING}
     run = {**VALUES["run"], "device": "cpu", "grid_every": 0, "workers": 0}
     train_tokenizer.run(Params.model_validate({"run": run, "train_tokenizer": tokenizer}))
-    manifest = json.loads(Path("models/tokenizer/manifest.json").read_text())
-    model = load_tokenizer(Path("models/tokenizer"))[0]
-    assert manifest["tokenizer_kind"] == "vq_ar" and manifest["latent_shape"] == [4, 2, 2]
+    return load_tokenizer(Path("models/tokenizer"))[0], json.loads(Path("models/tokenizer/manifest.json").read_text())
+
+
+@pytest.mark.usefixtures("clone")
+@pytest.mark.parametrize("kind", train_tokenizer.RECIPES)
+def test_each_kind_is_trained_and_opened_again(kind):
+    model, manifest = trained(kind)
+    assert manifest["tokenizer_kind"] == kind and manifest["images_seen"] == 16
+    assert tuple(manifest["latent_shape"]) == model.latent_shape == (4, 3, 3)
+    shards = ImageShards.open_parts(list(load_selection().parts), "val")
+    images = torch.from_numpy(shards.__getitems__(range(2)))
+    mean, logvar = model.encode(images)
+    assert mean.shape == (2, 4, 3, 3) and mean.isfinite().all() and (logvar is None) == (kind != "kl")
+    assert model.reconstruct(images).shape == images.shape == model.decode(mean).shape
+    curves = {"/".join(path.with_suffix("").parts[-2:]) for path in Path("curves/tokenizer").rglob("*.tsv")}
+    assert "val/loss" in curves and ("eval/usage" in curves) == isinstance(model, Codes) == (kind != "kl")
+    if isinstance(model, Codes):
+        codes = model.encode_codes(images)
+        assert codes.shape == (2, 3, 3) and 0 <= codes.min() <= codes.max() < model.codebook_size == 8
+        assert torch.equal(model.decode_codes(codes), model.reconstruct(images))
+
+
+@pytest.mark.usefixtures("clone")
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_classes_of_the_chosen_parts_stand_in_the_manifest(classes):
+    """A part that was not chosen has a class of its own, which the tokenizer does not know."""
+    model, manifest = trained("vq_ar", classes=classes)
     if not classes:
         assert "classes" not in manifest and model.config.classes == 0
         return
@@ -48,3 +87,15 @@ def test_the_classes_of_the_chosen_parts_stand_in_the_manifest(tmp_path, monkeyp
         splits = json.loads(Path(f"data/shards/{part}/manifest.json").read_text())["splits"]
         known |= {label for split in ("train", "val") for label in splits[split]["labels"]}
     assert manifest["classes"] == sorted(known) and model.config.classes == len(known) > 1
+
+
+@pytest.mark.usefixtures("clone")
+def test_images_without_labels_are_refused_with_the_way_out():
+    shutil.rmtree("data/shards/second")
+    make_part(Path("data/shards"), "second", 20, 40)
+    shutil.rmtree("data/selection")
+    Path("data/selection").mkdir()
+    write_selection(Path("data/selection"), ["first", "second"])
+    told = r"`train_tokenizer\.vq_ar` needs labels: set `train_tokenizer\.vq_ar\.classes` to false, give their source"
+    with pytest.raises(DarkroomError, match=told):
+        trained("vq_ar", classes=True)

@@ -50,8 +50,17 @@ def label_numbers(
     labels: Iterable[str | None] | pa.ChunkedArray,
     catalog: Numbering,
     keys_of: Callable[[list[int]], list[str]] | None = None,
+    who: str = "this model",
+    instead: str = "",
 ) -> NDArray[np.int64]:
-    """Return the class number of each label, (N,), int64; `keys_of` gives the keys of some rows, for messages.
+    """Return the class number of each label, (N,), int64.
+
+    Args:
+        labels: of the images.
+        catalog: gives classes their numbers.
+        keys_of: gives the keys of some rows, for messages.
+        who: needs the labels, for messages.
+        instead: what a person can do to need none, for messages.
 
     Raises:
         DarkroomError: an image has no label, or one that the catalog has not.
@@ -61,8 +70,9 @@ def label_numbers(
         row = column.is_null().index(True).as_py()
         first = keys_of([row])[0] if keys_of else f"row {row}"
         raise DarkroomError(
-            f"{column.null_count:,} of {len(column):,} images have no label, the first is {first}, and this "
-            "model needs labels: give their source labels, or set `ingest.rules.label_missing` to quarantine."
+            f"{column.null_count:,} of {len(column):,} images have no label, the first is {first}, and {who} needs "
+            f"labels: {instead and instead + ', '}give their source labels, or set `ingest.rules.label_missing` to "
+            "quarantine."
         )
     # A label is looked up once, however many images have it.
     encoded = column.combine_chunks().dictionary_encode()
@@ -127,12 +137,17 @@ class Images:
 
 
 class LabelledImages(Images):
-    """Stored images with their class numbers: `images` uint8 (N, C, H, W), `labels` int64 (N,)."""
+    """Stored images with their class numbers: `images` uint8 (N, C, H, W), `labels` int64 (N,).
 
-    def __init__(self, shards: ImageShards, catalog: Numbering, seed: int = 0) -> None:
+    who, instead: see `label_numbers`.
+    """
+
+    def __init__(
+        self, shards: ImageShards, catalog: Numbering, seed: int = 0, who: str = "this model", instead: str = ""
+    ) -> None:
         super().__init__(shards, seed)
         self.classes = catalog.classes
-        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of)
+        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, who, instead)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the images and class numbers of some rows."""

@@ -39,7 +39,7 @@ class LabelledLatents:
 
     def __init__(self, shards: LatentShards, catalog: Catalog, seed: int = 0) -> None:
         self.shards, self.seed = shards, seed
-        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of)
+        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, "`train_dit`")
 
     def __len__(self) -> int:
         return len(self.shards)

@@ -15,7 +15,7 @@ from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.training import Training
 from darkroom.tokenizers.dvae import DiscreteVAE, Way
 from darkroom.tokenizers.relaxations import gumbel_noise, kl_to_uniform
-from darkroom.training.recipe import Batch, Gather, Losses, Phase, Rows
+from darkroom.training.recipe import Batch, Losses, Phase, Rows
 
 _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss, "smooth_l1": functional.smooth_l1_loss}
 
@@ -30,6 +30,7 @@ class DVAERecipe(TokenizerRecipe):
     """
 
     model: DiscreteVAE
+    settings: DVAE
 
     @classmethod
     def build(
@@ -47,12 +48,9 @@ class DVAERecipe(TokenizerRecipe):
         return cls(DiscreteVAE.from_settings(settings, image_shape), settings, training, train, val)
 
     def __init__(self, model: DiscreteVAE, settings: DVAE, training: Training, train: Rows, val: Rows) -> None:
-        self.model, self.settings, self.training = model, settings, training
-        self.train, self.val = train, val
-        self.modules: dict[str, nn.Module] = {"tokenizer": model}
+        super().__init__(model, settings, training, train, val)
         self.phases = (Phase("tokenizer", self.loss),)
         self.blocks = [*model.network.encoder, *model.network.decoder]
-        self.evaluate_every = training.validate_every if len(val) else 0
 
     # ------------------------------------------------------------------------------------------------------------
     # What follows from the images seen
@@ -137,34 +135,11 @@ class DVAERecipe(TokenizerRecipe):
     # ------------------------------------------------------------------------------------------------------------
     # A look at it
 
-    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return what share of the codebook the validation images use, and the perplexity of their codes.
-
-        Perplexity: exp(-sum_k p_k log p_k), p_k the share of code k among the most probable codes of all places.
-        """
-        rows = range(rank, len(self.val), count)
-        size = self.training.batch
-        counts = torch.zeros(self.settings.tokens, dtype=torch.int64)
-        for at in range(0, len(rows), size):
-            images = torch.from_numpy(self.val.__getitems__(rows[at : at + size])["images"]).to(self._device)
-            codes = self.model.encode_codes(images).cpu()
-            counts += torch.bincount(codes.flatten(), minlength=len(counts))
-        counts = gather(counts[None]).sum(dim=0)
-        shares = counts.double() / counts.sum()
-        return {
-            "usage": float((counts > 0).double().mean()),
-            "perplexity": float(torch.special.entr(shares).sum().exp()),
-        }
-
     def preview(self) -> NDArray[np.uint8]:
         """Return originals, reconstructions by soft codes, and by the most probable ones: rows of ten."""
         source = self.val if len(self.val) else self.train
         rows = list(range(min(PREVIEW, len(source))))
-        images = torch.from_numpy(source.__getitems__(rows)["images"]).to(self._device)
+        images = torch.from_numpy(source.__getitems__(rows)["images"]).to(self.device)
         batch = Batch(np.array(rows, dtype=np.int64), {"images": images})
         soft, _ = self._output(self.model.pixels(images), "soft", batch, "val", self.last_temperature)
         return torch.cat([images, self.model.images(soft), self.model.reconstruct(images)]).cpu().numpy()
-
-    @property
-    def _device(self) -> torch.device:
-        return self.model.codebook.device

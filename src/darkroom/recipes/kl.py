@@ -29,6 +29,7 @@ class KLRecipe(TokenizerRecipe):
     """
 
     model: KLAutoencoder
+    settings: KL
 
     @classmethod
     def build(
@@ -55,10 +56,8 @@ class KLRecipe(TokenizerRecipe):
         val: Rows,
         perceptual: nn.Module | None = None,
     ) -> None:
-        self.model, self.settings, self.seed = model, settings, training.seed
+        super().__init__(model, settings, training, train, val)
         self.perceptual = perceptual if settings.perceptual.active else None
-        self.train, self.val = train, val
-        self.modules: dict[str, nn.Module] = {"tokenizer": model}
         self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
         self.adversary: Adversary | None = None
         if settings.adversarial.active:
@@ -89,7 +88,7 @@ class KLRecipe(TokenizerRecipe):
     def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Made]:
         """Return the losses of each image, (N,), and what the network made of them."""
         x = to_network(batch.data["images"])
-        noise = normal(self.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
+        noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
         output, mean, logvar, scale = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device))
         output = output.float()
         losses = image_losses(self._compare, x, output, self.perceptual)

@@ -27,11 +27,15 @@ def class_names(*splits: ImageShards) -> list[str]:
     """Return the labels of the images of some splits, sorted.
 
     Raises:
-        DarkroomError: an image has none, or all have the same.
+        DarkroomError: an image has none, the first is named; or all have the same.
     """
     columns = [shards.label_column for shards in splits]
     if missing := sum(column.null_count for column in columns):
-        raise DarkroomError(f"{missing:,} of {sum(map(len, columns)):,} images have no label: {_ELSE}.")
+        at, column = next((at, column) for at, column in enumerate(columns) if column.null_count)
+        first = splits[at].keys_of([column.is_null().index(True).as_py()])[0]
+        raise DarkroomError(
+            f"{missing:,} of {sum(map(len, columns)):,} images have no label, the first is {first}: {_ELSE}."
+        )
     names = sorted({name for column in columns for name in pc.unique(column).to_pylist()})
     if len(names) < 2:
         raise DarkroomError(f"all images have the label {names}, which teaches nothing: {_ELSE}.")

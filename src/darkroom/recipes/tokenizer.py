@@ -1,7 +1,7 @@
 """What the recipes of all kinds of tokenizers share."""
 
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.kind import Kind
 from darkroom.schemas.training import Training
-from darkroom.tokenizers.protocol import Tokenizer
-from darkroom.training.recipe import Recipe, Rows
+from darkroom.tokenizers.protocol import Codes, Tokenizer
+from darkroom.training.recipe import Gather, Recipe, Rows
 
 PREVIEW = 10  # images in a row
 
@@ -69,12 +69,23 @@ def total_of(losses: Mapping[str, Tensor], weight: float) -> tuple[Tensor, Tenso
 
 
 class TokenizerRecipe(Recipe):
-    """A tokenizer in training.
+    """A tokenizer in training. One with codes tells their use in the validation images, whenever it is validated.
 
     model: what leaves the training.
+    settings: the kind's section.
+    training: of the loop.
     """
 
     model: Tokenizer
+    settings: Kind
+    training: Training
+
+    def __init__(self, model: Tokenizer, settings: Kind, training: Training, train: Rows, val: Rows) -> None:
+        assert isinstance(model, nn.Module)
+        self.model, self.settings, self.training = model, settings, training
+        self.train, self.val = train, val
+        self.modules = {"tokenizer": model}
+        self.evaluate_every = training.validate_every if settings.discrete and len(val) else 0
 
     @classmethod
     def build(
@@ -101,11 +112,35 @@ class TokenizerRecipe(Recipe):
         """
         raise NotImplementedError
 
+    @property
+    def device(self) -> torch.device:
+        """Where the tokenizer is."""
+        return next(self.modules["tokenizer"].parameters()).device
+
+    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
+        """Return what share of the codebook the validation images use, and the perplexity of their codes.
+
+        Perplexity: exp(-sum_k p_k log p_k), p_k the share of code k among the codes of all places.
+        """
+        model = cast(Codes, self.model)
+        rows = range(rank, len(self.val), count)
+        size = self.training.batch
+        counts = torch.zeros(model.codebook_size, dtype=torch.int64)
+        for at in range(0, len(rows), size):
+            images = torch.from_numpy(self.val.__getitems__(rows[at : at + size])["images"]).to(self.device)
+            codes = model.encode_codes(images).cpu()
+            counts += torch.bincount(codes.flatten(), minlength=len(counts))
+        counts = gather(counts[None]).sum(dim=0)
+        shares = counts.double() / counts.sum()
+        return {
+            "usage": float((counts > 0).double().mean()),
+            "perplexity": float(torch.special.entr(shares).sum().exp()),
+        }
+
     def preview(self) -> NDArray[np.uint8]:
         """Return originals, then their reconstructions: rows of ten, one above the other."""
         source = self.val if len(self.val) else self.train
         rows = list(range(min(PREVIEW, len(source))))
         images = torch.from_numpy(source.__getitems__(rows)["images"])
-        device = next(self.modules["tokenizer"].parameters()).device
-        decoded = self.model.reconstruct(images.to(device))
+        decoded = self.model.reconstruct(images.to(self.device))
         return torch.cat([images, decoded.cpu()]).numpy()

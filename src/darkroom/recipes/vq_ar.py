@@ -30,6 +30,7 @@ class VQARRecipe(TokenizerRecipe):
     """
 
     model: VQAutoregressive
+    settings: VQAR
 
     @classmethod
     def build(
@@ -49,9 +50,7 @@ class VQARRecipe(TokenizerRecipe):
         return cls(model, settings, training, train, val)
 
     def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:
-        self.model, self.settings, self.training = model, settings, training
-        self.train, self.val = train, val
-        self.modules: dict[str, nn.Module] = {"tokenizer": model}
+        super().__init__(model, settings, training, train, val)
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in model.decoder.layers]
         self._seen = Seen(training.batch)

@@ -27,6 +27,7 @@ class VQGANRecipe(TokenizerRecipe):
     """
 
     model: VQGANTokenizer
+    settings: VQGAN
 
     @classmethod
     def build(
@@ -53,10 +54,8 @@ class VQGANRecipe(TokenizerRecipe):
         val: Rows,
         perceptual: nn.Module | None = None,
     ) -> None:
-        self.model, self.settings, self.training = model, settings, training
+        super().__init__(model, settings, training, train, val)
         self.perceptual = perceptual if settings.perceptual.active else None
-        self.train, self.val = train, val
-        self.modules: dict[str, nn.Module] = {"tokenizer": model}
         self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.adversary: Adversary | None = None
         if settings.adversarial.active:

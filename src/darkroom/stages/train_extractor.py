@@ -45,7 +45,7 @@ def run(params: Params) -> None:
     catalog = load_catalog()
     parts = list(catalog.parts)
     train_set, val_set = (
-        LabelledImages(ImageShards.open_parts(parts, split), catalog, settings.training.seed)
+        LabelledImages(ImageShards.open_parts(parts, split), catalog, settings.training.seed, "`train_extractor`")
         for split in ("train", "val")
     )
     with open_state("train_extractor") as state:

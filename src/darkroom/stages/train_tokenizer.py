@@ -101,8 +101,9 @@ def run(params: Params) -> None:
     with open_state("train_tokenizer") as state:
         labelled = settings.chosen.labelled
         classes = Classes.of(shards.label_column for shards in splits.values()) if labelled else Classes(())
+        needing = f"`train_tokenizer.{settings.kind}`", f"set `train_tokenizer.{settings.kind}.classes` to false"
         train_set, val_set = (
-            LabelledImages(shards, classes, training.seed) if labelled else Images(shards, training.seed)
+            LabelledImages(shards, classes, training.seed, *needing) if labelled else Images(shards, training.seed)
             for shards in splits.values()
         )
         recipe = build(params, selection.spec.shape, train_set, val_set, perceptual)
