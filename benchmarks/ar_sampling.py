@@ -46,7 +46,7 @@ def network(tokens: int, width: int, depth: int) -> VQAutoregressive:
             codebook_dim=16,
             codebook_size=256,
             decay=0.95,
-            dead_code_threshold=0.0,
+            dead_below=0.0,
             depth=depth,
             heads=width // 32,
             head_dim=32,

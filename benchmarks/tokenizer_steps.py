@@ -201,10 +201,10 @@ def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[
 
     images = Images(64, 3, size)
     keys = {
-        "tokens": tokens,
+        "codebook_size": tokens,
         "codebook_dim": dim,
         "layers": 3,
-        "hidden_dim": hidden,
+        "width": hidden,
         "residual_blocks": 2,
         "kl_weight": 0.0,
     }
@@ -250,7 +250,7 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
         "dropout": 0.0,
         "classes": False,
         "kmeans_init": False,
-        "dead_code_threshold": 0.0,
+        "dead_below": 0.0,
         "logit_scale": 1.0,
         "logits_codebook": "after",
         "reconstruction_weight": 1.0,

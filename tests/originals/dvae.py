@@ -14,7 +14,7 @@ from originals.pairs import Images, apart, gradients
 from tokenizers.dvae_reference import settings
 
 TEMPERATURE = 0.875
-SIZES = {"tokens": 32, "codebook_dim": 16, "layers": 2, "hidden_dim": 24}
+SIZES = {"codebook_size": 32, "codebook_dim": 16, "layers": 2, "width": 24}
 PARTS = ("encoder", "codebook", "decoder")
 AS_UPSTREAM = {"alpha": "unit", "kl_reduction": "sum", "kl_warmup": 0}
 
@@ -52,10 +52,10 @@ def compare() -> dict[str, float]:
         theirs = theirs_of(
             **{
                 "image_size": 32,
-                "num_tokens": SIZES["tokens"],
+                "num_tokens": SIZES["codebook_size"],
                 "codebook_dim": SIZES["codebook_dim"],
                 "num_layers": SIZES["layers"],
-                "hidden_dim": SIZES["hidden_dim"],
+                "hidden_dim": SIZES["width"],
                 "num_resnet_blocks": 2,
                 "channels": channels,
                 "temperature": TEMPERATURE,

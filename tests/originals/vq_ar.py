@@ -50,7 +50,7 @@ def built(keys: dict[str, Any], arguments: dict[str, Any], original: Any) -> tup
             "codebook_size": 64,
             "decay": 0.95,
             "kmeans_init": False,
-            "dead_code_threshold": 0.0,
+            "dead_below": 0.0,
             "logit_scale": 1.0,
             "logits_codebook": "after",
             "reconstruction_weight": 1.0,

@@ -15,7 +15,7 @@ from tokenizers.making_vq_ar import SHAPE, settings
 from training.toy import places
 
 # `vq` begins by k-means at the first update and replaces dead codes at the others.
-KINDS = {"vq": {"vq": {"dead_below": 4.0}}, "lfq": {"quantiser": "lfq"}, "vq_ar": {"dead_code_threshold": 4.0}}
+KINDS = {"vq": {"vq": {"dead_below": 4.0}}, "lfq": {"quantiser": "lfq"}, "vq_ar": {"dead_below": 4.0}}
 
 
 def recipe(kind: str) -> TokenizerRecipe:

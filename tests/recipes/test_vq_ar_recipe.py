@@ -108,7 +108,7 @@ def by_hand(made, given, rows):
 @pytest.mark.parametrize("hidden", [None, 20])
 @pytest.mark.parametrize("codebook", ["before", "after"])
 def test_the_losses_are_the_formulas_in_float64(codebook, hidden):
-    changes = {"kmeans_init": False, "dead_code_threshold": 0.0} if codebook == "after" else {}
+    changes = {"kmeans_init": False, "dead_below": 0.0} if codebook == "after" else {}
     made, given = recipe(logits_codebook=codebook, encoder_hidden=hidden, **changes), batch([0, 1, 2, 3])
     made.model.train()
     expected = by_hand(made, given, [0, 1, 2, 3])

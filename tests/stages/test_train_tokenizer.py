@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
 TINY = {
     "kl": {"channels": [8, 8], "norm_groups": 4},
-    "dvae": {"layers": 1, "hidden_dim": 8, "codebook_dim": 4, "tokens": 8},
+    "dvae": {"layers": 1, "width": 8, "codebook_dim": 4, "codebook_size": 8},
     "vqgan": {"layers": 1, "width": 8, "norm_groups": 4, "codebook_dim": 4, "codebook_size": 8},
     "vq_ar": {
         **{"patch": 2, "dim": 16, "depth": 1, "heads": 1, "head_dim": 16, "codebook_dim": 4, "codebook_size": 8},

@@ -10,10 +10,10 @@ from darkroom.schemas.tokenizers.dvae import DVAE
 
 SETTINGS = {
     "training": {},
-    "tokens": 6,
+    "codebook_size": 6,
     "codebook_dim": 3,
     "layers": 2,
-    "hidden_dim": 8,
+    "width": 8,
     "residual_blocks": 1,
     "alpha": "signed",
     "straight_through": False,

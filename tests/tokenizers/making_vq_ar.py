@@ -18,7 +18,7 @@ def settings(**changes):
         "codebook_size": 12,
         "decay": 0.9,
         "kmeans_init": True,
-        "dead_code_threshold": 1.0,
+        "dead_below": 1.0,
         "depth": 2,
         "heads": 2,
         "head_dim": 16,

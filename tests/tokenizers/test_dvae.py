@@ -87,7 +87,7 @@ def test_settings_that_contradict_each_other_are_refused():
     with pytest.raises(ValidationError, match="set straight_through to true"):
         settings(reinmax=True)
     with pytest.raises(ValidationError, match="greater than or equal to 2"):
-        settings(tokens=1)
+        settings(codebook_size=1)
     assert settings(straight_through=True, reinmax=True).relaxation == "reinmax"
     assert settings(straight_through=True).relaxation == "straight_through"
     assert settings().relaxation == "soft" and settings(layers=3).factor == 8

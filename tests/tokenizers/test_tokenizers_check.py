@@ -61,7 +61,7 @@ def test_a_size_that_does_not_divide(attempt, kind):
 
 @pytest.mark.parametrize(
     ("kind", "key"),
-    [("dvae", "dvae.tokens"), ("vqgan", "vqgan.codebook_size"), ("vq_ar", "vq_ar.codebook_size")],
+    [("dvae", "dvae.codebook_size"), ("vqgan", "vqgan.codebook_size"), ("vq_ar", "vq_ar.codebook_size")],
 )
 def test_more_codes_than_can_be_counted(attempt, kind, key):
     told = f"`train_tokenizer.{key}` is 2097152: a codebook has 1,048,576 codes at most"
@@ -191,5 +191,5 @@ def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):
     told = "logits_codebook: after foresees the averages of the codebook alone"
     after = {"train_tokenizer.vq_ar.logits_codebook": "after"}
     refused(attempt, "vq_ar", told, **after)
-    genie = {"train_tokenizer.vq_ar.kmeans_init": False, "train_tokenizer.vq_ar.dead_code_threshold": 0.0}
+    genie = {"train_tokenizer.vq_ar.kmeans_init": False, "train_tokenizer.vq_ar.dead_below": 0.0}
     assert "fit each other" in attempt("vq_ar", **after, **genie)

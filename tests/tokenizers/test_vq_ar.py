@@ -86,7 +86,7 @@ def test_a_prediction_sees_only_the_codes_before_it():
 
 
 def test_the_forward_pass_leaves_the_codebook_alone_and_moving_it_is_the_formula():
-    model = network(dead_code_threshold=0.0).train()
+    model = network(dead_below=0.0).train()
     latents = model.latents(torch.rand(4, *SHAPE) * 2 - 1)
     before = model.codebook.clone()
     _, codes = model._quantise(latents)
@@ -104,7 +104,7 @@ def test_the_forward_pass_leaves_the_codebook_alone_and_moving_it_is_the_formula
 
 
 def test_dead_codes_come_back_from_the_latents():
-    model = network(dead_code_threshold=1.5).train()
+    model = network(dead_below=1.5).train()
     latents = torch.randn(40, 16, 8)
     model.move_codebook(latents, torch.zeros(40, 16, dtype=torch.long))
     assert torch.cdist(model.codebook[1:].double(), latents.flatten(0, 1).double()).min(dim=1).values.max() < 1e-6

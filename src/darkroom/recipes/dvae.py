@@ -120,7 +120,7 @@ class DVAERecipe(TokenizerRecipe):
         return output.float(), logits
 
     def _noise(self, positions: Sequence[int], stream: str) -> NDArray[np.float32]:
-        shape = (self.settings.tokens, *self.model.places)
+        shape = (self.settings.codebook_size, *self.model.places)
         return gumbel_noise(self.training.seed, f"tokenizer/{stream}", positions, shape)
 
     def _reconstruction(self, output: Tensor, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from darkroom.errors import DarkroomError
 from darkroom.schemas.tokenizers.kind import Kind
@@ -120,8 +121,10 @@ class TokenizerRecipe(Recipe):
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return what share of the codebook the validation images use, and the perplexity of their codes.
 
-        Perplexity: exp(-sum_k p_k log p_k), p_k the share of code k among the codes of all places.
+        Perplexity: exp(-sum_k p_k log p_k), p_k the share of code k among the codes of all places. Under FSDP: nothing.
         """
+        if any(isinstance(parameter, DTensor) for parameter in self.modules["tokenizer"].parameters()):
+            return {}  # shards: the passes that `loss` takes gather them, and those of the protocol do not
         model = cast(Codes, self.model)
         rows = range(rank, len(self.val), count)
         size = self.training.batch

@@ -38,10 +38,10 @@ class DiscreteVAE(nn.Module):
         config = DVAEConfig(
             image_size=size,
             channels=channels,
-            num_tokens=settings.tokens,
+            num_tokens=settings.codebook_size,
             codebook_dim=settings.codebook_dim,
             num_layers=settings.layers,
-            hidden_dim=settings.hidden_dim,
+            hidden_dim=settings.width,
             num_resnet_blocks=settings.residual_blocks,
             alpha=settings.alpha,
         )

@@ -39,7 +39,7 @@ class VQARConfig:
     codebook_dim: int
     codebook_size: int
     decay: float
-    dead_code_threshold: float
+    dead_below: float
     depth: int
     heads: int
     head_dim: int
@@ -60,7 +60,7 @@ def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -
         codebook_dim=settings.codebook_dim or settings.dim,
         codebook_size=settings.codebook_size,
         decay=settings.decay,
-        dead_code_threshold=settings.dead_code_threshold,
+        dead_below=settings.dead_below,
         depth=settings.depth,
         heads=settings.heads,
         head_dim=settings.head_dim,
@@ -104,7 +104,7 @@ class VQAutoregressive(nn.Module):
             decay=config.decay,
             eps=1e-5,
             kmeans_init=False,
-            threshold_ema_dead_code=config.dead_code_threshold,
+            threshold_ema_dead_code=config.dead_below,
             use_cosine_sim=False,
             commitment_weight=1.0,
             stochastic_sample_codes=False,

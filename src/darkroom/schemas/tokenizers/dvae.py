@@ -34,12 +34,12 @@ class Temperature(Section):
 
 
 class DVAE(Kind):
-    """The discrete VAE of DALL-E: every place of the latent is one of `tokens` vectors."""
+    """The discrete VAE of DALL-E: every place of the latent is one of `codebook_size` vectors."""
 
-    tokens: Codes
+    codebook_size: Codes
     codebook_dim: Positive
     layers: Positive
-    hidden_dim: Positive
+    width: Positive
     residual_blocks: Annotated[int, Field(ge=0)]
     alpha: Literal["signed", "unit"]
     straight_through: bool

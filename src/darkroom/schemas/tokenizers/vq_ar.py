@@ -18,7 +18,7 @@ class VQAR(Kind):
     codebook_size: Codes
     decay: Share
     kmeans_init: bool
-    dead_code_threshold: Annotated[float, Field(ge=0)]
+    dead_below: Annotated[float, Field(ge=0)]
     depth: Positive
     heads: Positive
     head_dim: Annotated[int, Field(ge=4, multiple_of=4)]  # rotary positions turn pairs of half of it
@@ -34,10 +34,10 @@ class VQAR(Kind):
 
     @model_validator(mode="after")
     def _foreseen(self) -> "VQAR":
-        if self.logits_codebook == "after" and (self.kmeans_init or self.dead_code_threshold):
+        if self.logits_codebook == "after" and (self.kmeans_init or self.dead_below):
             raise ValueError(
                 "logits_codebook: after foresees the averages of the codebook alone: take before, or, as genie2, "
-                "kmeans_init: false and dead_code_threshold: 0.0"
+                "kmeans_init: false and dead_below: 0.0"
             )
         return self
 
