@@ -163,6 +163,11 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
         near = difflib.get_close_matches(str(location[-1]), allowed, n=1, cutoff=0.5)
         hint = f"did you mean `{near[0]}`?" if near else f"valid here: {', '.join(allowed)}."
         return f"{PARAMS}: unknown key `{key}`; {hint}"
+    if fault["type"] == "literal_error":
+        allowed = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
+        near = difflib.get_close_matches(str(fault["input"]), allowed, n=1, cutoff=0.5)
+        hint = f"; did you mean `{near[0]}`?" if near else "."
+        return f"{PARAMS}: `{key}` is {fault['input']!r}, and is one of {', '.join(allowed)}{hint}"
     if fault["type"] == "missing":
         return f"{PARAMS}: `{key}` is missing."
     # A fault between keys belongs to their section, which would fill the screen.

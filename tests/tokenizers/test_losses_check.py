@@ -42,6 +42,8 @@ def test_what_fits_is_valid(attempt):
         ({"perceptual": LPIPS}, "name a file with torchvision's weights of VGG16, or data/none"),
         ({"perceptual": LPIPS, "teacher": "vgg.pth"}, r"`train_tokenizer\.teacher` is vgg\.pth, which does not exist"),
         ({"perceptual": {"weight": 1.0}}, "a weight needs a network"),
+        ({"perceptual": {"network": "teacher"}}, r"network is teacher, and does nothing at weight 0\.0"),
+        ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, and the training has 8,000 images"),
         (
             {"perceptual": {"network": "vgg16", "weight": 1.0}, "teacher": "data/none", "size": 16},
             r"`train_tokenizer\.kl\.perceptual` needs images of 32 pixels",

@@ -43,7 +43,7 @@ def published(folder, channels=3):
 
 def section(folder="data/none", **changes):
     values = {"name": None, "revision": None, "subfolder": None, "folder": str(folder), "downsampling": 2}
-    return Pretrained(training={}, **values | changes)
+    return Pretrained(training={}, **values | {"image_channels": 3} | changes)
 
 
 def test_it_encodes_and_decodes_as_its_makers_do(tmp_path):
@@ -119,7 +119,7 @@ def test_another_model_is_refused(tmp_path):
     ("changes", "told"),
     [
         ({"name": "a/b", "folder": "x"}, "not both"),
-        ({}, "give a name on the Hub or a folder"),
+        ({}, "neither a name on the Hub nor a folder"),
         ({"folder": "x", "revision": "main"}, "a folder has no revision"),
     ],
 )

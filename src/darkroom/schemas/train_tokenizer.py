@@ -67,6 +67,16 @@ class TrainTokenizer(Section):
         return self
 
     @model_validator(mode="after")
+    def _begun(self) -> "TrainTokenizer":
+        game = getattr(getattr(self, self.kind), "adversarial", None)
+        if game is not None and game.active and game.start >= self.training.images:
+            raise ValueError(
+                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has {self.training.images:,} "
+                "images: the discriminator would never begin"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _chosen(self) -> "TrainTokenizer":
         if getattr(self, self.kind) is None:
             raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")

@@ -34,7 +34,8 @@ def read_config(settings: Pretrained, image_shape: tuple[int, int, int]) -> dict
         DarkroomError: it cannot be read, is of another class, or takes other channels or sizes.
     """
     source, where = _source(settings)
-    with telling(f"the autoencoder {source}, which {_KEY} names, cannot be read"):
+    offline = "" if settings.name is None else " from the Hub or its cache here (offline, name a `folder`)"
+    with telling(f"the autoencoder {source}, which {_KEY} names, cannot be read{offline}"):
         config: dict[str, Any] = dict(AutoencoderKL.load_config(source, **where))
     if reason := settings.misfit(config, image_shape):
         raise DarkroomError(f"{_KEY}: {reason}.")

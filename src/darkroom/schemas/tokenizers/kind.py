@@ -1,5 +1,6 @@
 """What the sections of all kinds of tokenizers share."""
 
+import difflib
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, field_validator
@@ -41,8 +42,9 @@ class Kind(Section):
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
         if unknown := sorted(values.keys() - _OWN):
-            allowed = ", ".join(sorted(_OWN))
-            raise ValueError(f"`{unknown[0]}` is none of the keys that a kind may have for itself: {allowed}")
+            near = difflib.get_close_matches(unknown[0], _OWN, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else f": {', '.join(sorted(_OWN))}"
+            raise ValueError(f"`{unknown[0]}` is none of the keys that a kind may have for itself{hint}")
         return values
 
     @property

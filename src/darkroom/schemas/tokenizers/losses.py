@@ -36,6 +36,8 @@ class Perceptual(Section):
     def _named(self) -> "Perceptual":
         if self.network == "none" and self.weight:
             raise ValueError("a weight needs a network: teacher, lpips or vgg16; without one it is 0.0")
+        if self.network != "none" and not self.weight:
+            raise ValueError(f"network is {self.network}, and does nothing at weight 0.0: raise it, or take none")
         return self
 
 

@@ -22,6 +22,7 @@ class Pretrained(Kind):
     subfolder: str | None
     folder: str
     downsampling: Positive
+    image_channels: Positive
 
     @property
     def factor(self) -> int:
@@ -29,7 +30,9 @@ class Pretrained(Kind):
         return self.downsampling
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why the autoencoder in `folder` does not fit images of shape (C, H, W); None: it does, or is named."""
+        """Return why it does not fit images of shape (C, H, W), as far as that can be known here; None: it does."""
+        if self.image_channels != image_shape[0]:
+            return self._other_channels(self.image_channels, image_shape[0])
         if self.name is not None:
             return None
         if reason := self.not_there():
@@ -60,10 +63,7 @@ class Pretrained(Kind):
         if (found := config.get("_class_name")) != "AutoencoderKL":
             return f"{source} is a {found}, and an AutoencoderKL is needed"
         if (taken := config.get("in_channels", 3)) != channels:
-            return (
-                f"{source} takes images of {taken} channels, and these have {channels}: set "
-                "`ingest.channels` accordingly, or take another autoencoder"
-            )
+            return self._other_channels(taken, channels)
         factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
         if factor != self.downsampling:
             return (
@@ -77,9 +77,17 @@ class Pretrained(Kind):
             )
         return None
 
+    def _other_channels(self, taken: int, channels: int) -> str:
+        return (
+            f"{self.name or self.folder} takes images of {taken} channels, and these have {channels}: set "
+            "`ingest.channels` accordingly, or take another autoencoder (`image_channels`)"
+        )
+
     @model_validator(mode="after")
     def _one_source(self) -> "Pretrained":
-        if (self.name is None) == (self.folder == NO_FILE):
+        if self.name is None and self.folder == NO_FILE:
+            raise ValueError("neither a name on the Hub nor a folder is given")
+        if self.name is not None and self.folder != NO_FILE:
             raise ValueError(f"give a name on the Hub or a folder, not both: without a folder it is {NO_FILE}")
         if self.name is None and self.revision is not None:
             raise ValueError("a folder has no revision: leave it empty")
