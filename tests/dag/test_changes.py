@@ -56,3 +56,15 @@ def test_a_change_in_a_file_runs_just_what_imports_it(fresh: Sandbox) -> None:
         fresh.dvc("repro")
     assert ran == ["catalog"]
     fresh.assert_nothing_to_do()
+
+
+def test_branches_there_and_back_cost_a_checkout_and_no_run(guided: Guided, tmp_path: Path) -> None:
+    sandbox = guided["dvc"][0].copy(tmp_path / "a clone with spaces")
+    sandbox.run("git", "checkout", "--quiet", "-b", "other")
+    sandbox.commit("another guidance")
+    other = sandbox.hashes()
+    for branch in ("main", "other"):
+        sandbox.run("git", "checkout", "--quiet", branch)
+        sandbox.dvc("checkout")
+        sandbox.assert_nothing_to_do()
+        assert (sandbox.hashes() == other) == (branch == "other")

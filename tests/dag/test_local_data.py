@@ -12,6 +12,9 @@ from sklearn.datasets import load_digits
 
 from dag.sandbox import ENGINES, NOTHING, Sandbox, side_by_side
 
+# Most of the DAG twice: minutes. What a folder becomes is tested without the engines in tests/data and tests/stages.
+pytestmark = pytest.mark.slow
+
 IMAGES = 100
 # All but the tokenizer, which is trained on the parts that params.yaml names, and the latents of these.
 BELOW = {

@@ -239,7 +239,9 @@ def test_sections_that_contradict_themselves():
     with pytest.raises(ValueError, match="a weight needs a network"):
         Perceptual(network="none", weight=0.5)
     with pytest.raises(ValueError, match="there is no perceptual loss"):
-        require_fit(Perceptual(network="teacher", weight=0.0), section(adaptive="perceptual"))
+        require_fit(Perceptual(network="none", weight=0.0), section(adaptive="perceptual"))
+    with pytest.raises(ValueError, match=r"does nothing at weight 0\.0"):
+        Perceptual(network="teacher", weight=0.0)
     require_fit(Perceptual(network="none", weight=0.0), section(adaptive="perceptual", weight=0.0))
 
 

@@ -195,6 +195,8 @@ def test_the_download_ends_with_the_stage(here: Path, number: int) -> None:
         stderr=subprocess.DEVNULL,
         text=True,
         env=environment,
+        # Tests that a shell has put in the background inherit that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert stage.stdout is not None
     line = next(line for line in stage.stdout if line.startswith("pids"))
