@@ -196,3 +196,18 @@ def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):
     refused(attempt, "vq_ar", told, **after)
     genie = {"train_tokenizer.vq_ar.kmeans_init": False, "train_tokenizer.vq_ar.dead_below": 0.0}
     assert "fit each other" in attempt("vq_ar", **after, **genie)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"train_tokenizer.dvae.reconstruction": "smoth_l1"}, "is one of mse, smooth_l1; did you mean `smooth_l1`?"),
+        (
+            {"train_tokenizer.dvae.training": {"imges": 1}},
+            "`imges` is none of the keys that a kind may have for itself",
+        ),
+        ({"train_tokenizer.dvae.training": {"imges": 1}}, "did you mean `images`?"),
+    ],
+)
+def test_a_mistyped_choice_is_answered_with_the_nearest_one(attempt, changes, told):
+    refused(attempt, "dvae", told, **changes)
