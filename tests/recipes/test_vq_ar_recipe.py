@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
+from darkroom.recipes.own_images import own_images
 from darkroom.recipes.vq_ar import VQARRecipe
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
@@ -277,5 +278,6 @@ def test_the_preview_shows_reconstructions_below_originals():
     made = recipe()
     made.model.eval()
     shown = made.preview()
-    assert shown.shape[0] >= 20 and np.array_equal(shown[:10], pictures(20).numpy()[:10])
+    assert np.array_equal(shown[:10], pictures(20).numpy()[:10])
     assert np.array_equal(shown[10:20], made.model.reconstruct(pictures(20)[:10]).numpy())
+    assert len(shown) == 30 and np.array_equal(shown[20:], own_images(made.model, 10, guided=True))
