@@ -102,14 +102,15 @@ def _step(
     generators: Sequence[torch.Generator] | None,
 ) -> Tensor:
     """Return x one step on."""
-    output, more = found.x0.float(), {}
+    output, own = found.x0.float(), None if generators is None else list(generators)
+    more: dict[str, Any] = {}
     if solver == "ddpm":
         if scheduler.config.variance_type == "learned_range":
             assert found.share is not None  # `learned_variance` says that it is there
             output = torch.cat([output, 2 * found.share.float() - 1], dim=1)
-        more = {"generator": None if generators is None else list(generators)}
+        more = {"generator": own}
     elif solver == "ddim":
-        more = {"eta": eta, "generator": None if generators is None else list(generators)}
+        more = {"eta": eta, "generator": own}
     return scheduler.step(output, time, x, **more).prev_sample
 
 
@@ -133,10 +134,15 @@ def inpaint(
     to fit (Lugmayr et al., 2022, arXiv 2201.09865, algorithm 1).
 
     Args:
-        denoise, noise, schedule, steps, learned_variance, generators: as of `sample`.
+        denoise: as of `sample`.
+        noise: as of `sample`.
+        schedule: as of `sample`.
+        steps: as of `sample`.
         known: x_0, of the shape of `noise`.
         mask: 1 where it is known, 0 where it is not, (N, 1, H, W).
         resamples: tries of each step; 1: known pixels are put in and nothing is harmonised.
+        learned_variance: as of `sample`.
+        generators: of all noise but the first, one an image.
     """
     scheduler = scheduler_of("ddpm", schedule, steps, learned_variance)
     times = [int(time) for time in scheduler.timesteps]
@@ -145,13 +151,13 @@ def inpaint(
     for time, after in zip(times, [*times[1:], None], strict=True):
         now = left[time]
         then = left[after] if after is not None else torch.ones(())
-        for again in reversed(range(resamples)):
+        for again in reversed(range(resamples if after is not None else 1)):
             there = now.sqrt() * known + (1 - now).sqrt() * _normal(noise, generators)
             x = mask * there + (1 - mask) * x
             found = denoise(x, torch.full((len(x),), time, device=x.device), before)
             before = found.x0
             x = _step(scheduler, "ddpm", found, torch.tensor(time), x, 0.0, generators)
-            if again and after is not None:
+            if again:
                 x = (now / then).sqrt() * x + (1 - now / then).sqrt() * _normal(noise, generators)
     return mask * known + (1 - mask) * x
 

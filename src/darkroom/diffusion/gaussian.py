@@ -59,7 +59,10 @@ def distance(prediction: Tensor, target: Tensor, kind: Distance) -> Tensor:
 
 
 def p2_weight(steps: Tensor, schedule: NoiseSchedule, gamma: float, k: float) -> Tensor:
-    """Return (k + SNR_t)^(-γ), (N,): less weight where little is hidden (Choi et al., 2022, arXiv 2204.00227, eq. 8)."""
+    """Return (k + SNR_t)^(-γ), (N,): less weight where little is hidden.
+
+    Source: Choi et al., "Perception prioritized training of diffusion models", 2022, arXiv 2204.00227, equation 8.
+    """
     return taken((k + schedule.snr) ** -gamma, steps, 1)
 
 

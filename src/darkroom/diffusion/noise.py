@@ -26,7 +26,10 @@ def _ends(steps: int) -> tuple[float, float]:
 
 
 def _cosine(steps: int) -> Table:
-    """ᾱ_t = f(t) / f(0), f(t) = cos²((t/T + s) / (1 + s) · π/2), s = 0.008 (Nichol and Dhariwal, 2102.09672, eq. 17)."""
+    """ᾱ_t = f(t) / f(0), f(t) = cos²((t/T + s) / (1 + s) · π/2), s = 0.008.
+
+    Source: Nichol and Dhariwal, "Improved denoising diffusion", 2021, arXiv 2102.09672, equation 17.
+    """
     at = np.arange(steps + 1, dtype=np.float64) / steps
     left = np.cos((at + 0.008) / 1.008 * np.pi / 2) ** 2
     return 1 - left[1:] / left[:-1]
@@ -88,7 +91,7 @@ class NoiseSchedule:
     @cached_property
     def alphas_cumprod_before(self) -> Table:
         """ᾱ_{t-1}, 1 before the first step."""
-        return np.append(1.0, self.alphas_cumprod[:-1])
+        return np.concatenate([np.ones(1), self.alphas_cumprod[:-1]])
 
     @cached_property
     def posterior_variance(self) -> Table:

@@ -1,0 +1,250 @@
+"""A U-Net of the unCLIP decoder: diffusers' UNet2DConditionModel, and what it is told beside the noisy image.
+
+Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125: the image
+embedding is added to the time's and enters as tokens of the cross-attention, text encodings as more of them. Dropped
+conditions are replaced by learned nulls, the image and the text each by its own.
+"""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import UNet2DConditionModel
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.artifacts.networks import read_network, write_network
+
+_FREQUENCIES = 64  # of the embedding of a noise level
+
+
+@dataclass(frozen=True)
+class UNetConfig:
+    """The shape of a U-Net, and what it is told.
+
+    size: pixels, or places of a latent, in height and width.
+    image_channels: of the images.
+    channels: width of each level; each but the last halves the resolution.
+    attention: for each level, whether its places attend to each other and to the tokens.
+    layers: residual layers of each level.
+    head_dim: width of an attention head.
+    norm_groups: groups of the group norms.
+    patch: pixels, height and width, that the first convolution takes as one place with more channels.
+    dropout: share of the features of a residual layer dropped while training.
+    embed_dim: length of the image embedding; 0: not told.
+    image_tokens: tokens made of the embedding; 0: none.
+    image_to_time: whether the embedding is added to the time's.
+    embedding_noise: whether the embedding may be noisy, and the U-Net is told how much.
+    text_shape: tokens and width of the text encoding; None: not told.
+    low: whether it enlarges an image, which is then told.
+    low_noise: whether that image may be noisy, and the U-Net is told how much.
+    self_condition: whether it is told the x_0 that it found a step before.
+    learned_variance: whether it says the variance too, in as many channels again.
+    """
+
+    size: int
+    image_channels: int
+    channels: tuple[int, ...]
+    attention: tuple[bool, ...]
+    layers: int
+    head_dim: int
+    norm_groups: int
+    patch: int = 1
+    dropout: float = 0.0
+    embed_dim: int = 0
+    image_tokens: int = 0
+    image_to_time: bool = False
+    embedding_noise: bool = False
+    text_shape: tuple[int, int] | None = None
+    low: bool = False
+    low_noise: bool = False
+    self_condition: bool = False
+    learned_variance: bool = False
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a U-Net is told of N images; None: not told.
+
+    image: CLIP image embeddings, scaled to about unit variance, float32 (N, D).
+    text: text encodings, zero after their end, float32 (N, L, W).
+    low: the image to enlarge, already of the U-Net's size, in [-1, 1], float32 (N, C, S, S).
+    image_kept, text_kept: of which images the condition is told and not replaced by its null, bool (N,); None: of all.
+    image_noise, low_noise: the share of noise in the two, 0 to 1, float32 (N,); None: 0.
+    """
+
+    image: Tensor | None = None
+    text: Tensor | None = None
+    low: Tensor | None = None
+    image_kept: Tensor | None = None
+    text_kept: Tensor | None = None
+    image_noise: Tensor | None = None
+    low_noise: Tensor | None = None
+
+    def nulled(self) -> "Conditions":
+        """Return the same without image embedding and text: what guidance leads away from."""
+        told = self.image if self.image is not None else self.text
+        if told is None:
+            return self
+        nothing = torch.zeros(len(told), dtype=torch.bool, device=told.device)
+        return replace(self, image_kept=nothing, text_kept=nothing)
+
+    def joined(self, other: "Conditions") -> "Conditions":
+        """Return these conditions, then the other's, as those of 2 N images."""
+        both = {name: _joined(getattr(self, name), value, len(self)) for name, value in vars(other).items()}
+        return Conditions(**both)
+
+    def __len__(self) -> int:
+        return next((len(value) for value in (self.image, self.text, self.low) if value is not None), 0)
+
+
+def _joined(one: Tensor | None, other: Tensor | None, count: int) -> Tensor | None:
+    """Return both; a `kept` that only the other has is true of the first."""
+    if other is None:
+        return None
+    return torch.cat([torch.ones(count, dtype=other.dtype, device=other.device) if one is None else one, other])
+
+
+def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
+    """Return sinusoids of 1000 times a share of noise, (N,) to (N, width), as those of a time step."""
+    half = width // 2
+    rates = torch.exp(-math.log(10_000) * torch.arange(half, device=levels.device, dtype=torch.float32) / half)
+    angles = 1000 * levels[:, None] * rates
+    return torch.cat([angles.cos(), angles.sin()], dim=1)
+
+
+class DecoderUNet(nn.Module):
+    """The U-Net with its conditions. Predicts ε, x_0 or v, and where it learns the variance, its share."""
+
+    def __init__(self, config: UNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        last = config.channels[-1]
+        crossed = bool(config.image_tokens or config.text_shape)
+        vector = self._vector_length()
+        extra = config.low + config.self_condition
+        places = config.image_channels * config.patch**2
+        self.unet: Any = UNet2DConditionModel(
+            sample_size=config.size // config.patch,
+            in_channels=places * (1 + extra),
+            out_channels=places * (1 + config.learned_variance),
+            down_block_types=tuple(_block("Down", each, crossed) for each in config.attention),
+            mid_block_type="UNetMidBlock2DCrossAttn" if crossed and config.attention[-1] else "UNetMidBlock2D",
+            up_block_types=tuple(_block("Up", each, crossed) for each in reversed(config.attention)),
+            block_out_channels=config.channels,
+            layers_per_block=config.layers,
+            # diffusers takes the number of heads under the name of their width.
+            attention_head_dim=tuple(_heads(each, config.head_dim, crossed) for each in config.channels),
+            norm_num_groups=config.norm_groups,
+            dropout=config.dropout,
+            cross_attention_dim=last,
+            resnet_time_scale_shift="scale_shift",
+            class_embed_type="projection" if vector else None,
+            projection_class_embeddings_input_dim=vector or None,
+        )
+        nn.init.zeros_(self.unet.conv_out.weight)
+        nn.init.zeros_(self.unet.conv_out.bias)
+        if config.embed_dim:
+            self.null_image = nn.Parameter(torch.randn(config.embed_dim))
+        if config.image_tokens:
+            self.image_tokens = nn.Linear(config.embed_dim, config.image_tokens * last)
+        if config.text_shape is not None:
+            length, width = config.text_shape
+            self.text_tokens = nn.Linear(width, last)
+            self.null_text = nn.Parameter(0.02 * torch.randn(length, last))
+
+    def _vector_length(self) -> int:
+        config = self.config
+        levels = config.embedding_noise + config.low_noise
+        return config.embed_dim * config.image_to_time + _FREQUENCIES * levels
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The blocks whose activations may be computed again in the backward pass."""
+        return [*self.unet.down_blocks, *self.unet.up_blocks]
+
+    def forward(self, x: Tensor, steps: Tensor, told: Conditions, before: Tensor | None = None) -> Tensor:
+        """Return the prediction, (N, C, S, S), or (N, 2 C, S, S) with the variance's share behind it.
+
+        Args:
+            x: noisy images, (N, C, S, S).
+            steps: t, (N,) int64.
+            told: the conditions that the configuration names.
+            before: x_0 as found a step before, (N, C, S, S); None: zeros, where the U-Net is self-conditioned.
+        """
+        config = self.config
+        inputs = [x]
+        if config.low:
+            assert told.low is not None
+            inputs.append(told.low)
+        if config.self_condition:
+            inputs.append(torch.zeros_like(x) if before is None else before)
+        image = self._image(told)
+        output = self.unet(
+            functional.pixel_unshuffle(torch.cat(inputs, dim=1), config.patch),
+            steps,
+            encoder_hidden_states=self._tokens(image, told),
+            class_labels=self._vector(x, image, told),
+            return_dict=False,
+        )[0]
+        return functional.pixel_shuffle(output, config.patch)
+
+    def _image(self, told: Conditions) -> Tensor | None:
+        """Return the embeddings, the null where one is dropped, (N, D)."""
+        if not self.config.embed_dim:
+            return None
+        assert told.image is not None
+        if told.image_kept is None:
+            return told.image
+        return torch.where(told.image_kept[:, None], told.image, self.null_image.to(told.image.dtype))
+
+    def _tokens(self, image: Tensor | None, told: Conditions) -> Tensor | None:
+        """Return the tokens of the cross-attention, (N, K, width)."""
+        tokens = []
+        if self.config.image_tokens:
+            assert image is not None
+            tokens.append(self.image_tokens(image).unflatten(1, (self.config.image_tokens, -1)))
+        if self.config.text_shape is not None:
+            assert told.text is not None
+            kept = told.text.abs().sum(dim=2, keepdim=True) > 0  # (N, L, 1): before the end
+            if told.text_kept is not None:
+                kept = kept & told.text_kept[:, None, None]
+            words = self.text_tokens(told.text)
+            tokens.append(torch.where(kept, words, self.null_text.to(words.dtype)))
+        return torch.cat(tokens, dim=1) if tokens else None
+
+    def _vector(self, x: Tensor, image: Tensor | None, told: Conditions) -> Tensor | None:
+        """Return what is added to the time's embedding after a small network, (N, V)."""
+        config, parts = self.config, []
+        if config.image_to_time:
+            assert image is not None
+            parts.append(image)
+        none = torch.zeros(len(x), device=x.device)
+        for wanted, level in ((config.embedding_noise, told.image_noise), (config.low_noise, told.low_noise)):
+            if wanted:
+                parts.append(levels_embedded(none if level is None else level))
+        return torch.cat(parts, dim=1) if parts else None
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`; the tensors under `unet.` are those of diffusers' model."""
+        write_network(folder, asdict(self.config), self.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "DecoderUNet":
+        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode."""
+        config, state = read_network(folder)
+        lists = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+        network = cls(UNetConfig(**{**config, **lists}))
+        network.load_state_dict(state)
+        return network.eval()
+
+
+def _block(way: str, attention: bool, crossed: bool) -> str:
+    return f"{'CrossAttn' if attention and crossed else 'Attn' if attention else ''}{way}Block2D"
+
+
+def _heads(channels: int, head_dim: int, crossed: bool) -> int:
+    """Return what diffusers wants: the number of heads for cross-attention, their width for self-attention alone."""
+    return channels // head_dim if crossed else head_dim

@@ -1,0 +1,215 @@
+"""What a U-Net of the decoder is trained on: images or latents, and beside them what CLIP says of each."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.clip.network import Clip
+from darkroom.clip.text import tokens_of
+from darkroom.data.embeddings import EmbeddingShards
+from darkroom.data.latents import LatentShards
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.generators.normaliser import Normaliser
+from darkroom.random import order
+from darkroom.recipes.data import Images, Positions
+from darkroom.recipes.latents import latent_tensor
+from darkroom.tokenizers.batches import decode_all
+from darkroom.tokenizers.pixels import to_images, to_network
+from darkroom.tokenizers.protocol import Tokenizer
+from darkroom.training.recipe import Rows
+
+Data = dict[str, Tensor]
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Spaces: from a batch to x_0, and from x_0 to images
+
+
+class Space(Protocol):
+    """Where the diffusion takes place."""
+
+    bounded: bool
+
+    def data(self, batch: Data, uniform: Tensor) -> Tensor:
+        """Return x_0 of a batch, float32 (N, C, S, S)."""
+        ...
+
+    def images(self, x0: Tensor) -> Tensor:
+        """Return images of x_0, uint8 (N, C, H, W)."""
+        ...
+
+
+class PixelSpace:
+    """Pixels, from -1 to 1."""
+
+    bounded = True
+
+    def data(self, batch: Data, uniform: Tensor) -> Tensor:
+        """Return `images` as float32."""
+        return to_network(batch["images"])
+
+    def images(self, x0: Tensor) -> Tensor:
+        """Return the nearest uint8."""
+        return to_images(x0)
+
+
+class LatentSpace:
+    """A tokenizer's latents, of about unit variance: stored ones, or those of `images`, encoded here."""
+
+    bounded = False
+
+    def __init__(self, tokenizer: Tokenizer, normaliser: Normaliser, batch: int = 32) -> None:
+        self.tokenizer, self.normaliser, self.batch = tokenizer, normaliser, batch
+
+    @torch.no_grad()
+    def data(self, batch: Data, uniform: Tensor) -> Tensor:
+        """Return the mean of each posterior: its spread is far below the noise of the diffusion."""
+        mean = batch["mean"].float() if "mean" in batch else self.tokenizer.encode(batch["images"])[0].float()
+        return self.normaliser(mean)
+
+    @torch.no_grad()
+    def images(self, x0: Tensor) -> Tensor:
+        """Return decoded latents."""
+        return decode_all(self.tokenizer, self.normaliser.invert(x0), self.batch, x0.device)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Tellers: from a batch to what CLIP says
+
+
+class Teller:
+    """Image embeddings and text encodings as they are stored, `image` (N, D) and `encoding` (N, L, W).
+
+    scale: what an embedding is multiplied with to have about unit variance.
+    """
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
+        """Return embeddings, float32 (N, D), and encodings, float32 (N, L, W); None where the batch has none."""
+        image, encoding = batch.get("image"), batch.get("encoding")
+        return (None if image is None else self.scale * image.float()), None if encoding is None else encoding.float()
+
+
+class ClipTeller(Teller):
+    """The same, computed of `images` and `tokens` by a CLIP on the way: for collections too large to store them of."""
+
+    def __init__(self, clip: Clip, image: bool, text: bool) -> None:
+        super().__init__(clip.embed_dim**0.5)
+        self.clip, self.image, self.text = clip, image, text
+
+    @torch.no_grad()
+    def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
+        """Return normalised embeddings, scaled, and encodings."""
+        image = encoding = None
+        if self.image:
+            image = self.scale * torch.nn.functional.normalize(self.clip.images(batch["images"]), dim=1)
+        if self.text:
+            encoding = self.clip.tokens(batch["tokens"].long())[1].float()
+        return image, encoding
+
+
+def embedding_scale(embeddings: EmbeddingShards, most: int = 4096) -> float:
+    """Return sqrt(D) over the root mean square length of at most so many embeddings, evenly apart, to three digits."""
+    rows = np.unique(np.linspace(0, len(embeddings) - 1, min(most, len(embeddings))).astype(np.int64))
+    found = embeddings.__getitems__(rows.tolist(), ("image",))["image"].astype(np.float64)
+    length = float(np.sqrt((found**2).sum(axis=1).mean()))
+    if not length:
+        raise DarkroomError("all image embeddings in data/embeddings are zero: embed the images again.")
+    return float(f"{embeddings.dim**0.5 / length:.3g}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows
+
+
+class Told:
+    """Rows of images or latents with what CLIP says of each.
+
+    Nothing is mirrored: an embedding is that of the image as it is.
+
+    Args:
+        rows: the images or latents.
+        embeddings: those of the same images in the same order; None: none are read.
+        names: of what is read of them, image and encoding.
+        captions: of the images, to be given to CLIP while training; None: they are not.
+        clip: whose tokens the captions become.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        embeddings: EmbeddingShards | None = None,
+        names: Sequence[str] = (),
+        captions: Sequence[str | None] | None = None,
+        clip: Clip | None = None,
+    ) -> None:
+        self.rows, self.embeddings, self.names = rows, embeddings, tuple(names)
+        self.tokens: NDArray[np.uint16] | None = None
+        if captions is not None and clip is not None:
+            texts = [text or "" for text in captions]
+            self.tokens = tokens_of(texts, clip.context_length, clip.truncate, lambda row: self.keys([row])[0])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the rows of images or latents, with `image` float16 (N, D), `encoding` (N, L, W), `tokens` (N, L)."""
+        found = dict(self.rows.__getitems__(rows))
+        if self.embeddings is not None and self.names:
+            found |= self.embeddings.__getitems__(rows, self.names)
+        if self.tokens is not None:
+            found["tokens"] = self.tokens[list(rows)].astype(np.int32)
+        return found
+
+    def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
+        """Return which row stands at each position of the endless sequence."""
+        return self.rows.order(seed, positions) if isinstance(self.rows, Images) else order(seed, len(self), positions)
+
+    def prefetch(self, seed: int, position: int) -> None:
+        """Begin to fetch shards that lie elsewhere."""
+        if isinstance(self.rows, Images):
+            self.rows.prefetch(seed, position)
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self.rows.keys(rows)
+
+
+class Latents:
+    """Stored latents: `mean` (N, C, h, w), as stored."""
+
+    def __init__(self, shards: LatentShards) -> None:
+        self.shards = shards
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the means of some rows."""
+        return {"mean": latent_tensor(self.shards.__getitems__(rows)["mean"], self.shards.form)}
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self.shards.keys_of(rows)
+
+
+def require_same_rows(images: ImageShards | LatentShards, embeddings: EmbeddingShards) -> None:
+    """Check that rows are of the same images.
+
+    Raises:
+        DarkroomError: names the first key that differs.
+    """
+    for row, (one, other) in enumerate(zip(images.keys, embeddings.keys, strict=False)):
+        if one != other:
+            raise DarkroomError(f"row {row} of data/embeddings is of {other}, and the image is {one}: embed again.")
+    if len(images) != len(embeddings):
+        raise DarkroomError(
+            f"data/embeddings holds {len(embeddings):,} rows for {len(images):,} images: embed them again "
+            "(`dvc repro embed_clip`)."
+        )

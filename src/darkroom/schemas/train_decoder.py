@@ -1,0 +1,175 @@
+"""The sections that `train_decoder` reads: what all U-Nets of the cascade share, and each by itself."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from darkroom.params import Section
+from darkroom.schemas.numbers import NO_FILE, PartName, Positive, Share, Weight
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Training
+
+ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
+
+
+class Model(Section):
+    """The size of a U-Net, and by which ways its conditions enter."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)]
+    attention: list[bool]
+    layers: Positive
+    head_dim: Positive
+    norm_groups: Positive
+    patch: Positive
+    dropout: Share
+    image_tokens: Annotated[int, Field(ge=0)]
+    image_to_time: bool
+    text_tokens: bool
+    self_condition: bool
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "Model":
+        if len(self.attention) != len(self.channels):
+            raise ValueError(f"attention has {len(self.attention)} levels, and channels {len(self.channels)}")
+        for channels, attention in zip(self.channels, self.attention, strict=True):
+            if channels % self.norm_groups:
+                raise ValueError(f"norm_groups ({self.norm_groups}) must divide each of channels ({channels})")
+            if attention and channels % self.head_dim:
+                raise ValueError(f"head_dim ({self.head_dim}) must divide the channels of a level with attention")
+        if (self.image_tokens or self.text_tokens) and not any(self.attention):
+            raise ValueError("image_tokens and text_tokens are read by attention, and no level has it")
+        return self
+
+
+class Diffusion(Section):
+    """What is predicted, under which noise, and how the losses are weighted."""
+
+    schedule: ScheduleName
+    target: Literal["eps", "x0", "v"]
+    loss: Literal["l1", "l2", "huber"]
+    learned_variance: bool
+    variance_range: Literal["linear", "sigmoid"]
+    bound_weight: Weight
+    p2_gamma: Weight
+    p2_k: Annotated[float, Field(gt=0)]
+    image_dropout: Probability
+    text_dropout: Probability
+    embedding_noise: Probability
+
+
+class Low(Section):
+    """What becomes of the low-resolution image that an up-sampler is told."""
+
+    downsample: Literal["area", "nearest"]
+    blur: Probability
+    blur_sigma: Annotated[tuple[float, float], Field(strict=False)]
+    blur_kernel: Annotated[int, Field(ge=1)]
+    noise: Probability
+    crop: Positive | None
+
+    @model_validator(mode="after")
+    def _blurs(self) -> "Low":
+        if not 0 < self.blur_sigma[0] <= self.blur_sigma[1]:
+            raise ValueError("blur_sigma is the smallest and the largest, above 0")
+        if self.blur_kernel % 2 == 0:
+            raise ValueError(f"blur_kernel ({self.blur_kernel}) must be odd")
+        return self
+
+
+class UNet(Section):
+    """One U-Net of the cascade."""
+
+    size: Positive
+    low_size: Positive | None
+    embeddings: str
+    clip: str
+    trained: bool
+    model: Model
+    diffusion: Diffusion
+    low: Low
+    training: Settings
+
+    @property
+    def told_image(self) -> bool:
+        """Whether it is told the image embedding."""
+        return bool(self.model.image_tokens or self.model.image_to_time)
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether it is told of CLIP's embeddings at all."""
+        return self.told_image or self.model.text_tokens
+
+    @model_validator(mode="after")
+    def _fits(self) -> "UNet":
+        step = self.model.patch * 2 ** (len(self.model.channels) - 1)
+        if self.size % step:
+            raise ValueError(f"size ({self.size}) must be a multiple of {step}: patch times 2 for each level but one")
+        if self.low_size is not None and (self.low_size >= self.size or self.size % self.low_size):
+            raise ValueError(f"low_size ({self.low_size}) must be below size ({self.size}) and divide it")
+        if self.low.crop is not None and self.low_size is None:
+            raise ValueError("low.crop is for up-samplers, which have a low_size: leave it empty")
+        if self.low.crop is not None and self.low_size is not None:
+            if self.low.crop > self.size or self.low.crop % step or self.low.crop * self.low_size % self.size:
+                raise ValueError(
+                    f"low.crop ({self.low.crop}) must be at most size ({self.size}), a multiple of {step}, and stand "
+                    "for whole pixels of the low-resolution image"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _told(self) -> "UNet":
+        named = [key for key in ("embeddings", "clip") if getattr(self, key) != NO_FILE]
+        if self.conditioned and len(named) != 1:
+            raise ValueError(
+                "image_tokens, image_to_time or text_tokens ask for CLIP: name `embeddings` (data/embeddings) or, to "
+                f"compute them while training, `clip` (models/clip), and one of them only: the other is {NO_FILE}"
+            )
+        if not self.conditioned and named:
+            raise ValueError(
+                f"`{named[0]}` is named, and no image_tokens, image_to_time or text_tokens read it: set it to {NO_FILE}"
+            )
+        if self.diffusion.embedding_noise and not self.told_image:
+            raise ValueError("diffusion.embedding_noise is of the image embedding, of which nothing is told")
+        return self
+
+
+class TrainDecoder(Section):
+    """The cascade. A stage sees what all U-Nets share, and its own."""
+
+    tokenizer: str
+    latents: str
+    timesteps: Annotated[int, Field(ge=2)]
+    common: Training
+    unets: Annotated[dict[PartName, UNet], Field(min_length=1)]
+
+    def training(self, name: str) -> Training:
+        """Return the settings of a U-Net's training: `common`, with what its own section has otherwise."""
+        return Training.model_validate({**self.common.model_dump(), **self.unets[name].training})
+
+    @model_validator(mode="after")
+    def _trainable(self) -> "TrainDecoder":
+        for name in self.unets:
+            try:
+                self.training(name)
+            except ValidationError as error:
+                fault = error.errors()[0]
+                key = ".".join(str(part) for part in ("training", *fault["loc"]))
+                raise ValueError(f"`unets.{name}.{key}`: {fault['msg'].removeprefix('Value error, ')}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _space(self) -> "TrainDecoder":
+        if self.latents != NO_FILE and self.tokenizer == NO_FILE:
+            raise ValueError("latents are named, and no tokenizer whose they are: it is models/tokenizer")
+        if self.tokenizer != NO_FILE and any(unet.low_size is not None for unet in self.unets.values()):
+            raise ValueError("a decoder of latents has one U-Net, of the latent's size: take out the up-samplers")
+        return self
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_decoder`."""
+
+    run: Run
+    train_decoder: TrainDecoder
