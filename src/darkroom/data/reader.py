@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.hashing import sha256_file
@@ -137,6 +138,11 @@ class ImageShards(Indexed):
     def captions(self) -> list[str | None]:
         """The caption of each row; None where the image has none."""
         return self._index.texts("caption")
+
+    @property
+    def caption_column(self) -> pa.ChunkedArray:
+        """`captions` as they are stored."""
+        return self._index.column("caption")
 
     @property
     def remote(self) -> bool:

@@ -1,0 +1,1 @@
+"""CLIP: the network, its captions as tokens, its loss, and how it is opened."""

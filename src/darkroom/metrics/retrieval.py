@@ -1,0 +1,88 @@
+"""Scores of embeddings of images and texts: which text an image finds, which images a text, and which class.
+
+Radford et al., "Learning transferable visual models from natural language supervision", 2021, arXiv 2103.00020,
+section 3.1; recall among texts that differ, since equal ones cannot be told apart.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+RECALLS = (1, 5)
+_BLOCK = 1024  # rows compared at once
+
+FORMULAS = {
+    "zero_shot_accuracy": "share of images whose class's prompts, mean of unit embeddings, have the largest cosine",
+    "image_to_text_r1": "share of images with no other caption whose cosine is as large as that of their own",
+    "image_to_text_r5": "as image_to_text_r1, with fewer than 5 others",
+    "text_to_image_r1": "share of captions of one of whose images no image of another caption has as large a cosine",
+    "text_to_image_r5": "as text_to_image_r1, with fewer than 5 others",
+    "se": "sqrt(p (1 - p) / n), n the images or captions",
+}
+
+
+def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]:
+    """Return `image_to_text_r1`, `_r5`, `text_to_image_r1`, `_r5` and their standard errors.
+
+    Another that is just as near counts as nearer: embeddings that are all the same find nothing.
+
+    Args:
+        images: of length 1, (N, D).
+        texts: of captions that differ, of length 1, (U, D).
+        captions: the place of each image's caption among them, (N,); each stands there at least once.
+    """
+    own = torch.einsum("nd,nd->n", images, texts[captions])
+    others = torch.cat([_nearer(images[at : at + _BLOCK], texts, captions[at : at + _BLOCK]) for at in _blocks(images)])
+    best = torch.full((len(texts),), -math.inf).scatter_reduce(0, captions, own, "amax")
+    strangers = torch.zeros(len(texts), dtype=torch.int64)
+    for at in _blocks(images):
+        cosines = texts @ images[at : at + _BLOCK].T  # (U, n)
+        foreign = captions[at : at + _BLOCK] != torch.arange(len(texts))[:, None]
+        strangers += ((cosines >= best[:, None]) & foreign).sum(dim=1)
+    found = {}
+    for name, counts in (("image_to_text", others), ("text_to_image", strangers)):
+        for recall in RECALLS:
+            found |= share(f"{name}_r{recall}", counts < recall)
+    return found
+
+
+def _blocks(rows: Tensor) -> range:
+    return range(0, len(rows), _BLOCK)
+
+
+def _nearer(images: Tensor, texts: Tensor, captions: Tensor) -> Tensor:
+    """Return of how many other texts each image is at least as near as to its own, (n,)."""
+    cosines = images @ texts.T
+    own = cosines.gather(1, captions[:, None])
+    return (cosines >= own).sum(dim=1) - 1
+
+
+def class_embeddings(prompts: Tensor, classes: Tensor, count: int) -> Tensor:
+    """Return the embedding of each class, of length 1, (count, D): the mean of those of its prompts.
+
+    Args:
+        prompts: of length 1, (P, D).
+        classes: the class of each, 0 to count - 1, each with one prompt at least, (P,).
+        count: of classes.
+    """
+    sums = torch.zeros(count, prompts.shape[1]).index_add(0, classes, prompts)
+    return functional.normalize(sums, dim=1)
+
+
+def zero_shot(images: Tensor, classes: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return `zero_shot_accuracy` and its standard error.
+
+    Args:
+        images: of length 1, (N, D).
+        classes: the embedding of each class, of length 1, (K, D).
+        labels: the class of each image, (N,).
+    """
+    return share("zero_shot_accuracy", (images @ classes.T).argmax(dim=1) == labels)
+
+
+def share(name: str, hits: Tensor) -> dict[str, float]:
+    """Return the share of True, and its standard error sqrt(p (1 - p) / n)."""
+    value = float(hits.double().mean())
+    return {name: value, f"{name}_se": math.sqrt(value * (1 - value) / len(hits))}

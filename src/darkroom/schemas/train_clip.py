@@ -1,0 +1,125 @@
+"""The sections that `train_clip` reads."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.params import Section
+from darkroom.schemas.numbers import NO_FILE, Positive
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Training
+
+Name = Literal[
+    "RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-L/14@336px"
+]  # OpenAI's
+
+HEAD = 64  # width of an attention head, which `clip.load` takes for granted
+
+
+class ClipModel(Section):
+    """The size of the two transformers."""
+
+    image_size: Positive
+    patch: Positive
+    image_width: Positive
+    image_layers: Positive
+    text_width: Positive
+    text_layers: Positive
+    context_length: Annotated[int, Field(ge=8, le=77)]
+    embed_dim: Positive
+
+    @model_validator(mode="after")
+    def _loadable(self) -> "ClipModel":
+        for name in ("image_width", "text_width"):
+            if (width := getattr(self, name)) % HEAD:
+                raise ValueError(
+                    f"{name} ({width}) must be a multiple of {HEAD}: `clip.load` makes a head of every {HEAD} channels"
+                )
+        if self.image_size % self.patch:
+            raise ValueError(f"patch ({self.patch}) must divide image_size ({self.image_size})")
+        return self
+
+
+class Trained(Section):
+    """A CLIP of one's own: its size, and what the loss makes of equal captions."""
+
+    model: ClipModel
+    equal_captions: Literal["positives", "negatives"]
+
+
+class Pretrained(Section):
+    """A CLIP that others have trained: one of OpenAI's by name, or a file."""
+
+    name: Name | None
+    file: str
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Pretrained":
+        if self.name is None and self.file == NO_FILE:
+            raise ValueError("neither a name of OpenAI's nor a file is given")
+        if self.name is not None and self.file != NO_FILE:
+            raise ValueError(f"give a name or a file, not both: without a file it is {NO_FILE}")
+        return self
+
+
+class Evaluate(Section):
+    """What the scores are made of."""
+
+    split: Literal["val", "test"]
+    images: Annotated[int, Field(ge=2)]
+    batch: Positive
+    prompts: list[Annotated[str, Field(pattern=r"\{label\}")]]
+    captions: Positive
+
+
+class TrainClip(Section):
+    """Which CLIP, and how it is trained. Only the chosen source's section is a dependency."""
+
+    source: Literal["trained", "pretrained"]
+    long_captions: Literal["stop", "truncate"]
+    trained: Trained | None = None
+    pretrained: Pretrained | None = None
+    training: Training
+    evaluate: Evaluate
+
+    @model_validator(mode="after")
+    def _chosen(self) -> "TrainClip":
+        if getattr(self, self.source) is None:
+            raise ValueError(f"source is {self.source}, and the section `{self.source}` is missing")
+        if self.source == "pretrained" and self.training.processes > 1:
+            raise ValueError("source is pretrained, which is not trained: set `training.processes` to 1")
+        return self
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_clip`."""
+
+    run: Run
+    train_clip: TrainClip
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: it is."""
+        return "published weights are taken as they are" if self.train_clip.source == "pretrained" else None
+
+
+def unfit(settings: TrainClip, image_size: int) -> str | None:
+    """Return why the section does not fit images of so many pixels a side, as far as can be known here; None: it does.
+
+    `darkroom check` asks. A CLIP is given images in its own size, and a larger one than theirs shows it nothing more.
+    """
+    if settings.source == "pretrained":
+        assert settings.pretrained is not None  # `_chosen`
+        if settings.pretrained.name is None and not Path(settings.pretrained.file).is_file():
+            return (
+                f"`train_clip.pretrained.file` is {settings.pretrained.file}, which is no file: name OpenAI's or ours"
+            )
+        return None
+    assert settings.trained is not None
+    if (size := settings.trained.model.image_size) > image_size:
+        return (
+            f"`train_clip.trained.model.image_size` is {size}, and the images have {image_size} pixels a side: it can "
+            f"see no more than these, so set it to {image_size} at most"
+        )
+    return None

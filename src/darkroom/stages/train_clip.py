@@ -1,0 +1,128 @@
+"""Stage `train_clip`: shards in, `models/clip/`, its curves and its scores out."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.clip.load import KIND, load_clip, read_pretrained, save_clip
+from darkroom.clip.network import Contrastive
+from darkroom.clip.package import CLIP
+from darkroom.data.catalog import Catalog, load_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.device import set_up_device
+from darkroom.metrics.cards import library_versions
+from darkroom.metrics.retrieval import FORMULAS
+from darkroom.random import derive
+from darkroom.recipes.captions import CaptionedImages, prompts_of, require_captions
+from darkroom.recipes.clip import ClipRecipe
+from darkroom.recipes.clip_scores import Examples
+from darkroom.schemas.train_clip import Params
+from darkroom.training.curves import write_curves
+from darkroom.training.download import downloads
+from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Rows
+from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
+
+OUT, CURVES, LOGS = Path("models/clip"), Path("curves/clip"), Path("logs/train_clip")
+METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
+Prompts = Mapping[str, Sequence[str]]
+
+
+def build(params: Params, train_rows: Rows, val_rows: Rows, scorer: Examples | None = None) -> ClipRecipe:
+    """Return the recipe with its untrained network; `scorer` scores it while it trains."""
+    settings = params.train_clip
+    assert settings.trained is not None  # the source is `trained`
+    with seeded(derive(settings.training.seed, "clip/weights")):
+        model = Contrastive(settings.trained.model.model_dump())
+    merge = not settings.training.compile  # compiled for fixed shapes
+    return ClipRecipe(model, settings.trained.equal_captions, train_rows, val_rows, scorer, merge)
+
+
+def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, Any]) -> None:
+    """Write the CLIP with its manifest; `trained` is what that says of its training."""
+    settings = params.train_clip
+    with atomic_folder(OUT) as folder:
+        facts = save_clip(folder, network)
+        write_manifest(
+            folder,
+            KIND,
+            source=settings.source,
+            name=settings.pretrained.name if settings.source == "pretrained" and settings.pretrained else None,
+            long_captions=settings.long_captions,
+            prompts=prompts,
+            **facts,
+            **trained,
+            files=file_hashes(folder),
+        )
+
+
+def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
+    """Score the weights as they were written, and write how it was done."""
+    settings = params.train_clip.evaluate
+    clip = load_clip(OUT).to(device)
+    shards = ImageShards.open_parts(list(catalog.parts), settings.split)
+    images = CaptionedImages(shards, clip.context_length, clip.truncate)
+    examples = Examples(images, prompts, settings.images, settings.batch)
+    found = examples.scored(clip.images, lambda tokens: clip.tokens(tokens)[0], device) if examples.count else {}
+    scores = found | {"images": examples.count, "captions": len(examples.texts)}
+    write_json(METRICS, scores)
+    card = {
+        "clip": clip.identity,
+        "reference": {"id": catalog.identity, "split": settings.split},
+        "images": examples.count,
+        "captions": len(examples.texts),
+        "classes": len(prompts),
+        "prompts": settings.prompts or f"the {settings.captions} most frequent captions of each class in train",
+        "libraries": library_versions(),
+        "formulas": {name: FORMULAS[name] for name in FORMULAS if name in found or name == "se"},
+    }
+    write_json(CARD, card)
+    print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+
+
+def run(params: Params) -> None:
+    """Train the CLIP, or take a published one, write it with its averaged weights, and score it."""
+    settings, training = params.train_clip, params.train_clip.training
+    for path in (OUT, CURVES, METRICS, CARD):
+        require_writable(path)
+    device = set_up_device(training.threads, params.run.device)
+    catalog = load_catalog()
+    parts = list(catalog.parts)
+    train_shards, val_shards = (ImageShards.open_parts(parts, split) for split in ("train", "val"))
+    truncate = settings.long_captions == "truncate"
+
+    def captioned(shards: ImageShards, context: int) -> CaptionedImages:
+        return CaptionedImages(shards, context, truncate, training.seed)
+
+    def prompts_in(images: CaptionedImages) -> Prompts:
+        return prompts_of(images, catalog.classes, settings.evaluate.prompts, settings.evaluate.captions)
+
+    if settings.source == "pretrained":
+        assert settings.pretrained is not None
+        network = read_pretrained(settings.pretrained.name, settings.pretrained.file, downloads() / "clip")
+        print(f"{settings.pretrained.name or settings.pretrained.file}: not trained")
+        write_curves(CURVES, [])
+        prompts = prompts_in(captioned(train_shards, network.context_length))
+        _write(network, params, prompts, {"images_seen": 0, "selected": "last", "best_validation": None})
+        _score(params, catalog, prompts, device)
+        return
+    assert settings.trained is not None
+    context = settings.trained.model.context_length
+    with open_state("train_clip") as state:
+        train_set, val_set = (captioned(shards, context) for shards in (train_shards, val_shards))
+        require_captions(train_set)
+        prompts, evaluate = prompts_in(train_set), settings.evaluate
+        scorer = Examples(val_set, prompts, evaluate.images, evaluate.batch, training.validate_every)
+        recipe = build(params, train_set, val_set, scorer if scorer.count else None)
+        model = recipe.model
+        parameters = sum(p.numel() for p in model.parameters())
+        print(f"{parameters:,} parameters, {len(train_set):,} images, {len(train_set.texts):,} captions that differ")
+        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
+        with trainer.averaged():
+            _write(model, params, prompts, {"images_seen": trainer.images, **trainer.facts()})
+        _score(params, catalog, prompts, device)
