@@ -96,7 +96,7 @@ class NoiseSchedule:
     @cached_property
     def posterior_variance(self) -> Table:
         """Variance of q(x_{t-1} | x_t, x_0), β_t (1 - ᾱ_{t-1}) / (1 - ᾱ_t); 0 at the first step."""
-        return self.betas * (1 - self.alphas_cumprod_before) / (1 - self.alphas_cumprod)
+        return self.betas * ((1 - self.alphas_cumprod_before) / (1 - self.alphas_cumprod))
 
     @cached_property
     def snr(self) -> Table:

@@ -1,4 +1,4 @@
-"""The low-resolution image that an up-sampler is told: made of the true one in training, of the U-Net below in sampling.
+"""The low-resolution image that an up-sampler is told: in training of the true one, in sampling of the U-Net below.
 
 An up-sampler that only ever saw perfect small images repeats the faults of those it is given. So in training they are
 blurred (Ramesh et al., 2022, arXiv 2204.06125, section 2.1, after Saharia et al., 2021, "SR3") or noised, and it is

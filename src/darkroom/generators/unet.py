@@ -8,7 +8,6 @@ conditions are replaced by learned nulls, the image and the text each by its own
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
@@ -144,8 +143,8 @@ class DecoderUNet(nn.Module):
             class_embed_type="projection" if vector else None,
             projection_class_embeddings_input_dim=vector or None,
         )
-        nn.init.zeros_(self.unet.conv_out.weight)
-        nn.init.zeros_(self.unet.conv_out.bias)
+        for parameter in self.unet.conv_out.parameters():  # nothing is said at first
+            nn.init.zeros_(parameter)
         if config.embed_dim:
             self.null_image = nn.Parameter(torch.randn(config.embed_dim))
         if config.image_tokens:

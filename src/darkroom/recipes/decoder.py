@@ -97,7 +97,7 @@ class DecoderRecipe(Recipe):
 
     def _losses(self, batch: Batch, random: _Draws, drops: bool) -> dict[str, Tensor]:
         settings, schedule = self.settings.diffusion, self.prediction.schedule
-        whole = self.space.data(batch.data, random.uniform)  # (N, C, S, S), S of the data
+        whole = self.space.data(batch.data)  # (N, C, S, S), S of the data
         x0 = downsampled(whole, self.model.config.size)
         steps = (random.uniform[:, _TIME].double() * len(schedule)).long().clamp(max=len(schedule) - 1)
         told = self._told(batch, whole, random, drops)
@@ -190,7 +190,7 @@ class DecoderRecipe(Recipe):
         }
         batch, config = Batch(np.array(rows), data), self.model.config
         random = self._draw(batch, "preview")
-        whole = self.space.data(data, random.uniform)
+        whole = self.space.data(data)
         told = self._told(batch, whole, random, drops=False)
         shape = (config.image_channels, config.size, config.size)
         noise = torch.from_numpy(normal(self.seed, "decoder/preview/noise", rows, shape)).to(device)

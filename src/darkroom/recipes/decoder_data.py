@@ -11,13 +11,12 @@ from torch import Tensor
 from darkroom.clip.network import Clip
 from darkroom.clip.text import tokens_of
 from darkroom.data.embeddings import EmbeddingShards
+from darkroom.data.latent_file import to_float32
 from darkroom.data.latents import LatentShards
-from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.generators.normaliser import Normaliser
 from darkroom.random import order
 from darkroom.recipes.data import Images, Positions
-from darkroom.recipes.latents import latent_tensor
 from darkroom.tokenizers.batches import decode_all
 from darkroom.tokenizers.pixels import to_images, to_network
 from darkroom.tokenizers.protocol import Tokenizer
@@ -34,7 +33,7 @@ class Space(Protocol):
 
     bounded: bool
 
-    def data(self, batch: Data, uniform: Tensor) -> Tensor:
+    def data(self, batch: Data) -> Tensor:
         """Return x_0 of a batch, float32 (N, C, S, S)."""
         ...
 
@@ -48,7 +47,7 @@ class PixelSpace:
 
     bounded = True
 
-    def data(self, batch: Data, uniform: Tensor) -> Tensor:
+    def data(self, batch: Data) -> Tensor:
         """Return `images` as float32."""
         return to_network(batch["images"])
 
@@ -66,7 +65,7 @@ class LatentSpace:
         self.tokenizer, self.normaliser, self.batch = tokenizer, normaliser, batch
 
     @torch.no_grad()
-    def data(self, batch: Data, uniform: Tensor) -> Tensor:
+    def data(self, batch: Data) -> Tensor:
         """Return the mean of each posterior: its spread is far below the noise of the diffusion."""
         mean = batch["mean"].float() if "mean" in batch else self.tokenizer.encode(batch["images"])[0].float()
         return self.normaliser(mean)
@@ -182,7 +181,7 @@ class Told:
 
 
 class Latents:
-    """Stored latents: `mean` (N, C, h, w), as stored."""
+    """Stored latents, their means or what their codes stand for: `mean` float32 (N, C, h, w)."""
 
     def __init__(self, shards: LatentShards) -> None:
         self.shards = shards
@@ -192,24 +191,11 @@ class Latents:
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the means of some rows."""
-        return {"mean": latent_tensor(self.shards.__getitems__(rows)["mean"], self.shards.form)}
+        stored = self.shards.__getitems__(rows)
+        if self.shards.codebook is not None:
+            return {"mean": np.ascontiguousarray(np.moveaxis(self.shards.codebook[stored["codes"]], -1, 1))}
+        return {"mean": to_float32(stored["mean"])}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows."""
         return self.shards.keys_of(rows)
-
-
-def require_same_rows(images: ImageShards | LatentShards, embeddings: EmbeddingShards) -> None:
-    """Check that rows are of the same images.
-
-    Raises:
-        DarkroomError: names the first key that differs.
-    """
-    for row, (one, other) in enumerate(zip(images.keys, embeddings.keys, strict=False)):
-        if one != other:
-            raise DarkroomError(f"row {row} of data/embeddings is of {other}, and the image is {one}: embed again.")
-    if len(images) != len(embeddings):
-        raise DarkroomError(
-            f"data/embeddings holds {len(embeddings):,} rows for {len(images):,} images: embed them again "
-            "(`dvc repro embed_clip`)."
-        )

@@ -110,12 +110,17 @@ class UNet(Section):
             raise ValueError(f"low_size ({self.low_size}) must be below size ({self.size}) and divide it")
         if self.low.crop is not None and self.low_size is None:
             raise ValueError("low.crop is for up-samplers, which have a low_size: leave it empty")
-        if self.low.crop is not None and self.low_size is not None:
-            if self.low.crop > self.size or self.low.crop % step or self.low.crop * self.low_size % self.size:
-                raise ValueError(
-                    f"low.crop ({self.low.crop}) must be at most size ({self.size}), a multiple of {step}, and stand "
-                    "for whole pixels of the low-resolution image"
-                )
+        return self
+
+    @model_validator(mode="after")
+    def _crops(self) -> "UNet":
+        crop, low = self.low.crop, self.low_size
+        step = self.model.patch * 2 ** (len(self.model.channels) - 1)
+        if crop is not None and low is not None and (crop > self.size or crop % step or crop * low % self.size):
+            raise ValueError(
+                f"low.crop ({crop}) must be at most size ({self.size}), a multiple of {step}, and stand for whole "
+                "pixels of the low-resolution image"
+            )
         return self
 
     @model_validator(mode="after")
@@ -144,7 +149,7 @@ class TrainDecoder(Section):
     common: Training
     unets: Annotated[dict[PartName, UNet], Field(min_length=1)]
 
-    def training(self, name: str) -> Training:
+    def training_of(self, name: str) -> Training:
         """Return the settings of a U-Net's training: `common`, with what its own section has otherwise."""
         return Training.model_validate({**self.common.model_dump(), **self.unets[name].training})
 
@@ -152,7 +157,7 @@ class TrainDecoder(Section):
     def _trainable(self) -> "TrainDecoder":
         for name in self.unets:
             try:
-                self.training(name)
+                self.training_of(name)
             except ValidationError as error:
                 fault = error.errors()[0]
                 key = ".".join(str(part) for part in ("training", *fault["loc"]))

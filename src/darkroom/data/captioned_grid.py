@@ -1,0 +1,50 @@
+"""Grids of images with words below them, for people to look at."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from darkroom.data.grid import image_grid, opaque
+
+_TEXT, _LINES, _PADDING = 9, 3, 4  # height of a letter, lines of a caption, space around, in pixels
+
+
+def captioned_grid(
+    groups: Sequence[NDArray[np.uint8]], captions: Sequence[str], columns: int, scale: int
+) -> Image.Image:
+    """Return groups of images, `columns` groups in a row, each with its caption below, broken into three lines at most.
+
+    Args:
+        groups: each uint8 (K, C, H, W), side by side: an original and what was made of it.
+        captions: one a group; what has no room is cut off.
+        columns: groups in a row.
+        scale: every pixel becomes a square of scale x scale pixels.
+    """
+    pictures = [image_grid(opaque(group), len(group), scale=scale).convert("RGB") for group in groups]
+    width, height = pictures[0].size
+    font = ImageFont.load_default(size=_TEXT)
+    cell = width + _PADDING, height + _LINES * (_TEXT + 2) + _PADDING
+    rows = -(-len(groups) // columns)
+    canvas = Image.new("RGB", (columns * cell[0] + _PADDING, rows * cell[1] + _PADDING), "white")
+    drawing = ImageDraw.Draw(canvas)
+    for number, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
+        left = _PADDING + number % columns * cell[0]
+        top = _PADDING + number // columns * cell[1]
+        canvas.paste(picture, (left, top))
+        for line, words in enumerate(_lines(caption, width, font)[:_LINES]):
+            drawing.text((left + 2, top + height + line * (_TEXT + 2)), words, fill="black", font=font)
+    return canvas
+
+
+def _lines(caption: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> list[str]:
+    """Return a caption in lines that fit a width; a word that is longer stands alone."""
+    lines: list[str] = []
+    for word in caption.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines

@@ -1,0 +1,158 @@
+"""Opens what a U-Net of the decoder is trained on, and checks that it fits."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from darkroom.clip.load import load_clip
+from darkroom.data.catalog import Catalog
+from darkroom.data.embeddings import EmbeddingShards, require_same_images
+from darkroom.data.latents import LatentShards
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.generators.normaliser import Normaliser
+from darkroom.generators.unet import UNetConfig
+from darkroom.recipes.data import Images
+from darkroom.recipes.decoder_data import (
+    ClipTeller,
+    Latents,
+    LatentSpace,
+    PixelSpace,
+    Space,
+    Teller,
+    Told,
+    embedding_scale,
+)
+from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.train_decoder import TrainDecoder, UNet
+from darkroom.tokenizers.load import load_tokenizer
+from darkroom.tokenizers.protocol import Tokenizer
+from darkroom.training.recipe import Rows
+
+SPLITS = ("train", "val")
+_STATISTICS = 1024  # images that say how wide latents are, where none are stored
+
+
+@dataclass
+class Opened:
+    """What a U-Net is trained on.
+
+    rows: of each split.
+    channels: of x_0.
+    embed_dim, text_shape: of what CLIP says; 0 and None: nothing is told.
+    facts: for the manifest.
+    """
+
+    space: Space
+    teller: Teller
+    rows: dict[str, Rows]
+    channels: int
+    facts: dict[str, Any]
+    embed_dim: int = 0
+    text_shape: tuple[int, int] | None = None
+
+
+def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.device) -> Opened:
+    """Open what the U-Net of a name is trained on.
+
+    Raises:
+        DarkroomError: latents, embeddings or images do not fit each other, or the U-Net.
+    """
+    images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
+    catalog.require_parts(images["train"].sources)
+    opened = _pixels(images, catalog)
+    if section.tokenizer != NO_FILE:
+        opened = _latents(section, images, catalog, device)
+    if section.unets[name].conditioned:
+        _tell(opened, section.unets[name], images, device)
+    return opened
+
+
+def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> Opened:
+    rows: dict[str, Rows] = {split: Images(shards) for split, shards in images.items()}
+    return Opened(PixelSpace(), Teller(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
+
+
+def _latents(section: TrainDecoder, images: dict[str, ImageShards], catalog: Catalog, device: torch.device) -> Opened:
+    tokenizer, identity = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
+    tokenizer = tokenizer.to(device)
+    opened = _pixels(images, catalog)
+    if section.latents != NO_FILE:
+        parts, root = list(catalog.parts), Path(section.latents)
+        latents = {split: LatentShards.open_parts(parts, split, root) for split in SPLITS}
+        if latents["train"].tokenizer != identity:
+            raise DarkroomError(
+                f"{root} was encoded by another tokenizer than {section.tokenizer} holds: encode it again "
+                "(`dvc repro encode_latents`)."
+            )
+        mean, std = latents["train"].statistics
+        opened.rows = {split: Latents(shards) for split, shards in latents.items()}
+    else:
+        mean, std = _statistics(tokenizer, images["train"], device)
+    opened.space, opened.channels = LatentSpace(tokenizer, Normaliser(mean, std)), tokenizer.latent_shape[0]
+    opened.facts |= {"tokenizer": identity, "latent_mean": mean, "latent_std": std}
+    return opened
+
+
+@torch.no_grad()
+def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
+    """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
+    chosen = np.unique(np.linspace(0, len(images) - 1, min(_STATISTICS, len(images))).astype(int)).tolist()
+    found = [tokenizer.encode(torch.from_numpy(images.__getitems__([row])).to(device))[0] for row in chosen]
+    z = torch.cat(found).double().transpose(0, 1).flatten(1)  # (C, N h w)
+    mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
+    return mean, std
+
+
+def _tell(opened: Opened, settings: UNet, images: dict[str, ImageShards], device: torch.device) -> None:
+    """Let the rows carry what CLIP says, or what it is to be asked."""
+    image, text = settings.told_image, settings.model.text_tokens
+    if settings.clip != NO_FILE:
+        clip = load_clip(Path(settings.clip)).to(device)
+        for split, rows in opened.rows.items():
+            opened.rows[split] = Told(rows, captions=images[split].captions if text else None, clip=clip)
+        opened.teller = ClipTeller(clip, image, text)
+        opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
+        opened.facts |= {"clip": clip.identity, "normalised": True, "embedding_scale": opened.teller.scale}
+        return
+    names = [name for name, wanted in (("image", image), ("encoding", text)) if wanted]
+    parts = list(images["train"].sources)
+    stored = {split: EmbeddingShards.open_parts(parts, split, Path(settings.embeddings)) for split in SPLITS}
+    for split, rows in opened.rows.items():
+        require_same_images(stored[split], images[split])
+        opened.rows[split] = Told(rows, stored[split], names)
+    first = stored["train"]
+    if text and first.encoding_shape is None:
+        raise DarkroomError("`model.text_tokens` needs text encodings: set `embed_clip.encodings` to true.")
+    opened.teller = Teller(embedding_scale(first))
+    opened.embed_dim, opened.text_shape = first.dim, first.encoding_shape
+    opened.facts |= {"clip": first.clip, "normalised": first.normalised, "embedding_scale": opened.teller.scale}
+
+
+def config_of(settings: UNet, opened: Opened) -> UNetConfig:
+    """Return the shape of a U-Net for what it is trained on."""
+    model = settings.model
+    low = settings.low_size is not None
+    return UNetConfig(
+        size=settings.size,
+        image_channels=opened.channels,
+        channels=tuple(model.channels),
+        attention=tuple(model.attention),
+        layers=model.layers,
+        head_dim=model.head_dim,
+        norm_groups=model.norm_groups,
+        patch=model.patch,
+        dropout=model.dropout,
+        embed_dim=opened.embed_dim if settings.told_image else 0,
+        image_tokens=model.image_tokens,
+        image_to_time=model.image_to_time,
+        embedding_noise=bool(settings.diffusion.embedding_noise),
+        text_shape=opened.text_shape if model.text_tokens else None,
+        low=low,
+        low_noise=low and bool(settings.low.noise),
+        self_condition=model.self_condition,
+        learned_variance=settings.diffusion.learned_variance,
+    )

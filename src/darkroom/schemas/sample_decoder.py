@@ -1,0 +1,82 @@
+"""The sections that `sample_decoder` reads."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from darkroom.params import Section
+from darkroom.schemas.numbers import PartName, Positive, Seed
+from darkroom.schemas.run import Run
+from darkroom.schemas.train_decoder import Probability, Settings
+
+
+class UNetSampling(Section):
+    """How a U-Net is sampled."""
+
+    solver: Literal["ddpm", "ddim", "dpm", "unipc"]
+    steps: Positive
+    eta: Probability
+    guidance: Annotated[float, Field(ge=0)]
+    threshold: Literal["clip", "dynamic", "none"]
+    percentile: Annotated[float, Field(gt=0, le=1)]
+    embedding_noise: Probability
+    low_noise: Probability
+
+    @model_validator(mode="after")
+    def _read(self) -> "UNetSampling":
+        if self.eta and self.solver != "ddim":
+            raise ValueError(f"eta is read by the solver ddim only, and solver is {self.solver}: set it to 0.0")
+        return self
+
+
+class Pictures(Section):
+    """Test images in the further pictures; 0: none is made."""
+
+    variations: Annotated[int, Field(ge=0)]
+    interpolations: Annotated[int, Field(ge=0)]
+    inpainted: Annotated[int, Field(ge=0)]
+    resamples: Positive
+
+
+class SampleDecoder(Section):
+    """How many images, of which split, and how each U-Net is sampled."""
+
+    seed: Seed
+    threads: Positive
+    split: Literal["test", "val", "train"]
+    images: Positive | None
+    batch: Positive
+    weights: Literal["ema", "raw"]
+    common: UNetSampling
+    unets: dict[PartName, Settings]
+    pictures: Pictures
+    shard_size: Positive
+
+    def sampling(self, name: str) -> UNetSampling:
+        """Return how a U-Net is sampled: `common`, with what its own section has otherwise."""
+        return UNetSampling.model_validate({**self.common.model_dump(), **self.unets.get(name, {})})
+
+    @model_validator(mode="after")
+    def _own(self) -> "SampleDecoder":
+        for name in self.unets:
+            try:
+                self.sampling(name)
+            except ValidationError as error:
+                fault = error.errors()[0]
+                key = ".".join(str(part) for part in ("unets", name, *fault["loc"]))
+                raise ValueError(f"`{key}`: {fault['msg'].removeprefix('Value error, ')}") from None
+        return self
+
+
+class Names(Section):
+    """Of `train_decoder`, the names of the U-Nets."""
+
+    unets: dict[PartName, Any]
+
+
+class Params(Section):
+    """What dvc.yaml gives to `sample_decoder`."""
+
+    run: Run
+    train_decoder: Names
+    sample_decoder: SampleDecoder

@@ -1,0 +1,110 @@
+"""Stage `train_decoder@UNET`: shards and embeddings in, `models/decoder/UNET/` and its curves out."""
+
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.device import set_up_device
+from darkroom.generators.denoiser import Prediction
+from darkroom.generators.unet import DecoderUNet
+from darkroom.launch import rank
+from darkroom.random import derive
+from darkroom.recipes.decoder import DecoderRecipe
+from darkroom.recipes.decoder_opening import Opened, config_of, open_data
+from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.train_decoder import Params
+from darkroom.training.curves import write_curves
+from darkroom.training.initial import initialise
+from darkroom.training.loop import seeded, train
+from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
+
+MODELS, CURVES, LOGS = Path("models/decoder"), Path("curves/decoder"), Path("logs")
+KIND = "decoder"
+
+
+def build(params: Params, name: str, opened: Opened) -> DecoderRecipe:
+    """Return the recipe with its untrained U-Net."""
+    section = params.train_decoder
+    settings, training = section.unets[name], section.training_of(name)
+    with seeded(derive(training.seed, "decoder/weights")):
+        model = DecoderUNet(config_of(settings, opened))
+    prediction = Prediction.of(
+        steps=section.timesteps,
+        bounded=opened.space.bounded,
+        **settings.diffusion.model_dump(include={"schedule", "target", "learned_variance", "variance_range"}),
+    )
+    rows = opened.rows
+    return DecoderRecipe(
+        model, settings, prediction, opened.space, opened.teller, training.seed, rows["train"], rows["val"]
+    )
+
+
+def _facts(params: Params, name: str, opened: Opened) -> dict[str, Any]:
+    """Return what a manifest says of a U-Net whether it was trained here or not."""
+    section = params.train_decoder
+    settings = section.unets[name]
+    return {
+        "trained": True,
+        "size": settings.size,
+        "low_size": settings.low_size,
+        "low_downsample": settings.low.downsample,
+        "timesteps": section.timesteps,
+        "prediction": settings.diffusion.model_dump(
+            include={"schedule", "target", "learned_variance", "variance_range"}
+        ),
+        **opened.facts,
+    }
+
+
+def run(params: Params, name: str) -> None:
+    """Train one U-Net of the cascade and write it: averaged weights, and the raw ones in `raw/`.
+
+    One that is not to be trained is written with the weights that its `training.init` names, or with none.
+    """
+    section = params.train_decoder
+    settings, training = section.unets[name], section.training_of(name)
+    out, curves = MODELS / name, CURVES / name
+    for path in (out, curves):
+        require_writable(path)
+    if not settings.trained and training.init.folder == NO_FILE and training.init.url is None:
+        _write_none(out, curves)
+        return
+    device = set_up_device(training.threads, params.run.device)
+    catalog = load_catalog(shards=None)
+    opened = open_data(section, name, catalog, device)
+    recipe = build(params, name, opened)
+    model, facts = recipe.model, {"image": catalog.spec.facts(), "catalog": catalog.identity}
+    facts |= _facts(params, name, opened)
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
+    if not settings.trained:
+        if (place := rank()) is not None and place.number:
+            return
+        initialise({"unet": model}, training.init)
+        write_curves(curves, [])
+        with atomic_folder(out) as folder:
+            for where in (folder, folder / "raw"):
+                model.save_pretrained(where)
+            write_manifest(folder, KIND, images_seen=0, **facts, files=file_hashes(folder))
+        return
+    with open_state("train_decoder", name) as state:
+        trainer = train(recipe, training, params.run, Places(state, curves, LOGS / f"train_decoder-{name}"))
+        with atomic_folder(out) as folder:
+            model.save_pretrained(folder / "raw")
+            with trainer.averaged():
+                model.save_pretrained(folder)
+            write_manifest(
+                folder, KIND, images_seen=trainer.images, **trainer.facts(), **facts, files=file_hashes(folder)
+            )
+
+
+def _write_none(out: Path, curves: Path) -> None:
+    """Write a U-Net without weights, which the cascade leaves out, and curves without a point."""
+    if (place := rank()) is not None and place.number:
+        return
+    write_curves(curves, [])
+    with atomic_folder(out) as folder:
+        write_manifest(folder, KIND, trained=False, reason="`trained` is false", files={})
+    print("`trained` is false: this U-Net is left out of the cascade")
