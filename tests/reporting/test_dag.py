@@ -62,7 +62,7 @@ def test_edges_are_those_that_dvc_yaml_implies() -> None:
     assert set(graph.edges) == set(nx.transitive_reduction(everything).edges)
     assert len(graph.edges) < everything.number_of_edges()
     assert list(graph.stages) == list(dvc["stages"])
-    assert graph.per_part == {"ingest", "encode_latents"}
+    assert graph.spread == {"ingest": "part", "encode_latents": "part"}
 
 
 @given(dags())
@@ -101,7 +101,7 @@ def test_a_crossing_is_undone() -> None:
 
 
 def test_drawing_shows_every_stage_and_edge_and_escapes_names() -> None:
-    graph = Graph({"a<b": "one & two", "c": "", "d": ""}, frozenset({"c"}), (("a<b", "c"), ("c", "d")))
+    graph = Graph({"a<b": "one & two", "c": "", "d": ""}, {"c": "part"}, (("a<b", "c"), ("c", "d")))
     text = draw(graph)
     root = ElementTree.fromstring(text)
     boxes = {g.get("data-stage"): g for g in root.iter(f"{SVG}g") if g.get("data-stage")}
