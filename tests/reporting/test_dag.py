@@ -100,6 +100,14 @@ def test_a_crossing_is_undone() -> None:
     assert Layout(graph).crossings() == 0
 
 
+def test_what_several_read_stands_beside_its_first_reader() -> None:
+    """A chain of five, and a stage of its own that the last two read: one long edge to it would be drawn as two."""
+    layout = Layout(read_graph({}, stages([(0, 1), (1, 2), (2, 3), (2, 4), (5, 3), (5, 4)], 6)))
+    assert [{node for node in layer if isinstance(node, str)} for layer in layout.layers] == [
+        *({"s0"}, {"s1"}, {"s2", "s5"}, {"s3", "s4"})
+    ]
+
+
 def test_drawing_shows_every_stage_and_edge_and_escapes_names() -> None:
     graph = Graph({"a<b": "one & two", "c": "", "d": ""}, {"c": "part"}, (("a<b", "c"), ("c", "d")))
     text = draw(graph)
