@@ -14,7 +14,7 @@ pass_on_sigterm(workflow.is_main_process)
 
 
 wildcard_constraints:
-    part="[a-z0-9][a-z0-9_-]*",
+    item="[a-z0-9][a-z0-9_-]*",
 
 
 include: "workflow/rules/data.smk"

@@ -13,8 +13,8 @@ import yaml
 from darkroom.check import check, schema, whole
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
-from darkroom.params import given, lookup, read_yaml, related, resolve, validate
-from darkroom.stages import PER_PART, STAGES
+from darkroom.params import DVC, PARAMS, given, items, lookup, read_yaml, related, resolve, validate
+from darkroom.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
 INGEST = yaml.safe_load((ROOT / "params.yaml").read_text())["ingest"]
@@ -190,8 +190,8 @@ def test_a_stage_sees_its_own_sections_and_run(clone):
 
 def test_every_stage_validates_what_it_is_given(clone):
     for stage in STAGES:
-        for part in ("first", "second") if stage in PER_PART else (None,):
-            validate(schema(stage), given(stage, part))
+        for item in items(read_yaml(PARAMS), read_yaml(DVC), stage):
+            validate(schema(stage), given(stage, item))
 
 
 def test_no_stage_depends_on_run():

@@ -46,7 +46,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
     monkeypatch.setattr(runner, "check", lambda: "")
-    monkeypatch.setattr(runner, "given", lambda stage, part: {"report": {}, "run": {"device": "auto", "cache_gb": 20}})
+    monkeypatch.setattr(runner, "given", lambda stage, item: {"report": {}, "run": {"device": "auto", "cache_gb": 20}})
     monkeypatch.setattr(runner, "validate", lambda model, values: values)
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", os.environ.get(f"{name}_NUM_THREADS", "1"))
@@ -136,7 +136,7 @@ def training(project, monkeypatch):
     def give(count, device="cpu", asked=None, accelerate=None):
         values = {"train_dit": {"training": {"processes": count}}, "run": {"device": device, "cache_gb": 20}}
         run = types.SimpleNamespace(device=device, accelerate=accelerate)
-        monkeypatch.setattr(runner, "given", lambda stage, part: values)
+        monkeypatch.setattr(runner, "given", lambda stage, item: values)
         monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
         monkeypatch.setattr(runner, "launch", lambda *facts: started.append(facts))
         body = types.SimpleNamespace(run=lambda params: started.append("here"))
@@ -152,8 +152,8 @@ def training(project, monkeypatch):
 
 def test_a_training_runs_here_or_in_the_processes_that_params_yaml_names(training):
     assert training(1) == ["here"]
-    assert training(2, asked=2)[1:] == [("train_dit", 2, None)]
-    assert training(1, accelerate="fsdp.yaml")[2:] == [("train_dit", 1, "fsdp.yaml")]
+    assert training(2, asked=2)[1:] == [(["train_dit"], 2, None)]
+    assert training(1, accelerate="fsdp.yaml")[2:] == [(["train_dit"], 1, "fsdp.yaml")]
     assert history() == ["start", "end"] * 3, "the supervisor keeps it"
 
 

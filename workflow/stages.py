@@ -51,8 +51,8 @@ class Stages:
         self.roots = self.stale - below
 
     def outputs(self, name: str) -> list[str]:
-        """Return the outputs of a stage; `{part}` stands for the part in a stage that runs for each part."""
-        names = {**self._params, "key": "{part}"}
+        """Return the outputs of a stage; `{item}` stands for the part or U-Net of one that runs for each."""
+        names = {**self._params, "key": "{item}"}
         found = paths(stage_entry(self._dvc, name), OUTPUTS, names)
         return [path if Path(path).suffix else directory(path) for path in found]
 
@@ -62,7 +62,7 @@ class Stages:
         def files(wildcards: Mapping[str, str]) -> list[str]:
             stage = name.format(**wildcards)
             if stage not in self._deps:
-                raise WorkflowError(f"{stage} is not a stage of {DVC} with the `parts` of {PARAMS}.")
+                raise WorkflowError(f"{stage} is not a stage of {DVC} with the entries of {PARAMS}.")
             mark = str if stage in self.stale else ancient
             found = [mark(out) for dep in self._deps[stage] for out in self._made(dep)]
             return found + [MARKER.format(stage=stage)] * (stage in self.roots)

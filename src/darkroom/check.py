@@ -15,7 +15,9 @@ from darkroom.params import (
     OUTPUTS,
     PARAMS,
     Section,
+    address,
     cut,
+    items,
     lookup,
     paths,
     processes,
@@ -23,15 +25,15 @@ from darkroom.params import (
     related,
     resolve,
     scope,
+    spread_over,
     stage_entry,
     validate,
 )
 from darkroom.schemas.sources import settings_of
 from darkroom.schemas.tokenizers.losses import SMALLEST
-from darkroom.stages import PER_PART, STAGES, TRAININGS
+from darkroom.stages import SPREAD, STAGES, TRAININGS, singular
 
 SSIM_WINDOW = 11  # pixels
-PART_FOLDERS = ("data/shards", "data/latents")
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
@@ -59,15 +61,15 @@ def whole() -> type[Section]:
     return create_model("Whole", __base__=Section, **fields)
 
 
-def _stage(stage: str, part: str | None, params: dict[str, Any], dvc: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Check one stage's command and parameters; return its dependencies and outputs."""
     entry = stage_entry(dvc, stage)
-    names = scope(params, part)
-    spread = [f"--processes {processes(params[stage])}"] if stage in TRAININGS else []
-    command = " ".join([COMMAND, stage, *([part] if part else []), *spread])
+    names = scope(params, dvc, stage, item)
+    shared = [f"--processes {processes(params[stage])}"] if stage in TRAININGS else []
+    command = " ".join([COMMAND, stage, *([item] if item else []), *shared])
     if (found := resolve(entry["cmd"], names)) != command:
         raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
-    sliced = cut(stage, part, params, dvc)
+    sliced = cut(stage, item, params, dvc)
     if stage not in sliced:
         raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
     validate(schema(stage), sliced)
@@ -193,50 +195,63 @@ def _known(stages: Mapping[str, Any]) -> None:
     for stage in STAGES:
         if stage not in stages:
             raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
+        wanted = f"${{{SPREAD[stage]}}}" if stage in SPREAD else None
+        if (found := stages[stage].get("foreach")) != wanted:
+            raise DarkroomError(
+                f"{DVC}: the `foreach` of {stage} is {found or 'none'}, and must be {wanted or 'none'}."
+            )
 
 
-def _key_of(path: str, stage: str, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str | None:
-    """Return the key of params.yaml that names a dependency of a stage; None where dvc.yaml does so itself."""
+def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
+    """Return a sentence on a dependency of a stage that no stage makes and that does not exist."""
+    names = scope(params, dvc, stage, item)
     templates = [dep for dep in stage_entry(dvc, stage)["deps"] if re.fullmatch(r"\$\{[\w.]+\}", dep)]
-    keys = [template[2:-1] for template in templates]
-    return next((key for key in keys if not key.startswith("item.") and lookup(params, key) == path), None)
+    key = next((template[2:-1] for template in templates if resolve(template, names) == path), None)
+    if key is None:
+        return f"{DVC}: {address(stage, item)} depends on {path}, which no stage makes and which does not exist."
+    over = spread_over(dvc, stage)
+    hint = _NAMED.get(key.replace("item.", f"{over}.*.", 1), _INIT)
+    if stage == "ingest":
+        hint = "`~` is not expanded, so write it out" if path.startswith("~") else "see docs/data.md"
+    key = key.replace("item.", f"{over}.{item}.", 1)
+    return f"{PARAMS}: `{key}` is {path}, which does not exist: {hint}."
 
 
 def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
     """Check each stage's entry, that no two write the same path, and that somebody makes what each depends on."""
     made: dict[str, str] = {}
-    needed: list[tuple[str, str]] = []
+    needed: list[tuple[str, str | None, str]] = []
     for stage in STAGES:
-        for part in params["parts"] if stage in PER_PART else [None]:
-            name = f"{stage}@{part}" if part else stage
-            deps, outs = _stage(stage, part, params, dvc)
+        for item in items(params, dvc, stage):
+            name = address(stage, item)
+            deps, outs = _stage(stage, item, params, dvc)
             for out in outs:
                 for other, maker in made.items():
                     if related(out, other):
                         raise DarkroomError(f"{DVC}: {name} writes {out}, and {maker} writes {other}.")
                 made[out] = name
-            needed += [(name, dep) for dep in deps]
-    for name, dep in needed:
-        if name.startswith("ingest@") and (own := next((out for out in made if related(dep, out)), None)):
+            needed += [(stage, item, dep) for dep in deps]
+    for stage, item, dep in needed:
+        if stage == "ingest" and (own := next((out for out in made if related(dep, out)), None)):
             raise DarkroomError(
-                f"{PARAMS}: `parts.{name.removeprefix('ingest@')}.path` is {dep}, and Darkroom writes {own}: name a "
-                "folder that holds nothing of its own."
+                f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name a folder that holds nothing "
+                "of its own."
             )
         if not any(related(dep, out) for out in made) and not Path(dep).exists():
-            part = name.partition("@")[2]
-            if part and dep == params["parts"][part]["path"]:
-                hint = "`~` is not expanded, so write it out" if dep.startswith("~") else "see docs/data.md"
-                raise DarkroomError(f"{PARAMS}: `parts.{part}.path` is {dep}, which does not exist: {hint}.")
-            if (key := _key_of(dep, name.partition("@")[0], params, dvc)) is not None:
-                raise DarkroomError(f"{PARAMS}: `{key}` is {dep}, which does not exist: {_NAMED.get(key, _INIT)}.")
-            raise DarkroomError(f"{DVC}: {name} depends on {dep}, which no stage makes and which does not exist.")
+            raise DarkroomError(_not_there(dep, stage, item, params, dvc))
 
 
-def _left_over(params: Mapping[str, Any]) -> str:
+def _left_over(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
     """Return a hint for folders of parts that are no more: nothing reads them, but DVC hashes them with the others."""
-    folders = [folder for root in PART_FOLDERS for folder in sorted(Path(root).glob("*/")) if folder.is_dir()]
-    gone = [str(folder) for folder in folders if folder.name not in params["parts"]]
-    return f"\n{', '.join(gone)}: of no part in {PARAMS}; nothing reads it, remove it." if gone else ""
+    hints = ""
+    for over in dict.fromkeys(SPREAD.values()):
+        spread = [stage for stage in STAGES if SPREAD.get(stage) == over]
+        outs = [out for stage in spread for out in paths(stage_entry(dvc, stage), ["outs"], {**params, "key": "*"})]
+        found = (folder for out in outs for folder in sorted(Path().glob(out)) if folder.is_dir())
+        gone = [str(folder) for folder in found if folder.name not in lookup(params, over)]
+        if gone:
+            hints += f"\n{', '.join(gone)}: of no {singular(over)} in {PARAMS}; nothing reads it, remove it."
+    return hints
 
 
 def check(params: dict[str, Any] | None = None) -> str:
@@ -267,4 +282,4 @@ def check(params: dict[str, Any] | None = None) -> str:
     if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
-    return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params)}"
+    return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"

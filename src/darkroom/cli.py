@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from darkroom.errors import DarkroomError
-from darkroom.stages import PER_PART, STAGES, TRAININGS
+from darkroom.stages import SPREAD, STAGES, TRAININGS, singular
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,8 +35,8 @@ def parser() -> argparse.ArgumentParser:
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
-        if stage in PER_PART:
-            command.add_argument("part", help="a name under `parts` in params.yaml")
+        if over := SPREAD.get(stage):
+            command.add_argument("item", metavar=singular(over), help=f"a name under `{over}` in params.yaml")
         if stage in TRAININGS:
             command.add_argument("--processes", type=int, help="processes that share each batch; as params.yaml says")
             command.add_argument("--dry-run", action="store_true", help="print what it would do, and stop")
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif getattr(options, "dry_run", False):
             from darkroom.dry_run import dry_run
 
-            print(dry_run(options.command), end="")
+            print(dry_run(options.command, getattr(options, "item", None)), end="")
         elif options.command == "plan":
             from darkroom.planning.plan import plan
 
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             from darkroom.runner import run_stage
 
-            run_stage(options.command, getattr(options, "part", None), getattr(options, "processes", None))
+            run_stage(options.command, getattr(options, "item", None), getattr(options, "processes", None))
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
             raise

@@ -9,31 +9,34 @@ from typing import Any
 import yaml
 
 from darkroom.check import check, schema
-from darkroom.params import DVC, OUTPUTS, PARAMS, Section, given, paths, read_yaml, scope, stage_entry, validate
+from darkroom.params import OUTPUTS, Section, given, validate
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training.schedules import learning_rate
-from darkroom.training.state import FINISHED, identity, key, root
+from darkroom.training.state import FINISHED, declared, folder_of
 
 _POINTS = 1000  # updates at which the learning rate is computed, to find its peak
 
 
-def dry_run(stage: str) -> str:
+def dry_run(stage: str, item: str | None = None) -> str:
     """Return the resolved parameters of a training as YAML, and as comments in it what follows from them.
 
     Raises:
         DarkroomError: params.yaml or dvc.yaml is not valid.
     """
     check()
-    params: Any = validate(schema(stage), given(stage))
+    params: Any = validate(schema(stage), given(stage, item))
     section = getattr(params, stage)
-    settings = section.training
-    entry, names = stage_entry(read_yaml(DVC), stage), scope(read_yaml(PARAMS))
-    deps, outs = paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
+    settings = section.training if item is None else section.training_of(item)
+    deps, outs = declared(stage, item, ["deps"]), declared(stage, item, OUTPUTS)
     if idle := getattr(params, "idle", None):
         return _text(params, [f"trains nothing: {idle}", f"writes: {', '.join(outs)}"])
-    lines = [*_work(settings, params.run), f"device: {_device(params.run.device)}", *_state(stage, deps, settings)]
+    lines = [
+        *_work(settings, params.run),
+        f"device: {_device(params.run.device)}",
+        *_state(stage, item, deps, settings),
+    ]
     inputs = [dep for dep in deps if not dep.startswith("src/") and dep != NO_FILE]
     lines += [f"reads: {', '.join(inputs)}", f"writes: {', '.join(outs)}"]
     return _text(params, lines)
@@ -72,13 +75,13 @@ def _device(device: str) -> str:
     return "mps (auto)" if platform.system() == "Darwin" and platform.machine() == "arm64" else "cpu (auto)"
 
 
-def _state(stage: str, deps: list[str], settings: Training) -> Iterator[str]:
+def _state(stage: str, item: str | None, deps: list[str], settings: Training) -> Iterator[str]:
     """Yield where the state lies, and where the training would begin."""
     missing = [dep for dep in deps if not Path(dep).exists()]
     if missing:
         yield f"state: follows from the inputs, and these are not there yet: {', '.join(missing)}"
         return
-    folder = root() / f"{stage}-{key(identity(stage))}"
+    folder = folder_of(stage, item)
     yield f"state: {folder}"
     checkpoints = sorted(path for path in folder.glob("images-*") if path.is_dir())
     if not checkpoints:

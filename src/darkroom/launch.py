@@ -133,22 +133,28 @@ def environments(processes: int) -> list[dict[str, str]]:
     ]
 
 
-def launch(stage: str, processes: int, accelerate: str | None) -> None:
+def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None:
     """Run a stage in several processes, or through accelerate where a configuration file is given.
+
+    Args:
+        words: the stage, and its item where it has one, as they stand on the command line.
+        processes: how many.
+        accelerate: the configuration file.
 
     Raises:
         DarkroomError: a rank failed; says which and how.
         SystemExit: 143 or 130 after SIGTERM or Ctrl-C.
     """
     if accelerate is None:
-        program = [sys.executable, "-m", "darkroom", stage]
+        program = [sys.executable, "-m", "darkroom", *words]
         supervise([(program, environment) for environment in environments(processes)], processes)
         return
     if not Path(accelerate).is_file():
         raise DarkroomError(f"`run.accelerate` is {accelerate}, which is no file: write it with `accelerate config`.")
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", accelerate]
     supervise(
-        [([*launcher, "--num_processes", str(processes), "-m", "darkroom", stage], {LAUNCHER: "accelerate"})], processes
+        [([*launcher, "--num_processes", str(processes), "-m", "darkroom", *words], {LAUNCHER: "accelerate"})],
+        processes,
     )
 
 

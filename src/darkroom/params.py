@@ -79,11 +79,36 @@ def stage_entry(dvc: Mapping[str, Any], stage: str) -> dict[str, Any]:
     return entry.get("do", entry)
 
 
-def scope(params: Mapping[str, Any], part: str | None = None) -> dict[str, Any]:
-    """Return what `${…}` can name in dvc.yaml: params.yaml, and `key` and `item` inside a `foreach` over the parts."""
-    if part is None:
+def spread_over(dvc: Mapping[str, Any], stage: str) -> str | None:
+    """Return the key of params.yaml for each of whose entries a stage runs once (`foreach`); None: it runs once."""
+    template = dvc["stages"][stage].get("foreach")
+    return None if template is None else str(template).removeprefix("${").removesuffix("}").strip()
+
+
+def items(params: Mapping[str, Any], dvc: Mapping[str, Any], stage: str) -> list[str] | list[None]:
+    """Return the names of the entries for which a stage runs; a single None where it runs once."""
+    over = spread_over(dvc, stage)
+    return [None] if over is None else list(lookup(params, over))
+
+
+def address(stage: str, item: str | None) -> str:
+    """Return the name that DVC has for a stage, or for one of its runs: STAGE@ITEM."""
+    return stage if item is None else f"{stage}@{item}"
+
+
+def file_name(stage: str, item: str | None) -> str:
+    """Return the same as the beginning of a file's name: STAGE-ITEM. A stage's own name holds no hyphen."""
+    return address(stage, item).replace("@", "-")
+
+
+def scope(params: Mapping[str, Any], dvc: Mapping[str, Any], stage: str, item: str | None = None) -> dict[str, Any]:
+    """Return what `${…}` can name in a stage's entry in dvc.yaml: params.yaml, and in a `foreach` `key` and `item`.
+
+    DVC calls the entry's name `key` and its value `item`; everywhere else here the name is the item.
+    """
+    if item is None:
         return dict(params)
-    return {**params, "key": part, "item": lookup(params, f"parts.{part}")}
+    return {**params, "key": item, "item": lookup(params, f"{spread_over(dvc, stage)}.{item}")}
 
 
 def paths(entry: Mapping[str, Any], kinds: Iterable[str], names: Mapping[str, Any]) -> list[str]:
@@ -124,9 +149,9 @@ def _insert(target: dict[str, Any], key: str, value: Any) -> None:
     target[last] = value
 
 
-def cut(stage: str, part: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, Any]:
+def cut(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of `params` that a stage's entry in `dvc` names, plus `run`, as nested mappings."""
-    names = scope(params, part)
+    names = scope(params, dvc, stage, item)
     sliced: dict[str, Any] = {"run": lookup(params, "run")}
     for template in stage_entry(dvc, stage).get("params", []):
         key = resolve(template, names)
@@ -134,9 +159,9 @@ def cut(stage: str, part: str | None, params: Mapping[str, Any], dvc: Mapping[st
     return sliced
 
 
-def given(stage: str, part: str | None = None) -> dict[str, Any]:
+def given(stage: str, item: str | None = None) -> dict[str, Any]:
     """Return the slice of params.yaml that dvc.yaml gives to a stage, plus `run`, as nested mappings."""
-    return cut(stage, part, read_yaml(PARAMS), read_yaml(DVC))
+    return cut(stage, item, read_yaml(PARAMS), read_yaml(DVC))
 
 
 def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -17,7 +17,7 @@ from darkroom.check import check, schema
 from darkroom.data.cache import GIGABYTES
 from darkroom.errors import DarkroomError
 from darkroom.launch import Rank, answerable, launch, rank, require_shareable, take_device
-from darkroom.params import PARAMS, given, processes, threads, validate
+from darkroom.params import PARAMS, address, file_name, given, processes, threads, validate
 from darkroom.stages import TRAININGS
 from darkroom.terminal import Bar, Tee
 from darkroom.training.state import sweep
@@ -83,7 +83,7 @@ def _open_log(name: str, place: Rank | None) -> TextIO:
     A rank above 0 says nothing on the terminal: what C libraries write to it goes to the log, too.
     """
     if place is None or place.number == 0:
-        path = LOGS / f"{name.replace('@', '-')}.log"
+        path = LOGS / f"{name}.log"
         if place is None or place.supervisor is None:
             path.write_text("")
         return path.open("a")  # the supervisor and rank 0 both write
@@ -94,23 +94,23 @@ def _open_log(name: str, place: Rank | None) -> TextIO:
     return log
 
 
-def _body(stage: str, part: str | None, params: Any, count: int, place: Rank | None) -> Callable[[], None]:
+def _body(stage: str, item: str | None, params: Any, count: int, place: Rank | None) -> Callable[[], None]:
     """Return what runs the body: here, or in several processes."""
     accelerate = params.run.accelerate if stage in TRAININGS else None
     if place is None and (count > 1 or accelerate):
-        return lambda: launch(stage, count, accelerate)
+        return lambda: launch([stage, *filter(None, [item])], count, accelerate)
     if count > 1:
         take_device(params.run.device)
     body = importlib.import_module(f"darkroom.stages.{stage}").run
-    return (lambda: body(params, part)) if part else (lambda: body(params))
+    return (lambda: body(params, item)) if item else (lambda: body(params))
 
 
-def run_stage(stage: str, part: str | None, asked: int | None = None) -> None:
+def run_stage(stage: str, item: str | None, asked: int | None = None) -> None:
     """Run one stage's body in the root of a clone, as its entry in dvc.yaml says.
 
     Args:
         stage: its name.
-        part: of a stage that runs once for each part.
+        item: the part or the U-Net, of a stage that runs once for each.
         asked: processes that the command line names.
 
     Raises:
@@ -122,22 +122,22 @@ def run_stage(stage: str, part: str | None, asked: int | None = None) -> None:
     supervised = place is not None and place.supervisor is not None
     with stoppable(supervised), answerable() if supervised else contextlib.nullcontext():
         watch(place.supervisor if place else None)
-        _run(stage, part, asked, place)
+        _run(stage, item, asked, place)
 
 
-def _run(stage: str, part: str | None, asked: int | None, place: Rank | None) -> None:
+def _run(stage: str, item: str | None, asked: int | None, place: Rank | None) -> None:
     _own_checkout()
     check()
-    values = given(stage, part)
+    values = given(stage, item)
     params = validate(schema(stage), values)
     count = _processes(stage, values, place, asked)
     set_threads(threads(values[stage]))
     choose_device(values["run"]["device"])
     set_cache(values["run"]["cache_gb"])
-    name = f"{stage}@{part}" if part else stage
+    name = address(stage, item)
     require_writable(LOGS / "runs.jsonl")
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history
-    with _open_log(name, place) as log, contextlib.ExitStack() as stack:
+    with _open_log(file_name(stage, item), place) as log, contextlib.ExitStack() as stack:
         if place is None or place.number == 0:
             bar = Bar()
             terminal = Tee(sys.stdout, log, f"[{name}] ", bar)
@@ -149,7 +149,7 @@ def _run(stage: str, part: str | None, asked: int | None, place: Rank | None) ->
             _note("start", name)
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
-            _body(stage, part, params, count, place)()
+            _body(stage, item, params, count, place)()
         seconds = time.monotonic() - began
         if leads:
             _note("end", name, seconds=round(seconds, 3))

@@ -62,7 +62,7 @@ def test_edges_are_those_that_dvc_yaml_implies() -> None:
     assert set(graph.edges) == set(nx.transitive_reduction(everything).edges)
     assert len(graph.edges) < everything.number_of_edges()
     assert list(graph.stages) == list(dvc["stages"])
-    assert graph.per_part == {"ingest", "encode_latents"}
+    assert graph.spread == {"ingest": "part", "encode_latents": "part"}
 
 
 @given(dags())
@@ -100,8 +100,16 @@ def test_a_crossing_is_undone() -> None:
     assert Layout(graph).crossings() == 0
 
 
+def test_what_several_read_stands_beside_its_first_reader() -> None:
+    """A chain of five, and a stage of its own that the last two read: one long edge to it would be drawn as two."""
+    layout = Layout(read_graph({}, stages([(0, 1), (1, 2), (2, 3), (2, 4), (5, 3), (5, 4)], 6)))
+    assert [{node for node in layer if isinstance(node, str)} for layer in layout.layers] == [
+        *({"s0"}, {"s1"}, {"s2", "s5"}, {"s3", "s4"})
+    ]
+
+
 def test_drawing_shows_every_stage_and_edge_and_escapes_names() -> None:
-    graph = Graph({"a<b": "one & two", "c": "", "d": ""}, frozenset({"c"}), (("a<b", "c"), ("c", "d")))
+    graph = Graph({"a<b": "one & two", "c": "", "d": ""}, {"c": "part"}, (("a<b", "c"), ("c", "d")))
     text = draw(graph)
     root = ElementTree.fromstring(text)
     boxes = {g.get("data-stage"): g for g in root.iter(f"{SVG}g") if g.get("data-stage")}

@@ -25,11 +25,11 @@ def test_every_stage_has_a_rule_of_its_name_and_the_reverse() -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_rule_runs_its_own_stage(name: str) -> None:
-    parts = "foreach" in DVC[name]
-    shell = f"dvc --wait-for-lock repro --single-item {name}" + ("@{wildcards.part}" if parts else "")
-    log = f"{name}-{{part}}" if parts else name
+    spread = "foreach" in DVC[name]
+    shell = f"dvc --wait-for-lock repro --single-item {name}" + ("@{wildcards.item}" if spread else "")
+    log = f"{name}-{{item}}" if spread else name
     assert re.findall(r'shell:\s+"(.*)"', TEXTS[name]) == [shell]
-    assert f'stages.inputs("{name}{"@{part}" if parts else ""}")' in TEXTS[name]
+    assert f'stages.inputs("{name}{"@{item}" if spread else ""}")' in TEXTS[name]
     assert f'stages.outputs("{name}")' in TEXTS[name]
     assert f'"logs/{log}.log"' in TEXTS[name]
     assert f'"logs/timing/{log}.tsv"' in TEXTS[name]
@@ -59,11 +59,11 @@ def test_snakemake_and_dvc_declare_the_same_outputs() -> None:
 import sys
 sys.path[:0] = ["src", "workflow"]
 from stages import Stages
-from darkroom.params import DVC, PARAMS, read_yaml
-stages = Stages(ask=False)
-parts = read_yaml(PARAMS)["parts"]
-names = read_yaml(DVC)["stages"]
-print(sorted({out.format(part=part) for name in names for out in stages.outputs(name) for part in parts}) == stages.all)
+from darkroom.params import DVC, PARAMS, items, read_yaml
+params, dvc, stages = read_yaml(PARAMS), read_yaml(DVC), Stages(ask=False)
+found = {out.format(item=item) for name in dvc["stages"] for out in stages.outputs(name)
+         for item in items(params, dvc, name)}
+print(sorted(found) == stages.all)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "True", done.stdout + done.stderr

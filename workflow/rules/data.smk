@@ -1,17 +1,17 @@
 # Read, check and crop one part. Tried twice: a source may lie behind a network.
 rule ingest:
     input:
-        stages.inputs("ingest@{part}"),
+        stages.inputs("ingest@{item}"),
     output:
         stages.outputs("ingest"),
     log:
-        "logs/ingest-{part}.log",
+        "logs/ingest-{item}.log",
     benchmark:
-        "logs/timing/ingest-{part}.tsv"
+        "logs/timing/ingest-{item}.tsv"
     retries: 1
     threads: stages.threads("ingest")
     shell:
-        "dvc --wait-for-lock repro --single-item ingest@{wildcards.part}"
+        "dvc --wait-for-lock repro --single-item ingest@{wildcards.item}"
 
 
 # Number the classes, count the images, find duplicates.

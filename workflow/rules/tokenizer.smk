@@ -95,15 +95,15 @@ rule score_tokenizer_samples:
 # Encode one part.
 rule encode_latents:
     input:
-        stages.inputs("encode_latents@{part}"),
+        stages.inputs("encode_latents@{item}"),
     output:
         stages.outputs("encode_latents"),
     log:
-        "logs/encode_latents-{part}.log",
+        "logs/encode_latents-{item}.log",
     benchmark:
-        "logs/timing/encode_latents-{part}.tsv"
+        "logs/timing/encode_latents-{item}.tsv"
     threads: stages.threads("encode_latents")
     resources:
         gpu=stages.gpu("encode_latents"),
     shell:
-        "dvc --wait-for-lock repro --single-item encode_latents@{wildcards.part}"
+        "dvc --wait-for-lock repro --single-item encode_latents@{wildcards.item}"

@@ -79,16 +79,16 @@ def _edge(way: list[Node], left: dict[Node, float], right: dict[Node, float], mi
 
 
 def _box(graph: Graph, stage: str, left: float, right: float, middle: float) -> str:
-    """Draw one stage: its box, its name, and `@part` where it runs once for each part."""
+    """Draw one stage: its box, its name, and `@part` or the like where it runs once for each."""
     centre = _px((left + right) / 2)
-    per_part = stage in graph.per_part
-    shadow = [2.0] if per_part else []  # a second box behind: there are several
+    each = graph.spread.get(stage)
+    shadow = [2.0] if each else []  # a second box behind: there are several
     boxes = [
         f'<rect x="{_px(left + by)}" y="{_px(middle - _BOX / 2 + by)}" width="{_px(right - left)}" '
         f'height="{_px(_BOX)}" rx="5" fill="{_FILL}" stroke="{_BORDER}"/>'
         for by in [*(3 * by / 2 for by in shadow), 0.0]
     ]
-    name = f'<text x="{centre}" y="{_px(middle + (-1 if per_part else 5))}" fill="{_TEXT}">{escape(stage)}</text>'
-    part = f'<text x="{centre}" y="{_px(middle + 14)}" font-size="12" fill="{_TEXT}">@part</text>' if per_part else ""
+    name = f'<text x="{centre}" y="{_px(middle + (-1 if each else 5))}" fill="{_TEXT}">{escape(stage)}</text>'
+    one = f'<text x="{centre}" y="{_px(middle + 14)}" font-size="12" fill="{_TEXT}">@{each}</text>' if each else ""
     title = f"<title>{escape(graph.stages[stage])}</title>" if graph.stages[stage] else ""
-    return f"<g data-stage={quoteattr(stage)}>{title}{''.join(boxes)}{name}{part}</g>"
+    return f"<g data-stage={quoteattr(stage)}>{title}{''.join(boxes)}{name}{one}</g>"

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, OUTPUTS, PARAMS, lookup, paths, related
-
-_PART = "@part"
+from darkroom.params import DVC, OUTPUTS, PARAMS, items, paths, related, scope, spread_over, stage_entry
+from darkroom.stages import singular
 
 
 @dataclass(frozen=True)
@@ -15,12 +14,12 @@ class Graph:
     """Stages and the edges between them that no longer way implies.
 
     stages: name to description, in the order of dvc.yaml.
-    per_part: those that run once for each part.
+    spread: those that run once for each entry of a key of params.yaml, and what such an entry is called, `part`.
     edges: pairs (producer, consumer), in the order of the stages.
     """
 
     stages: dict[str, str]
-    per_part: frozenset[str]
+    spread: dict[str, str]
     edges: tuple[tuple[str, str], ...]
 
 
@@ -33,13 +32,12 @@ def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, se
     """
     reads: dict[str, list[str]] = {}
     writes: dict[str, list[str]] = {}
-    for name, stage in dvc.get("stages", {}).items():
-        entry, names = stage, dict(params)
-        if "foreach" in stage:  # once for each part: all parts share their edges, so one stands for all
-            entry = stage["do"]
-            names |= {"key": _PART, "item": next(iter(lookup(params, "parts").values()))}
-        reads[name] = paths(entry, ["deps"], names)
-        writes[name] = paths(entry, OUTPUTS, names)
+    for name in dvc.get("stages", {}):
+        entry, reads[name], writes[name] = stage_entry(dvc, name), [], []
+        for item in items(params, dvc, name):  # one box for all, and an edge where one of them has it
+            names = scope(params, dvc, name, item)
+            reads[name] += paths(entry, ["deps"], names)
+            writes[name] += paths(entry, OUTPUTS, names)
     return {
         maker: {
             reader
@@ -88,8 +86,9 @@ def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
         if reader in readers and not any(reader in later[between] for between in readers)
     )
     stages = dvc["stages"]
+    over = {name: spread_over(dvc, name) for name in stages}
     return Graph(
         stages={name: stage.get("do", stage).get("desc", "") for name, stage in stages.items()},
-        per_part=frozenset(name for name, stage in stages.items() if "foreach" in stage),
+        spread={name: singular(key) for name, key in over.items() if key is not None},
         edges=edges,
     )

@@ -82,9 +82,12 @@ class Layout:
 
 
 def _depths(graph: Graph) -> dict[str, int]:
-    """Return the layer of each stage: the length of the longest way to it."""
+    """Return the layer of each stage: the length of the longest way to it, or further right if that shortens edges."""
     makers: Mapping[str, list[str]] = {
         stage: [maker for maker, reader in graph.edges if reader == stage] for stage in graph.stages
+    }
+    readers: Mapping[str, list[str]] = {
+        stage: [reader for maker, reader in graph.edges if maker == stage] for stage in graph.stages
     }
     depth: dict[str, int] = {}
 
@@ -95,6 +98,11 @@ def _depths(graph: Graph) -> dict[str, int]:
 
     for stage in graph.stages:
         visit(stage)
+    # A stage with more readers than makers stands beside its first reader: each layer nearer shortens more edges than
+    # it lengthens. From the right, so that its readers stand where they stay.
+    for stage in sorted(depth, key=depth.__getitem__, reverse=True):
+        if len(readers[stage]) > len(makers[stage]):
+            depth[stage] = min(depth[reader] for reader in readers[stage]) - 1
     return depth
 
 

@@ -138,7 +138,7 @@ def states() -> Iterator[Finding]:
         yield ok("states", "no training was stopped half-way")
     for folder in folders:
         seen = max((int(name.name.rpartition("-")[2]) for name in folder.glob("images-*")), default=0)
-        stage = folder.name.rpartition("-")[0]
+        stage = folder.name.rpartition("-")[0].replace("-", "@", 1)  # STAGE-KEY or STAGE-ITEM-KEY
         if _in_use(folder):
             what = "being trained now"
         elif (folder / FINISHED).is_file():

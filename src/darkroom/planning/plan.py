@@ -25,7 +25,7 @@ _LONGEST_START = 15.0  # seconds; above it this process was not started for the 
 
 
 def choose(names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool) -> list[str]:
-    """Return the stages to plan: those named, with all their parts, stale or not; else the stale ones, or all.
+    """Return the stages to plan: those named, stale or not, each with all its items; else the stale ones, or all.
 
     Raises:
         DarkroomError: a name is no stage.
@@ -54,7 +54,7 @@ def last_times(path: Path) -> dict[str, float]:
 def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
     from darkroom.planning import passes, trainings
 
-    stage, _, part = name.partition("@")
+    stage, _, item = name.partition("@")
     whole = {
         "train_teacher": trainings.plan_teacher,
         "train_tokenizer": trainings.plan_tokenizer,
@@ -71,7 +71,7 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
     if stage in whole:
         return whole[stage](facts)
     if stage in each:
-        return each[stage](facts, part)
+        return each[stage](facts, item)
     source = "earlier run" if name in last else "guess"
     return StagePlan(name, seconds=last.get(name, _GUESS), source=source)
 

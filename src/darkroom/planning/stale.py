@@ -9,8 +9,8 @@ from darkroom.stages import STAGES
 
 
 def _place(name: str) -> tuple[int, str]:
-    stage, _, part = name.partition("@")
-    return (STAGES.index(stage) if stage in STAGES else len(STAGES), part)
+    stage, _, item = name.partition("@")
+    return (STAGES.index(stage) if stage in STAGES else len(STAGES), item)
 
 
 def ask_dvc() -> tuple[list[str], set[str]]:

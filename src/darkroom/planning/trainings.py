@@ -29,9 +29,9 @@ _IMPORT = 20.0  # seconds that published weights take, once they are downloaded
 _GRID = 10.0  # seconds that a grid may take, to be counted
 
 
-def section(stage: str, part: str | None = None) -> Any:
+def section(stage: str, item: str | None = None) -> Any:
     """Return what dvc.yaml gives to a stage, validated."""
-    return validate(schema(stage), given(stage, part))
+    return validate(schema(stage), given(stage, item))
 
 
 def tokenizer_recipe(facts: Facts) -> Any:

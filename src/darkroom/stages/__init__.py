@@ -17,8 +17,13 @@ STAGES = (
     "report",
 )
 
-# Stages that run once for each entry of `parts`.
-PER_PART = ("ingest", "encode_latents")
+# Stages that run once for each entry of a key of params.yaml, and that key: the `foreach` of dvc.yaml.
+SPREAD = {"ingest": "parts", "encode_latents": "parts"}
 
 # Stages that train: they may run in several processes.
 TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit")
+
+
+def singular(over: str) -> str:
+    """Return what one entry of a key of params.yaml is called: `part` of `parts`, `unet` of `train_decoder.unets`."""
+    return over.rpartition(".")[2].removesuffix("s")

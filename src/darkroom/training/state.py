@@ -1,7 +1,8 @@
 """Where a training keeps its state: outside the declared outputs, which both engines delete when a stage is killed.
 
-`$DVC_ROOT/.darkroom/state/STAGE-KEY/`, where KEY is a hash of the parameters, the inputs and the code, and not of
-`run`: the same work continues where it stopped, also with a smaller micro-batch, and other work never finds it.
+`$DVC_ROOT/.darkroom/state/STAGE-KEY/`, or STAGE-ITEM-KEY for a stage that runs once for each of several items. KEY is a
+hash of the parameters, the inputs and the code, and not of `run`: the same work continues where it stopped, also with a
+smaller micro-batch, and other work never finds it.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -19,7 +20,7 @@ from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, OUTPUTS, PARAMS, given, paths, read_yaml, scope, stage_entry
+from darkroom.params import DVC, OUTPUTS, PARAMS, address, file_name, given, paths, read_yaml, scope, stage_entry
 
 FINISHED = "finished.json"
 LOCK = "lock"
@@ -55,12 +56,22 @@ def _without_processes(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def identity(stage: str) -> dict[str, Any]:
+def identity(stage: str, item: str | None = None) -> dict[str, Any]:
     """Return what makes the work of a stage this work: its parameters without `run`, its inputs and its code."""
-    values = {name: value for name, value in given(stage).items() if name != "run"}
-    names = scope(read_yaml(PARAMS))
-    deps = paths(stage_entry(read_yaml(DVC), stage), ["deps"], names)
-    return {"stage": stage, "params": values, "deps": {dep: _content(Path(dep)) for dep in deps}}
+    values = {name: value for name, value in given(stage, item).items() if name != "run"}
+    deps = declared(stage, item, ["deps"])
+    return {"stage": address(stage, item), "params": values, "deps": {dep: _content(Path(dep)) for dep in deps}}
+
+
+def declared(stage: str, item: str | None, kinds: Iterable[str]) -> list[str]:
+    """Return the paths that dvc.yaml lists for a stage under some kinds, `deps` or OUTPUTS."""
+    dvc = read_yaml(DVC)
+    return paths(stage_entry(dvc, stage), kinds, scope(read_yaml(PARAMS), dvc, stage, item))
+
+
+def folder_of(stage: str, item: str | None = None) -> Path:
+    """Return the folder of a training's state, which follows from its parameters, inputs and code."""
+    return root() / f"{file_name(stage, item)}-{key(identity(stage, item))}"
 
 
 def _take(lock: IO[str]) -> bool:
@@ -72,7 +83,7 @@ def _take(lock: IO[str]) -> bool:
 
 
 @contextmanager
-def open_state(stage: str) -> Iterator[Path]:
+def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
     """Yield the folder of a stage's training state, locked against a second training of the same work.
 
     Of several processes that share a training, the first holds the lock for all.
@@ -80,8 +91,7 @@ def open_state(stage: str) -> Iterator[Path]:
     Raises:
         DarkroomError: another process holds it.
     """
-    who = identity(stage)
-    folder = root() / f"{stage}-{key(who)}"
+    folder, name = folder_of(stage, item), address(stage, item)
     if int(os.environ.get("RANK", 0)):
         yield folder
         return
@@ -90,12 +100,11 @@ def open_state(stage: str) -> Iterator[Path]:
         os.register_at_fork(after_in_child=lock.close)  # a reader of data that outlives its training holds no lock
         if not _take(lock):
             raise DarkroomError(
-                f"{stage} is already being trained by another process (it holds {folder / LOCK}): wait or stop it."
+                f"{name} is already being trained by another process (it holds {folder / LOCK}): wait or stop it."
             )
         yield folder
-        outs = paths(stage_entry(read_yaml(DVC), stage), OUTPUTS, scope(read_yaml(PARAMS)))
-        made = {out: dvc_md5(Path(out)) for out in outs if Path(out).exists()}
-        write_json(folder / FINISHED, {"stage": stage, "outs": made})
+        made = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
+        write_json(folder / FINISHED, {"stage": name, "outs": made})
 
 
 def dvc_md5(path: Path) -> str:
