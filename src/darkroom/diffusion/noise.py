@@ -86,7 +86,7 @@ class NoiseSchedule:
     @cached_property
     def alphas_cumprod(self) -> Table:
         """ᾱ_t, the share of variance that is the image's."""
-        return np.cumprod(1 - self.betas)
+        return np.asarray(np.cumprod(1 - self.betas))
 
     @cached_property
     def alphas_cumprod_before(self) -> Table:

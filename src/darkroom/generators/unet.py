@@ -8,6 +8,7 @@ conditions are replaced by learned nulls, the image and the text each by its own
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
