@@ -109,7 +109,9 @@ def test_ddim_adds_noise_with_eta_alone(schedule: NoiseSchedule) -> None:
 def test_tables_of_the_schedulers_are_the_schedules(schedule: NoiseSchedule) -> None:
     for solver in SOLVERS:
         scheduler = scheduler_of(solver, schedule, 10)  # type: ignore[arg-type]
-        np.testing.assert_allclose(scheduler.alphas_cumprod.numpy(), schedule.alphas_cumprod, rtol=5e-5)  # float32 products
+        np.testing.assert_allclose(
+            scheduler.alphas_cumprod.numpy(), schedule.alphas_cumprod, rtol=5e-5
+        )  # float32 products
 
 
 def test_inpainting_keeps_what_is_known_and_fits_the_rest(schedule: NoiseSchedule) -> None:
