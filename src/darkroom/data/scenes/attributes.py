@@ -1,0 +1,84 @@
+"""What is seen in a picture against what its caption says: colour, form, size and position, each right or not.
+
+"A right of B" and "B left of A" are two sentences and one picture, which shows no order of naming; so are "A below B"
+and "B above A". What is compared is said in one way, the canonical one: of two things the left or upper one is first.
+"""
+
+from collections.abc import Sequence
+
+from darkroom.data.scenes.captions import COUNTS, Facts, Words, facts, parse, sentence, words
+from darkroom.data.scenes.scene import Scene, Thing
+from darkroom.errors import DarkroomError
+
+ATTRIBUTES = ("colour", "form", "size", "position", "colour_and_form", "as_described")
+_MIRRORED = {"right of": "left of", "below": "above"}
+
+
+def canonical(said: Facts) -> Facts:
+    """Return the facts of the same picture, said in the one way that all sentences which are true of it share."""
+    if said.relation in _MIRRORED:
+        return Facts(said.things[::-1], relation=_MIRRORED[said.relation])
+    return said
+
+
+def asked(caption: str) -> Facts:
+    """Return what a caption asks for, in the canonical way.
+
+    Raises:
+        DarkroomError: no caption of a scene, or of two things of one colour and form in a relation, which no scene has:
+            where there are two such things, the caption says how many.
+    """
+    said = parse(caption)
+    if len({(thing.colour, thing.form) for thing in said.things}) < len(said.things):
+        raise DarkroomError(f"no scene has two things of one colour and form in a relation: {sentence(said)!r}.")
+    return canonical(said)
+
+
+def described(seen: Sequence[Thing]) -> Facts | None:
+    """Return what a caption says of the things that are seen, in the canonical way; None: no caption says such a thing.
+
+    None is for no thing, for more than three, and for three that are not equal.
+    """
+    kinds = {words(thing) for thing in seen}
+    if not 1 <= len(seen) <= max(COUNTS) or (len(seen) > 2 and len(kinds) > 1):
+        return None
+    return canonical(facts(Scene(tuple(seen), (0, 0, 0))))
+
+
+def compare(said: Facts, seen: Sequence[Thing]) -> dict[str, bool]:
+    """Return for each of `ATTRIBUTES` whether it is as said.
+
+    colour, form, size: the things seen have those of the things asked for, no other, and none is missing; how many
+        there are does not matter. Of two things both must be right.
+    colour_and_form: each seen thing has colour and form of a thing asked for, and each of those is there.
+    position: the place of one thing; how many equal ones; or of two, which is left of or above which: the two are told
+        by what they share with those asked for, in the order asked for where both orders share as much.
+    as_described: a caption of the picture is the one given, word for word, in the canonical way.
+
+    Args:
+        said: as `asked` gives it.
+        seen: the things in the picture, in any order.
+    """
+    found = described(seen)
+    there, wanted = {words(thing) for thing in seen}, set(said.things)
+    same = {name: {getattr(t, name) for t in there} == {getattr(t, name) for t in wanted} for name in ATTRIBUTES[:3]}
+    both = {(t.colour, t.form) for t in there} == {(t.colour, t.form) for t in wanted}
+    return {
+        **same,
+        "position": found is not None and _placed(said, found),
+        "colour_and_form": both,
+        "as_described": found == said,
+    }
+
+
+def _placed(said: Facts, found: Facts) -> bool:
+    """Return whether things are where and as many as asked for, whatever they are."""
+    if (said.position, said.relation, said.count) != (found.position, found.relation, found.count):
+        return False
+    return said.relation is None or _shared(said.things, found.things) >= _shared(said.things, found.things[::-1])
+
+
+def _shared(some: Sequence[Words], others: Sequence[Words]) -> int:
+    """Return how many words two lists of things share, thing by thing."""
+    pairs = zip(some, others, strict=True)
+    return sum(getattr(one, name) == getattr(other, name) for one, other in pairs for name in ATTRIBUTES[:3])

@@ -1,0 +1,64 @@
+"""The sections that `train_scene_reader` reads."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from darkroom.params import Section
+from darkroom.schemas.numbers import Positive, Share, Weight
+from darkroom.schemas.run import Run
+from darkroom.schemas.training import Training
+
+Kind = Literal["position", "count", "relation"]
+
+
+class ReaderModel(Section):
+    """The small network that reads."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)]
+    features: Positive
+
+
+class Augment(Section):
+    """What the renders are put through."""
+
+    blur: Weight
+    noise: Share
+    colour: Share
+
+
+class TrainSceneReader(Section):
+    """The reader and its training."""
+
+    kinds: Annotated[list[Kind], Field(min_length=1)]
+    held_out: Positive
+    model: ReaderModel
+    augment: Augment
+    training: Training
+
+
+class Size(Section):
+    """Of `ingest`, the shape of the images that are judged."""
+
+    image_size: Positive
+    channels: Literal["RGB", "RGBA", "L"]
+
+
+class Asked(Section):
+    """Of `score_decoder`, whether this network is asked."""
+
+    attributes: Literal["none", "scenes"]
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_scene_reader`."""
+
+    run: Run
+    ingest: Size
+    score_decoder: Asked
+    train_scene_reader: TrainSceneReader
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: a score asks for this reader."""
+        return None if self.score_decoder.attributes == "scenes" else "`score_decoder.attributes` is none"
