@@ -4,7 +4,7 @@ It is trained by `train_scene_reader` on renders of its own. It judges, and noth
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.networks import read_network, write_network
-from darkroom.errors import DarkroomError
+from darkroom.metrics.extractors.load import Images, batched
 from darkroom.metrics.perceptual import to_rgb
 
 KIND = "scene_reader"
@@ -79,6 +79,8 @@ class SceneReader(nn.Module):
         self.layers = nn.Sequential(*(_block(channels[-1], channels[-1], 1) for _ in range(layers)))
         self.sizes = [1, 2, *(len(values) for values in self.words.values())]
         self.head = nn.Conv2d(channels[-1], sum(self.sizes), 1)
+        with torch.no_grad():
+            self.head.bias[0] = -math.log(GRID**2 / 2 - 1)  # type: ignore[index]  # of the cells about two hold a centre
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what is said of each cell, (N, P, K), of RGB images x (N, 3, H, W) in [-1, 1]; see `answer`."""
@@ -104,10 +106,16 @@ class SceneReader(nn.Module):
         numbers = [each.argmax(dim=2) for each in answer.words]
         things: list[list[Seen]] = [[] for _ in said]
         for picture, cell in found.nonzero().tolist():
-            named = (values[int(each[picture, cell])] for each, values in zip(numbers, self.words.values(), strict=True))
+            named = (
+                values[int(each[picture, cell])] for each, values in zip(numbers, self.words.values(), strict=True)
+            )
             right, down = answer.place[picture, cell].tolist()
             things[picture].append(Seen(*named, (cell % GRID + right) / GRID, (cell // GRID + down) / GRID))
         return things
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) as the network sees them, (N, 3, H, W) in [-1, 1]; RGBA over white."""
+        return to_rgb(images.float() / 127.5 - 1)
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
@@ -131,3 +139,32 @@ class SceneReader(nn.Module):
             reason = " ".join(str(error).split())
             raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
         return network.eval()
+
+
+def things_in(
+    reader: SceneReader, images: Iterable[Images], batch: int, device: torch.device
+) -> Iterator[list[list[Seen]]]:
+    """Yield the things seen in each of some uint8 images, which come in groups (n, C, H, W), `batch` at once."""
+    network = reader.to(device).eval()
+    for said in batched(lambda group: network(network.prepared(group)), images, batch, device):
+        yield reader.read(said)
+
+
+def open_scene_reader(folder: Path, image_shape: tuple[int, int, int]) -> SceneReader:
+    """Return the reader in `folder`, in evaluation mode, for images of shape (C, H, W).
+
+    Raises:
+        ArtifactError: missing, not trained, damaged, or trained on images of another size.
+    """
+    manifest = open_artifact(folder, KIND)
+    if not manifest["trained"]:
+        raise ArtifactError(
+            f"{folder} holds a reader without weights, which was not trained since {manifest['reason']}: run "
+            "`dvc repro train_scene_reader`."
+        )
+    if manifest["image_shape"] != list(image_shape):
+        raise ArtifactError(
+            f"{folder} was trained for images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
+            "train it for them (`dvc repro train_scene_reader`)."
+        )
+    return SceneReader.from_pretrained(folder)

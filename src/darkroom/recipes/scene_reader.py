@@ -1,6 +1,7 @@
 """Trains the network that reads scenes, on renders that no data set holds."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.data.images import to_array
+from darkroom.data.scenes.attributes import canonical, rightness
+from darkroom.data.scenes.captions import facts
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, Scene, scene
-from darkroom.metrics.scene_reader import GRID, SceneReader
+from darkroom.metrics.scene_reader import GRID, SceneReader, things_in
 from darkroom.random import draws, normal
 from darkroom.schemas.train_scene_reader import Augment
 from darkroom.tokenizers.pixels import to_network
@@ -55,6 +58,15 @@ class Renders:
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the stream and number of each scene."""
         return [f"{self.stream}/{row}" for row in rows]
+
+
+def accuracy(model: SceneReader, renders: Renders, batch: int, device: torch.device) -> dict[str, float]:
+    """Return for each attribute the share of renders in which the reader sees it as their caption says it."""
+    said = [canonical(facts(renders.scene(row))) for row in range(len(renders))]
+    groups = (range(at, min(at + batch, len(renders))) for at in range(0, len(renders), batch))
+    images = (renders.__getitems__(group)["images"] for group in groups)
+    seen = (each for group in things_in(model, images, batch, device) for each in group)
+    return {name: fmean(values) for name, values in rightness(said, seen).items()}
 
 
 def blurred(x: Tensor, sigma: Tensor) -> Tensor:
@@ -108,7 +120,9 @@ class SceneReaderRecipe(Recipe):
         numbers = torch.from_numpy(draws(self.seed, f"{_STREAM}/augment", positions, 0, 8)[1]).to(x.device, x.dtype)
         sigma, deviation, gain, offset = numbers.split([1, 1, 3, 3], dim=1)
         x = blurred(x, self.augment.blur * sigma[:, 0])
-        gain, offset = (self.augment.colour * (2 * each - 1)[..., None, None] for each in (gain, offset))  # (N, 3, 1, 1)
+        gain, offset = (
+            self.augment.colour * (2 * each - 1)[..., None, None] for each in (gain, offset)
+        )  # (N, 3, 1, 1)
         grain = torch.from_numpy(normal(self.seed, f"{_STREAM}/noise", positions, tuple(x.shape[1:]))).to(x.device)
         return ((1 + gain) * x + offset + self.augment.noise * deviation[..., None, None] * grain).clamp(-1, 1)
 

@@ -16,7 +16,7 @@ class ReaderModel(Section):
     """The small network that reads."""
 
     channels: Annotated[list[Positive], Field(min_length=1)]
-    features: Positive
+    layers: Annotated[int, Field(ge=0)]
 
 
 class Augment(Section):

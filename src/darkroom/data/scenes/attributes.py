@@ -4,7 +4,8 @@
 and "B above A". What is compared is said in one way, the canonical one: of two things the left or upper one is first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from darkroom.data.scenes.captions import COUNTS, Facts, Words, facts, parse, sentence, words
 from darkroom.data.scenes.scene import Scene, Thing
@@ -12,6 +13,35 @@ from darkroom.errors import DarkroomError
 
 ATTRIBUTES = ("colour", "form", "size", "position", "colour_and_form", "as_described")
 _MIRRORED = {"right of": "left of", "below": "above"}
+
+
+class Placed(Protocol):
+    """A thing with its centre: of a scene, or seen in a picture."""
+
+    @property
+    def colour(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def form(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def size(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def x(self) -> float:
+        """Share of the picture's width, to the right."""
+        ...
+
+    @property
+    def y(self) -> float:
+        """Share of its height, downwards."""
+        ...
 
 
 def canonical(said: Facts) -> Facts:
@@ -34,18 +64,52 @@ def asked(caption: str) -> Facts:
     return canonical(said)
 
 
-def described(seen: Sequence[Thing]) -> Facts | None:
+def kind(said: Facts) -> str:
+    """Return the kind of scene that facts are said of: position, count or relation."""
+    if said.relation is not None:
+        return "relation"
+    return "position" if said.position is not None else "count"
+
+
+def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: Sequence[str]) -> list[Facts]:
+    """Return what each caption asks for, in the canonical way.
+
+    Args:
+        keys: of the images.
+        captions: of the images.
+        kinds: of the scenes that whoever looks has learned to read.
+
+    Raises:
+        DarkroomError: one is no caption of a scene, or of another kind; names the key.
+    """
+    found = []
+    for key, caption in zip(keys, captions, strict=True):
+        try:
+            found.append(asked(caption or ""))
+        except DarkroomError as error:
+            raise DarkroomError(
+                f"{key}: {error} `score_decoder.attributes` can be scenes only where all images are: set it to none."
+            ) from error
+        if kind(found[-1]) not in kinds:
+            raise DarkroomError(
+                f"{key}: {caption!r} is of the kind {kind(found[-1])}, which `train_scene_reader.kinds` does not name, "
+                "so the reader has not learned to read it: add it."
+            )
+    return found
+
+
+def described(seen: Sequence[Placed]) -> Facts | None:
     """Return what a caption says of the things that are seen, in the canonical way; None: no caption says such a thing.
 
     None is for no thing, for more than three, and for three that are not equal.
     """
-    kinds = {words(thing) for thing in seen}
-    if not 1 <= len(seen) <= max(COUNTS) or (len(seen) > 2 and len(kinds) > 1):
+    things = tuple(Thing(one.size, one.colour, one.form, one.x, one.y, 0.0) for one in seen)
+    if not 1 <= len(things) <= max(COUNTS) or (len(things) > 2 and len({words(thing) for thing in things}) > 1):
         return None
-    return canonical(facts(Scene(tuple(seen), (0, 0, 0))))
+    return canonical(facts(Scene(things, (0, 0, 0))))
 
 
-def compare(said: Facts, seen: Sequence[Thing]) -> dict[str, bool]:
+def compare(said: Facts, seen: Sequence[Placed]) -> dict[str, bool]:
     """Return for each of `ATTRIBUTES` whether it is as said.
 
     colour, form, size: the things seen have those of the things asked for, no other, and none is missing; how many
@@ -60,7 +124,7 @@ def compare(said: Facts, seen: Sequence[Thing]) -> dict[str, bool]:
         seen: the things in the picture, in any order.
     """
     found = described(seen)
-    there, wanted = {words(thing) for thing in seen}, set(said.things)
+    there, wanted = {Words(one.size, one.colour, one.form) for one in seen}, set(said.things)
     same = {name: {getattr(t, name) for t in there} == {getattr(t, name) for t in wanted} for name in ATTRIBUTES[:3]}
     both = {(t.colour, t.form) for t in there} == {(t.colour, t.form) for t in wanted}
     return {
@@ -69,6 +133,12 @@ def compare(said: Facts, seen: Sequence[Thing]) -> dict[str, bool]:
         "colour_and_form": both,
         "as_described": found == said,
     }
+
+
+def rightness(asked_for: Iterable[Facts], pictures: Iterable[Sequence[Placed]]) -> dict[str, list[float]]:
+    """Return for each of `ATTRIBUTES`, picture by picture, 1 where it is as asked for and 0 where it is not."""
+    found = [compare(said, seen) for said, seen in zip(asked_for, pictures, strict=True)]
+    return {name: [float(each[name]) for each in found] for name in ATTRIBUTES}
 
 
 def _placed(said: Facts, found: Facts) -> bool:
