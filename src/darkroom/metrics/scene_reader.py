@@ -18,9 +18,9 @@ from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.networks import read_network, write_network
 from darkroom.metrics.extractors.load import Images, batched
 from darkroom.metrics.perceptual import to_rgb
+from darkroom.schemas.train_scene_reader import GRID
 
 KIND = "scene_reader"
-GRID = 8  # cells in height and width, each with the centre of one thing at most: boxes of forms are two cells wide
 WORDS = ("colour", "form", "size")
 _THERE = 0.5  # probability from which a thing is one
 

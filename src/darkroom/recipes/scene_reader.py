@@ -15,9 +15,9 @@ from darkroom.data.scenes.attributes import canonical, rightness
 from darkroom.data.scenes.captions import facts
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, Scene, scene
-from darkroom.metrics.scene_reader import GRID, SceneReader, things_in
+from darkroom.metrics.scene_reader import SceneReader, things_in
 from darkroom.random import draws, normal
-from darkroom.schemas.train_scene_reader import Augment
+from darkroom.schemas.train_scene_reader import GRID, Augment
 from darkroom.tokenizers.pixels import to_network
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
 

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive, Share, Weight
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 
+GRID = 8  # cells in height and width, each with the centre of one thing at most: boxes of forms are two cells wide
 Kind = Literal["position", "count", "relation"]
 
 
@@ -57,6 +58,23 @@ class Params(Section):
     ingest: Size
     score_decoder: Asked
     train_scene_reader: TrainSceneReader
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Params":
+        if self.idle:
+            return self
+        if self.ingest.channels == "L":
+            raise ValueError(
+                "`ingest.channels` is L, and grey images show no colours to be read: set it to RGB or RGBA, or "
+                "`score_decoder.attributes` to none"
+            )
+        levels, size = len(self.train_scene_reader.model.channels), self.ingest.image_size
+        if size < GRID * 2**levels:
+            raise ValueError(
+                f"`train_scene_reader.model.channels` has {levels} levels, which need {GRID * 2**levels} pixels a side "
+                f"at least, and `ingest.image_size` is {size}: take larger images or fewer levels"
+            )
+        return self
 
     @property
     def idle(self) -> str | None:

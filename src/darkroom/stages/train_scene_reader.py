@@ -9,7 +9,6 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.images import ImageSpec
 from darkroom.device import set_up_device
-from darkroom.errors import DarkroomError
 from darkroom.launch import rank
 from darkroom.metrics.scene_reader import KIND, SceneReader
 from darkroom.random import derive
@@ -58,11 +57,6 @@ def run(params: Params) -> None:
         _write_none(params.idle)
         return
     spec = ImageSpec(params.ingest.image_size, params.ingest.channels, "png")
-    if spec.channels == "L":
-        raise DarkroomError(
-            "`ingest.channels` is L, and grey images show no colours to be read: set it to RGB or RGBA, or "
-            "`score_decoder.attributes` to none."
-        )
     device = set_up_device(settings.training.threads, params.run.device)
     with open_state("train_scene_reader") as state:
         recipe = build(params, renders(params, "train"), renders(params, "val"))

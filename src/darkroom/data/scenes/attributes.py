@@ -5,9 +5,10 @@ and "B above A". What is compared is said in one way, the canonical one: of two 
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Protocol
 
-from darkroom.data.scenes.captions import COUNTS, Facts, Words, facts, parse, sentence, words
+from darkroom.data.scenes.captions import COUNTS, Facts, Words, facts, parse, position, relation, sentence, words
 from darkroom.data.scenes.scene import Scene, Thing
 from darkroom.errors import DarkroomError
 
@@ -98,40 +99,42 @@ def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: S
     return found
 
 
-def described(seen: Sequence[Placed]) -> Facts | None:
-    """Return what a caption says of the things that are seen, in the canonical way; None: no caption says such a thing.
+def described(things: Sequence[Thing]) -> Facts | None:
+    """Return what a caption says of things, in the canonical way; None: no caption says such a thing.
 
     None is for no thing, for more than three, and for three that are not equal.
     """
-    things = tuple(Thing(one.size, one.colour, one.form, one.x, one.y, 0.0) for one in seen)
     if not 1 <= len(things) <= max(COUNTS) or (len(things) > 2 and len({words(thing) for thing in things}) > 1):
         return None
-    return canonical(facts(Scene(things, (0, 0, 0))))
+    return canonical(facts(Scene(tuple(things), (0, 0, 0))))
 
 
 def compare(said: Facts, seen: Sequence[Placed]) -> dict[str, bool]:
     """Return for each of `ATTRIBUTES` whether it is as said.
 
-    colour, form, size: the things seen have those of the things asked for, no other, and none is missing; how many
-        there are does not matter. Of two things both must be right.
-    colour_and_form: each seen thing has colour and form of a thing asked for, and each of those is there.
-    position: the place of one thing; how many equal ones; or of two, which is left of or above which: the two are told
-        by what they share with those asked for, in the order asked for where both orders share as much.
-    as_described: a caption of the picture is the one given, word for word, in the canonical way.
+    colour, form, size: each thing that is seen has that of the thing it was asked for as. Of two things both must, and
+        they are told apart by the words that they share with those asked for, and where these leave it open by their
+        places. Where there are more or fewer than two, all must have that of each thing asked for.
+    colour_and_form: both, of each thing.
+    position: there are as many things as asked for, whatever they are; one is at its place; of two in a relation the
+        right one is left of or above the other.
+    as_described: the caption of the picture is the one given, in the canonical way.
 
     Args:
         said: as `asked` gives it.
         seen: the things in the picture, in any order.
     """
-    found = described(seen)
-    there, wanted = {Words(one.size, one.colour, one.form) for one in seen}, set(said.things)
-    same = {name: {getattr(t, name) for t in there} == {getattr(t, name) for t in wanted} for name in ATTRIBUTES[:3]}
-    both = {(t.colour, t.form) for t in there} == {(t.colour, t.form) for t in wanted}
+    things = [Thing(one.size, one.colour, one.form, one.x, one.y, 0.0) for one in seen]
+    placed, pairs = _matched(said, things)
+    same = {
+        name: bool(pairs) and all(getattr(one, name) == getattr(other, name) for one, other in pairs)
+        for name in ATTRIBUTES[:3]
+    }
     return {
         **same,
-        "position": found is not None and _placed(said, found),
-        "colour_and_form": both,
-        "as_described": found == said,
+        "position": placed,
+        "colour_and_form": same["colour"] and same["form"],
+        "as_described": described(things) == said,
     }
 
 
@@ -141,14 +144,22 @@ def rightness(asked_for: Iterable[Facts], pictures: Iterable[Sequence[Placed]]) 
     return {name: [float(each[name]) for each in found] for name in ATTRIBUTES}
 
 
-def _placed(said: Facts, found: Facts) -> bool:
-    """Return whether things are where and as many as asked for, whatever they are."""
-    if (said.position, said.relation, said.count) != (found.position, found.relation, found.count):
-        return False
-    return said.relation is None or _shared(said.things, found.things) >= _shared(said.things, found.things[::-1])
+def _matched(said: Facts, things: Sequence[Thing]) -> tuple[bool, list[tuple[Words, Words]]]:
+    """Return whether things are where and as many as asked for, and each of them with what it was asked for as."""
+    found = [words(thing) for thing in things]
+    if said.relation is None or len(things) != 2:
+        placed = said.relation is None and len(things) == said.count
+        placed = placed and said.position in (None, position(things[0]))
+        return placed, list(product(said.things, found))
+    way = relation(*things)
+    if way in _MIRRORED:
+        way, found = _MIRRORED[way], found[::-1]
+    pairs, crossed = (list(zip(said.things, order, strict=True)) for order in (found, found[::-1]))
+    if _shared(crossed) > _shared(pairs):
+        return False, crossed
+    return way == said.relation, pairs
 
 
-def _shared(some: Sequence[Words], others: Sequence[Words]) -> int:
-    """Return how many words two lists of things share, thing by thing."""
-    pairs = zip(some, others, strict=True)
+def _shared(pairs: Sequence[tuple[Words, Words]]) -> int:
+    """Return how many words are the same, pair by pair."""
     return sum(getattr(one, name) == getattr(other, name) for one, other in pairs for name in ATTRIBUTES[:3])
