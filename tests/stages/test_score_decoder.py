@@ -11,6 +11,8 @@ import torch
 
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, write_manifest
+from darkroom.clip.load import load_clip, save_clip
+from darkroom.clip.network import Contrastive
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_array, to_pil
@@ -25,7 +27,9 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import FORMULAS
 from darkroom.metrics.extractors.in_domain import Classifier
 from darkroom.metrics.image import psnr
+from darkroom.metrics.scene_reader import SceneReader
 from darkroom.params import validate
+from darkroom.recipes.scene_reader import WORDS
 from darkroom.schemas import reference_stats as of_reference
 from darkroom.schemas import score_decoder as of_decoder
 from darkroom.schemas import score_text as of_text
@@ -35,6 +39,8 @@ from data.making import make_part
 from helpers import run
 
 SIDE = 16
+WIDTHS = {"image_width": 64, "text_width": 64, "image_layers": 1, "text_layers": 1}
+SIZE = {**WIDTHS, "image_size": SIDE, "patch": 8, "context_length": 32, "embed_dim": 8}
 INCEPTION = {"weights": "data/none", "sha256": "0" * 64}
 HOW = {"threads": 1, "batch": 8, "blocks": 2}
 ALWAYS = {"fd", "fd_debiased", "fd_se", "kid", "kid_se", "label_accuracy", "confident", "rarest_class", "n"}
@@ -80,8 +86,13 @@ def made(tmp_path_factory):
         reference_stats.run(validate(of_reference.Params, values))
         reader = Path("models/scene_reader")
         reader.mkdir()
+        SceneReader(WORDS, [8], 1).save_pretrained(reader)
         facts = {"trained": True, "image_shape": [3, SIDE, SIDE], "kinds": ["position", "count", "relation"]}
-        write_manifest(reader, "scene_reader", accuracy={"colour": 0.99}, **facts, files={})
+        write_manifest(reader, "scene_reader", accuracy={"colour": 0.99}, **facts, files=file_hashes(reader))
+        clip = Path("models/clip")
+        clip.mkdir()
+        said = save_clip(clip, Contrastive(SIZE))
+        write_manifest(clip, "clip", long_captions="stop", **said, files=file_hashes(clip))
     return folder
 
 
@@ -210,6 +221,16 @@ def test_lpips_is_measured_by_the_weights_that_are_named(clone, monkeypatch):
     scores, card = score(lpips="lpips", vgg16="vgg.pth")
     assert set(scores) == ALWAYS | PAIRS | {"lpips", "lpips_se"} and scores["lpips"] == 0
     assert card["lpips"] == "vgg.pth score_decoder.vgg16"
+
+
+def test_the_judges_come_from_their_folders(clone):
+    """Both are untrained: the originals themselves are scored, which are as similar to themselves as can be."""
+    write_samples()
+    scores, card = score(clip="models/clip", attributes="scenes")
+    assert set(scores) == ALWAYS | PAIRS | CLIPS | SCENES
+    assert scores["clip_image"] == pytest.approx(1) and scores["clip_text"] == scores["clip_text_real"]
+    assert card["clip"] == load_clip().identity and card["clip_is_condition"] is False
+    assert {name: scores[name] for name in ATTRIBUTES} == card["scene_reader"]["originals"]
 
 
 def test_a_sample_without_its_original_is_refused_with_its_key(clone):

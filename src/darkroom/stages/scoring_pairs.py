@@ -134,7 +134,7 @@ def measure_pairs(
         reader = open_scene_reader(READER, samples.image_shape)
         asked = require_scenes(samples.keys, samples.captions, read_manifest(READER, "scene_reader")["kinds"])
     scores |= _distances(pairs, measures)
-    found = [] if clip is None else [_similarities(pairs, clip, captions, manifest["clip"])]
+    found = [] if clip is None else [_similarities(pairs, clip, captions, manifest.get("clip"))]
     found += [] if reader is None else [_attributes(pairs, reader, asked)]
     for each in found:
         scores, facts, notes = scores | each.scores, facts | each.facts, notes + each.notes
