@@ -26,7 +26,7 @@ def said(*cells):
     values[..., 0] = -9.0
     for row, column, probability, right, down, *names in cells:
         cell = values[0, row, column]
-        cell[0], cell[1], cell[2] = torch.logit(torch.tensor(probability)), right, down
+        cell[0], cell[1], cell[2] = torch.logit(torch.tensor(probability, dtype=torch.float64)), right, down
         for name, (start, known) in zip(names, ((3, "colour"), (5, "form"), (8, "size")), strict=True):
             cell[start + WORDS[known].index(name)] = 1.0
     return values.flatten(1, 2)
@@ -42,7 +42,7 @@ def test_a_thing_is_read_from_its_cell():
 def test_a_centre_on_a_border_is_one_thing_that_two_cells_share():
     """Neither cell is sure, both together are; where both are sure, they are still one thing."""
     star = ("red", "star", "large")
-    for here, there in ((0.45, 0.4), (0.95, 0.9)):
+    for here, there in ((0.45, 0.4), (0.95, 0.9), (1 - 5e-8, 1 - 1e-7)):
         found = reader().read(said((3, 3, here, 1.0, 0.5, *star), (3, 4, there, 0.0, 0.5, *star)))
         assert found == [[Seen(*star, 0.5, 3.5 / 8)]]
     assert reader().read(said((3, 3, 0.45, 1.0, 0.5, *star), (3, 5, 0.4, 0.0, 0.5, *star))) == [[]]

@@ -83,8 +83,12 @@ class SceneReader(nn.Module):
             self.head.bias[0] = -math.log(GRID**2 / 2 - 1)  # type: ignore[index]  # of the cells about two hold a centre
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what is said of each cell, (N, P, K), of RGB images x (N, 3, H, W) in [-1, 1]; see `answer`."""
-        maps = functional.adaptive_avg_pool2d(self.levels(x), GRID)
+        """Return what is said of each cell, (N, P, K), of RGB images x (N, 3, H, H) in [-1, 1]; see `answer`.
+
+        H: a multiple of the cells in height times two to the power of the levels.
+        """
+        maps = self.levels(x)
+        maps = functional.avg_pool2d(maps, maps.shape[2] // GRID)
         return self.head(self.layers(maps)).flatten(2).transpose(1, 2)
 
     def answer(self, said: Tensor) -> Answer:
@@ -99,10 +103,10 @@ class SceneReader(nn.Module):
         more likely than not to hold one: a centre on a border is shared between two cells.
         """
         answer = self.answer(said)
-        likely = answer.there.sigmoid().unflatten(1, (GRID, GRID))  # (N, 8, 8)
-        around = functional.max_pool2d(likely, 3, 1, 1)
-        together = 9 * functional.avg_pool2d(likely, 3, 1, 1)
-        found = ((likely == around) & (together > _THERE)).flatten(1)
+        there = answer.there.unflatten(1, (GRID, GRID))  # (N, 8, 8)
+        together = 9 * functional.avg_pool2d(there.sigmoid(), 3, 1, 1)
+        # By logits: the probabilities of two neighbours may both be rounded to 1.
+        found = ((there == functional.max_pool2d(there, 3, 1, 1)) & (together > _THERE)).flatten(1)
         numbers = [each.argmax(dim=2) for each in answer.words]
         things: list[list[Seen]] = [[] for _ in said]
         for picture, cell in found.nonzero().tolist():

@@ -120,9 +120,7 @@ class SceneReaderRecipe(Recipe):
         numbers = torch.from_numpy(draws(self.seed, f"{_STREAM}/augment", positions, 0, 8)[1]).to(x.device, x.dtype)
         sigma, deviation, gain, offset = numbers.split([1, 1, 3, 3], dim=1)
         x = blurred(x, self.augment.blur * sigma[:, 0])
-        gain, offset = (
-            self.augment.colour * (2 * each - 1)[..., None, None] for each in (gain, offset)
-        )  # (N, 3, 1, 1)
+        gain, offset = (self.augment.colour * (2 * each[..., None, None] - 1) for each in (gain, offset))
         grain = torch.from_numpy(normal(self.seed, f"{_STREAM}/noise", positions, tuple(x.shape[1:]))).to(x.device)
         return ((1 + gain) * x + offset + self.augment.noise * deviation[..., None, None] * grain).clamp(-1, 1)
 
@@ -130,14 +128,15 @@ class SceneReaderRecipe(Recipe):
         answer = self.model.answer(self.modules[_STREAM](x))
         there, centre = things[..., 0], things[..., 1:3] * GRID  # (N, 3), (N, 3, 2)
         cell = centre.floor().long()
-        at = cell[..., 1] * GRID + cell[..., 0]  # (N, 3)
-        wanted = torch.zeros_like(answer.there).scatter_add(1, at, there)
+        # By products with zeros and ones: on CUDA, picking by index has no gradient that is the same each time.
+        at = functional.one_hot(cell[..., 1] * GRID + cell[..., 0], GRID**2).float()  # (N, 3, P)
+        wanted = (at * there[..., None]).sum(dim=1)
         found = functional.binary_cross_entropy_with_logits(answer.there, wanted, reduction="none").sum(dim=1)
-        rows = torch.arange(len(x), device=x.device)[:, None]
-        errors, right = (answer.place[rows, at] - (centre - cell)).square().sum(dim=2), torch.ones_like(there)
+        errors, right = (at @ answer.place - (centre - cell)).square().sum(dim=2), torch.ones_like(there)
         for logits, number in zip(answer.words, things[..., 3:].long().unbind(dim=2), strict=True):
-            here = logits[rows, at]  # (N, 3, values)
-            errors = errors + functional.cross_entropy(here.transpose(1, 2), number, reduction="none")
+            here = at @ logits  # (N, 3, values)
+            missed = functional.cross_entropy(here.flatten(0, 1), number.flatten(), reduction="none")
+            errors = errors + missed.view_as(errors)
             right = right * (here.argmax(dim=2) == number)
         count = there.sum(dim=1)
         return {"loss": found + (errors * there).sum(dim=1) / count, "accuracy": (right * there).sum(dim=1) / count}

@@ -69,10 +69,10 @@ class Params(Section):
                 "`score_decoder.attributes` to none"
             )
         levels, size = len(self.train_scene_reader.model.channels), self.ingest.image_size
-        if size < GRID * 2**levels:
+        if size % (GRID * 2**levels):
             raise ValueError(
-                f"`train_scene_reader.model.channels` has {levels} levels, which need {GRID * 2**levels} pixels a side "
-                f"at least, and `ingest.image_size` is {size}: take larger images or fewer levels"
+                f"`train_scene_reader.model.channels` has {levels} levels, for which a side must be a multiple of "
+                f"{GRID * 2**levels} pixels, and `ingest.image_size` is {size}: take others or fewer levels"
             )
         return self
 
