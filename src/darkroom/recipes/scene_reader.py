@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,6 +34,7 @@ class Renders:
 
     A thing is 1, x, y and the numbers of its colour, form and size in `WORDS`; zeros where there are fewer than three.
     The scenes come from streams of numbers of their own, one a split: they are never those of the source `shapes`.
+    Every other one is drawn at twice the size and reduced, as `ingest` reduces images that are larger than it stores.
     """
 
     def __init__(self, seed: int, split: str, count: int, size: int, kinds: Sequence[str]) -> None:
@@ -53,7 +55,13 @@ class Renders:
             for number, thing in enumerate(each.objects):
                 numbers = (values.index(getattr(thing, name)) for name, values in WORDS.items())
                 things[place, number] = 1, thing.x, thing.y, *numbers
-        return {"images": np.stack([to_array(render(each, self.size)) for each in scenes]), "things": things}
+        pictures = [
+            render(each, 2 * self.size).resize((self.size, self.size), Image.Resampling.BICUBIC)
+            if row % 2
+            else render(each, self.size)
+            for each, row in zip(scenes, rows, strict=True)
+        ]
+        return {"images": np.stack([to_array(picture) for picture in pictures]), "things": things}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the stream and number of each scene."""
