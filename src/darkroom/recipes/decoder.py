@@ -37,9 +37,9 @@ class _Draws:
 class DecoderRecipe(Recipe):
     """L = λ_t |f(x_t, t, c) - target|² + w L_vb, of x_t under the schedule's noise.
 
-    λ_t, P2's weight (k + SNR_t)^(-γ) or Min-SNR's, is 1 by default; L_vb teaches the variance, where it is learned. w = 0.001 on
-    the term of the one step that is drawn, as the unCLIP decoder of DALLE2-pytorch has it; T / 1000 is the sum over all
-    steps that Nichol and Dhariwal, 2021, weight by 0.001.
+    λ_t, P2's weight (k + SNR_t)^(-γ) or Min-SNR's, is 1 by default; L_vb teaches the variance, where it is learned.
+    w = 0.001 on the term of the one step that is drawn, as the unCLIP decoder of DALLE2-pytorch has it; T / 1000 is the
+    sum over all steps that Nichol and Dhariwal, 2021, weight by 0.001.
     """
 
     def __init__(
