@@ -1,10 +1,12 @@
 """Which stored image each sample was made of: they share their key."""
 
+from pathlib import Path
+
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.reader import ImageShards
 
 
-def original_rows(samples: ImageShards, originals: ImageShards, where: str) -> list[int]:
+def original_rows(samples: ImageShards, originals: ImageShards, where: Path) -> list[int]:
     """Return the row of each sample's original.
 
     Args:

@@ -110,11 +110,12 @@ class SceneReader(nn.Module):
         numbers = [each.argmax(dim=2) for each in answer.words]
         things: list[list[Seen]] = [[] for _ in said]
         for picture, cell in found.nonzero().tolist():
-            named = (
+            colour, form, size = (
                 values[int(each[picture, cell])] for each, values in zip(numbers, self.words.values(), strict=True)
             )
             right, down = answer.place[picture, cell].tolist()
-            things[picture].append(Seen(*named, (cell % GRID + right) / GRID, (cell // GRID + down) / GRID))
+            x, y = (cell % GRID + right) / GRID, (cell // GRID + down) / GRID
+            things[picture].append(Seen(colour, form, size, x, y))
         return things
 
     def prepared(self, images: Tensor) -> Tensor:
