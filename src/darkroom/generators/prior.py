@@ -1,7 +1,7 @@
 """The diffusion prior: from a text's CLIP embedding to those of images that it fits, by diffusers' PriorTransformer.
 
-Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125, section 2.2: a
-transformer with a causal mask reads the encoded text, the text embedding, the time, the noisy image embedding, and a
+Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125, section 2.2:
+a transformer with a causal mask reads the encoded text, the text embedding, the time, the noisy image embedding, and a
 learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls.
 """
 

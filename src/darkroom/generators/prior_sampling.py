@@ -72,7 +72,7 @@ def text_direction(text: Tensor) -> Tensor:
 
 
 def guided(network: Any, prediction: Prediction, text: Tensor, encodings: Tensor | None, guidance: float) -> Denoise:
-    """Return what a sampler asks: f(x, null) + scale * (f(x, text) - f(x, null)), the text's embedding and words nulled.
+    """Return what a sampler asks: f(x, null) + scale * (f(x, text) - f(x, null)), embedding and encodings both nulled.
 
     Ho and Salimans, 2022, arXiv 2207.12598. A scale of 1 asks f(x, text) alone, bit for bit.
 
