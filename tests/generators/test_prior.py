@@ -27,7 +27,9 @@ def network(config=CONFIG):
 
 
 def prior(config=CONFIG, target="x0", normalised=True):
-    return Prior(network(config), prediction_of("cosine", 100, target), 2.5, normalised)
+    made = network(config)
+    made.set_statistics(torch.linspace(-0.2, 0.2, 8), torch.linspace(0.3, 0.6, 8))
+    return Prior(made, prediction_of("cosine", 100, target), normalised)
 
 
 def texts(count=4):
@@ -182,11 +184,15 @@ def test_of_several_candidates_the_one_that_fits_the_text_best_is_kept():
 
 
 def test_embeddings_come_as_they_are_stored():
-    """The scale is undone, and the length is 1 where CLIP's embeddings were normalised."""
+    """The statistics are put back, and the length is 1 where CLIP's embeddings were normalised."""
     text, words = texts()
-    unit, free = (sample_prior(prior(normalised=each), text, words, HOW, 5, range(4)) for each in (True, False))
-    double = replace(prior(normalised=False), scale=5.0)
-    assert torch.allclose(sample_prior(double, text, words, HOW, 5, range(4)), free / 2, atol=1e-6)
+    how = SimpleNamespace(**{**vars(HOW), "candidates": 1})  # which candidate fits depends on the statistics
+    unit, free = (sample_prior(prior(normalised=each), text, words, how, 5, range(4)) for each in (True, False))
+    bare = prior(normalised=False)
+    bare.network.set_statistics(torch.zeros(8), torch.ones(8))
+    raw = sample_prior(bare, text, words, how, 5, range(4))
+    assert torch.allclose(raw * torch.linspace(0.3, 0.6, 8) + torch.linspace(-0.2, 0.2, 8), free, atol=1e-6)
+    assert torch.allclose(bare.network.transformer.post_process_latents(raw), raw)
     assert torch.allclose(unit.norm(dim=1), torch.ones(4), atol=1e-5)
     assert not torch.allclose(free.norm(dim=1), torch.ones(4), atol=1e-2)
 

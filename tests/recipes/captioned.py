@@ -22,6 +22,7 @@ class Embeddings:
             words = rng.normal(size=(texts, *encoding))
             words[:, 3:] = 0
             self.values["encoding"] = words[kinds].astype(np.float16)
+        self.captions = [None if row in missing else f"kind {kinds[row]}" for row in range(images)]
         for name in ("text", "encoding"):
             if name in self.values:
                 self.values[name][list(missing)] = 0

@@ -1,4 +1,4 @@
-"""The prior's recipe: the loss as in the paper, randomness by position, texts dropped as asked, and what scores mean."""
+"""The prior's recipe: the loss as in the paper, randomness by position, texts dropped as asked, what scores mean."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import Prior, prediction_of
 from darkroom.random import draws
 from darkroom.recipes.prior import PriorRecipe
-from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts
+from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts, statistics
 from darkroom.recipes.prior_scores import Scorer, cosines
 from darkroom.schemas.train_prior import Diffusion
 from darkroom.training.loop import train
@@ -33,11 +33,18 @@ class Spy(PriorNetwork):
 
 
 def recipe(network=Spy, rows=None, scorer=None, **changes):
-    told = {"schedule": "cosine", "timesteps": 50, "target": "x0", "loss": "l2", "text_dropout": 0.3} | changes
+    told = {
+        "normalise": "scale",
+        "schedule": "cosine",
+        "timesteps": 50,
+        "target": "x0",
+        "loss": "l2",
+        "text_dropout": 0.3,
+    } | changes
     torch.manual_seed(0)
-    prior = Prior(
-        network(PriorConfig(8, (5, 6), 16, 2, 2)), prediction_of("cosine", 50, told["target"]), 8**0.5, normalised=True
-    )
+    made = network(PriorConfig(8, (5, 6), 16, 2, 2))
+    made.set_statistics(torch.zeros(8), torch.full((8,), 8**-0.5))
+    prior = Prior(made, prediction_of("cosine", 50, told["target"]), normalised=True)
     made = PriorRecipe(prior, Diffusion(**told), 9, rows or [], rows or [])
     if scorer is not None:
         made.scorer, made.evaluate_every = scorer, scorer.every
@@ -129,6 +136,24 @@ def test_without_any_caption_there_is_nothing_to_learn():
 
 def test_without_encodings_none_are_read():
     assert set(CaptionedEmbeddings(Embeddings(4, encoding=None)).__getitems__([0])) == {"image", "text"}
+
+
+def test_statistics_bring_each_element_or_all_together_to_unit_variance():
+    embeddings = Embeddings(500, texts=50)
+    embeddings.values["image"] = embeddings.values["image"] * np.linspace(0.5, 1, 8).astype(np.float16)
+    embeddings.values["image"][:, 3] = 0.25
+    image = torch.from_numpy(embeddings.values["image"]).float()
+    network = PriorNetwork(PriorConfig(8, None, 16, 1, 2))
+    network.set_statistics(*statistics(embeddings, "scale"))
+    unit = network.to_unit(image)
+    assert unit.square().mean().item() == pytest.approx(1, abs=0.01)
+    assert torch.allclose(unit / unit.norm(dim=1, keepdim=True), image / image.norm(dim=1, keepdim=True), atol=1e-3)
+    assert torch.allclose(network.from_unit(unit), image, atol=1e-6)
+    network.set_statistics(*statistics(embeddings, "standard"))
+    unit = network.to_unit(image)
+    varies = torch.arange(8) != 3
+    assert unit[:, varies].std(dim=0) == pytest.approx(1, abs=0.01) and unit.mean(dim=0).abs().max() < 0.02
+    assert torch.allclose(network.from_unit(unit), image, atol=1e-6)
 
 
 def test_cosines_are_those_of_all_pairs():

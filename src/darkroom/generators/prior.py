@@ -56,8 +56,8 @@ class PriorNetwork(nn.Module):
             dropout=config.dropout,
             encoder_hid_proj_type=None,  # its own wants encodings as wide as embeddings
         )
-        for name in ("clip_mean", "clip_std"):  # for others' sampling loops; nothing here reads them
-            getattr(self.transformer, name).requires_grad_(False)
+        for statistic in (self.transformer.clip_mean, self.transformer.clip_std):  # told, not learned
+            statistic.requires_grad_(False)
         for parameter in self.transformer.proj_to_clip_embeddings.parameters():  # nothing is said at first
             nn.init.zeros_(parameter)
         for token in (self.transformer.positional_embedding, self.transformer.prd_embedding):
@@ -66,6 +66,23 @@ class PriorNetwork(nn.Module):
         if config.text_shape is not None:
             self.words = nn.Linear(text_width, config.width)
             self.null_words = nn.Parameter(_NULL * torch.randn(length, config.width))
+
+    @torch.no_grad()
+    def set_statistics(self, mean: Tensor, std: Tensor) -> None:
+        """Take in mean and standard deviation of the elements of stored image embeddings, (D,) both.
+
+        They lie among the weights, under the names at which diffusers' pipelines look for them.
+        """
+        self.transformer.clip_mean.copy_(mean[None])
+        self.transformer.clip_std.copy_(std[None])
+
+    def to_unit(self, embeddings: Tensor) -> Tensor:
+        """Return stored image embeddings (N, D) at about unit variance, float32."""
+        return (embeddings.float() - self.transformer.clip_mean) / self.transformer.clip_std
+
+    def from_unit(self, embeddings: Tensor) -> Tensor:
+        """Return the inverse of `to_unit`."""
+        return embeddings * self.transformer.clip_std + self.transformer.clip_mean
 
     @property
     def blocks(self) -> list[nn.Module]:

@@ -33,14 +33,12 @@ class Prior:
     """A prior, and what its numbers mean.
 
     prediction: what the network predicts, and under which noise.
-    scale: what a stored image embedding is multiplied with to have about unit variance.
     normalised: whether stored image embeddings have length 1.
     facts: its manifest, where it was opened.
     """
 
     network: PriorNetwork
     prediction: Prediction
-    scale: float
     normalised: bool
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -53,7 +51,7 @@ class Prior:
         """
         facts = open_artifact(folder, KIND)
         network = PriorNetwork.from_pretrained(folder if weights == "ema" else folder / "raw")
-        return cls(network, prediction_of(**facts["prediction"]), facts["embedding_scale"], facts["normalised"], facts)
+        return cls(network, prediction_of(**facts["prediction"]), facts["normalised"], facts)
 
 
 def prediction_of(schedule: Any, timesteps: int, target: Any) -> Prediction:
@@ -134,7 +132,7 @@ def sample_prior(
         start = noise[full].to(device)
         made = sample(denoise, start, prior.prediction.schedule, how.solver, how.steps, generators=generators)
         found.append(made[: len(piece)])
-    embeddings = torch.cat(found) / prior.scale
+    embeddings = prior.network.from_unit(torch.cat(found))
     if prior.normalised:
         embeddings = functional.normalize(embeddings, dim=1)
     embeddings = embeddings.unflatten(0, (len(text), count))  # (N, K, D)

@@ -23,7 +23,7 @@ class PriorRecipe(Recipe):
         """Take in the parts.
 
         Args:
-            prior: the untrained network, what it predicts, and the embeddings' scale.
+            prior: the untrained network with its statistics, and what it predicts.
             settings: its section of params.yaml.
             seed: the training's.
             train: what is trained on, `image` and `text` (N, D), `encoding` (N, L, W) where it is told.
@@ -53,7 +53,7 @@ class PriorRecipe(Recipe):
     def _losses(self, batch: Batch, stream: str, dropout: float) -> Tensor:
         """Return the loss of each image, (N,)."""
         schedule, target = self.prior.prediction.schedule, self.prior.prediction.target
-        x0 = self.prior.scale * batch.data["image"].float()  # (N, D)
+        x0 = self.model.to_unit(batch.data["image"])  # (N, D)
         text, encoding = text_direction(batch.data["text"]), batch.data.get("encoding")
         # Of each position: the noise; then the time, and whether the text drops.
         normals, uniforms = draws(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)

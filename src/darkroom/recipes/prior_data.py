@@ -1,22 +1,21 @@
 """What a prior is trained on: images that have a caption, by what CLIP says of both."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from darkroom.data.embeddings import EmbeddingShards
 from darkroom.errors import DarkroomError
 from darkroom.recipes.data import Positions
-
-_CHUNK = 65_536  # text embeddings read at once, to find those that are there
+from darkroom.recipes.decoder_data import embedding_scale
 
 
 class CaptionedEmbeddings:
     """Rows of images that have a caption: `image` and `text` float16 (N, D), `encoding` (N, L, W) where it is stored.
-
-    A text embedding of zeros stands for a caption that is not there; those rows are left out.
 
     rows: the row of each among the shards.
     """
@@ -24,7 +23,7 @@ class CaptionedEmbeddings:
     def __init__(self, shards: EmbeddingShards) -> None:
         self.shards = shards
         self.names = ("image", "text", *(() if shards.encoding_shape is None else ("encoding",)))
-        self.rows = captioned_rows(shards)
+        self.rows: NDArray[np.int64] = np.array(captioned_rows(shards.captions), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,14 +37,40 @@ class CaptionedEmbeddings:
         return self.shards.keys_of(self.rows[list(rows)].tolist())
 
 
-def captioned_rows(shards: EmbeddingShards) -> NDArray[np.int64]:
-    """Return the rows whose images have a caption, (M,), in their order."""
-    found = [np.empty(0, dtype=np.int64)]
-    for first in range(0, len(shards), _CHUNK):
-        rows = range(first, min(first + _CHUNK, len(shards)))
-        text = shards.__getitems__(rows, ("text",))["text"]
-        found.append(first + np.flatnonzero(text.any(axis=1)))
-    return np.concatenate(found)
+def captioned_rows(captions: Sequence[str | None]) -> list[int]:
+    """Return the rows that have a caption, in their order; the text embeddings of the others are zero."""
+    return [row for row, caption in enumerate(captions) if caption is not None]
+
+
+def statistics(
+    embeddings: EmbeddingShards, how: Literal["scale", "standard"], most: int = 4096
+) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation by which image embeddings come to unit variance, float32 (D,) both.
+
+    scale: 0 and the root mean square of all elements: embeddings keep their directions (as Ramesh et al.'s published
+    successors have them). standard: of each element by itself: what all images have in common, which is most of the
+    embedding where CLIP is small, is taken off, and the noise then hides what tells images apart.
+
+    Args:
+        embeddings: of the train split.
+        how: see above.
+        most: embeddings that they are taken from, evenly apart; to three digits, so that all machines find the same.
+
+    Raises:
+        DarkroomError: all embeddings are zero.
+    """
+    if how == "scale":
+        scale = embedding_scale(embeddings, most)
+        return torch.zeros(embeddings.dim), torch.full((embeddings.dim,), 1 / scale)
+    rows = np.unique(np.linspace(0, len(embeddings) - 1, min(most, len(embeddings))).astype(np.int64))
+    found = embeddings.__getitems__(rows.tolist())["image"].astype(np.float64)
+    std = found.std(axis=0)
+    mean, std = (_three_digits(each) for each in (found.mean(axis=0), np.where(std > 0, std, 1.0)))
+    return mean, std
+
+
+def _three_digits(values: NDArray[np.float64]) -> Tensor:
+    return torch.tensor([float(f"{value:.3g}") for value in values])
 
 
 def require_texts(rows: CaptionedEmbeddings) -> None:

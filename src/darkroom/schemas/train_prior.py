@@ -29,8 +29,9 @@ class Model(Section):
 
 
 class Diffusion(Section):
-    """What is predicted, under which noise, and how often without the text."""
+    """How embeddings come to unit variance, what is predicted, under which noise, and how often without the text."""
 
+    normalise: Literal["scale", "standard"]
     schedule: ScheduleName
     timesteps: Annotated[int, Field(ge=2)]
     target: Literal["eps", "x0", "v"]

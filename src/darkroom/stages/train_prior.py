@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from torch import Tensor
+
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
@@ -10,9 +12,8 @@ from darkroom.device import set_up_device
 from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
 from darkroom.random import derive
-from darkroom.recipes.decoder_data import embedding_scale
 from darkroom.recipes.prior import PriorRecipe
-from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts
+from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts, statistics
 from darkroom.recipes.prior_scores import Scorer
 from darkroom.schemas.train_prior import Params
 from darkroom.training.loop import seeded, train
@@ -27,7 +28,7 @@ _DIGITS = 6  # of a score in the manifest
 def build(
     params: Params,
     config: PriorConfig,
-    scale: float,
+    statistics: tuple[Tensor, Tensor],
     normalised: bool,
     train_rows: Rows,
     val_rows: Rows,
@@ -38,7 +39,8 @@ def build(
     with seeded(derive(settings.training.seed, "prior/weights")):
         network = PriorNetwork(config)
     told = settings.diffusion.model_dump(include={"schedule", "timesteps", "target"})
-    prior = Prior(network, prediction_of(**told), scale, normalised)
+    network.set_statistics(*statistics)
+    prior = Prior(network, prediction_of(**told), normalised)
     return PriorRecipe(prior, settings.diffusion, settings.training.seed, train_rows, val_rows, scorer)
 
 
@@ -65,7 +67,7 @@ def run(params: Params) -> None:
         recipe = build(
             params,
             config_of(params, stored.dim, stored.encoding_shape),
-            embedding_scale(stored),
+            statistics(stored, settings.diffusion.normalise),
             stored.normalised,
             rows["train"],
             rows["val"],
@@ -87,7 +89,6 @@ def run(params: Params) -> None:
                 KIND,
                 clip=stored.clip,
                 normalised=stored.normalised,
-                embedding_scale=recipe.prior.scale,
                 embed_dim=stored.dim,
                 text_shape=stored.encoding_shape,
                 prediction=settings.diffusion.model_dump(include={"schedule", "timesteps", "target"}),
