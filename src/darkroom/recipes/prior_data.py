@@ -1,6 +1,7 @@
 """What a prior is trained on: images that have a caption, by what CLIP says of both."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.data.embeddings import EmbeddingShards
+from darkroom.artifacts.manifest import read_manifest
+from darkroom.data.embedding_file import KIND
+from darkroom.data.embeddings import EMBEDDING_PARTS, EmbeddingShards
 from darkroom.errors import DarkroomError
 from darkroom.recipes.data import Positions
 from darkroom.recipes.decoder_data import embedding_scale
@@ -40,6 +43,21 @@ class CaptionedEmbeddings:
 def captioned_rows(captions: Sequence[str | None]) -> list[int]:
     """Return the rows that have a caption, in their order; the text embeddings of the others are zero."""
     return [row for row, caption in enumerate(captions) if caption is not None]
+
+
+def captioned_parts(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> list[str]:
+    """Return the parts of which text embeddings are stored: those that have captions.
+
+    Raises:
+        DarkroomError: none has.
+    """
+    found = [part for part in parts if "text" in read_manifest(root / part, KIND)["names"]]
+    if not found:
+        raise DarkroomError(
+            "no image has a caption in data/embeddings, so there is no text to make an image of: give the source "
+            "captions (`parts` and the source's section in params.yaml), and run `dvc repro`."
+        )
+    return found
 
 
 def statistics(
@@ -81,8 +99,8 @@ def require_texts(rows: CaptionedEmbeddings) -> None:
     """
     if not len(rows):
         raise DarkroomError(
-            "no training image has a caption in data/embeddings, and the prior learns from captions: give the source "
-            "captions (`parts` and the source's section in params.yaml), and run `dvc repro`."
+            "no training image has a caption, and the prior learns from captions: give the source captions (`parts` "
+            "and the source's section in params.yaml), and run `dvc repro`."
         )
     if missing := len(rows.shards) - len(rows):
         print(f"{missing:,} of {len(rows.shards):,} images have no caption and are left out")

@@ -17,7 +17,7 @@ from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.generators.prior_sampling import MODEL, Prior
 from darkroom.generators.text_images import Imagination, require_same_clip, told
-from darkroom.recipes.prior_data import captioned_rows
+from darkroom.recipes.prior_data import captioned_parts, captioned_rows
 from darkroom.schemas.sample_text import Params
 from darkroom.stages.sample_decoder import open_decoder, samples, write_pairs
 
@@ -45,7 +45,7 @@ def run(params: Params) -> None:
     require_writable(OUT)
     device = set_up_device(section.threads, params.run.device)
     catalog = load_catalog(shards=None)
-    parts = list(catalog.parts)
+    parts = captioned_parts(list(catalog.parts))
     images = ImageShards.open_parts(parts, section.split)
     stored = EmbeddingShards.open_parts(parts, section.split)
     require_same_images(stored, images)

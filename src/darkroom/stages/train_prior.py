@@ -13,7 +13,7 @@ from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
 from darkroom.random import derive
 from darkroom.recipes.prior import PriorRecipe
-from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts, statistics
+from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts, statistics
 from darkroom.recipes.prior_scores import Scorer
 from darkroom.schemas.train_prior import Params
 from darkroom.training.loop import seeded, train
@@ -56,7 +56,7 @@ def run(params: Params) -> None:
         require_writable(path)
     device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog(shards=None)
-    parts, splits = list(catalog.parts), ("train", "val", settings.evaluate.split)
+    parts, splits = captioned_parts(list(catalog.parts)), ("train", "val", settings.evaluate.split)
     shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}
     stored = shards["train"]
     catalog.require_parts(stored.sources)
