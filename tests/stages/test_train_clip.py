@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import clip
 import pytest
 import torch
 
-import clip
 from clip_made import make_clip
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.clip.load import load_clip
