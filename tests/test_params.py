@@ -122,6 +122,7 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
 def test_lpips_needs_images_that_vgg16_can_see(clone):
     change(clone / "params.yaml", "ingest.image_size", 12)
     change(clone / "params.yaml", "train_dit.model.patch", 1)
+    change(clone / "params.yaml", "train_clip.trained.model.image_size", 8)
     check()
     change(clone / "params.yaml", "score_tokenizer.lpips", "lpips")
     with pytest.raises(DarkroomError, match=r"`score_tokenizer\.lpips` needs images of 16 pixels at least"):

@@ -31,6 +31,7 @@ from darkroom.params import (
 )
 from darkroom.schemas.sources import settings_of
 from darkroom.schemas.tokenizers.losses import SMALLEST
+from darkroom.schemas.train_clip import unfit as clip_unfit
 from darkroom.stages import SPREAD, STAGES, TRAININGS, singular
 
 SSIM_WINDOW = 11  # pixels
@@ -39,6 +40,7 @@ _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
     "VGG16, or data/none to download them",
     "train_tokenizer.pretrained.folder": "it is the folder of an autoencoder in diffusers' format, or data/none",
+    "train_clip.pretrained.file": "it is an archive of OpenAI's or a state dict, or data/none to take it by name",
     "score_tokenizer.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
     "reference_stats.inception.weights": "it is a file with torch-fidelity's weights, or data/none to download them",
 }
@@ -281,5 +283,7 @@ def check(params: dict[str, Any] | None = None) -> str:
     channels, size = len(params["ingest"]["channels"]), params["ingest"]["image_size"]
     if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
+    if reason := clip_unfit(whole_params.train_clip, size):  # type: ignore[attr-defined]
+        raise DarkroomError(f"{PARAMS}: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"

@@ -52,7 +52,7 @@ def last_times(path: Path) -> dict[str, float]:
 
 
 def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
-    from darkroom.planning import passes, trainings
+    from darkroom.planning import clips, passes, trainings
 
     stage, _, item = name.partition("@")
     whole = {
@@ -66,6 +66,7 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
         "score_tokenizer_samples": passes.plan_score_tokenizer_samples,
         "sample_dit": passes.plan_sample,
         "score_dit": passes.plan_score,
+        "train_clip": clips.plan_clip,
     }
     each = {"ingest": passes.plan_ingest, "encode_latents": passes.plan_encode}
     if stage in whole:

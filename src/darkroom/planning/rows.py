@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from darkroom.data.latent_file import FORMS
 from darkroom.random import generator
 
+_END = 49407  # the token at which CLIP's texts end
+
 
 class _Rows:
     """So many rows, of which any reads as the same noise."""
@@ -36,6 +38,22 @@ class NoiseImages(_Rows):
         """Return noise for some rows."""
         images = generator(0, "plan/images").integers(0, 256, (len(rows), *self._shape), dtype=np.uint8)
         return {"images": images, "labels": np.arange(len(rows)) % self._classes}
+
+
+class NoiseCaptioned(NoiseImages):
+    """The same with `tokens` int64 (N, L), random words and an end, and `captions` int64 (N,), so many that differ."""
+
+    def __init__(self, size: int, shape: tuple[int, int, int], captions: int, context: int) -> None:
+        super().__init__(size, shape, 1)
+        self._captions, self._context = captions, context
+
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
+        """Return noise for some rows."""
+        source = generator(0, "plan/captions")
+        tokens = source.integers(1, _END, (len(rows), self._context))
+        tokens[:, -1] = _END
+        images = super().__getitems__(rows)["images"]
+        return {"images": images, "tokens": tokens, "captions": source.integers(0, self._captions, len(rows))}
 
 
 class NoiseLatents(_Rows):

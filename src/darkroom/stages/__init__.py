@@ -14,6 +14,7 @@ STAGES = (
     "train_dit",
     "sample_dit",
     "score_dit",
+    "train_clip",
     "report",
 )
 
@@ -21,7 +22,7 @@ STAGES = (
 SPREAD = {"ingest": "parts", "encode_latents": "parts"}
 
 # Stages that train: they may run in several processes.
-TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit")
+TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit", "train_clip")
 
 
 def singular(over: str) -> str:
