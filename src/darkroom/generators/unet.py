@@ -126,7 +126,7 @@ class DecoderUNet(nn.Module):
         vector = self._vector_length()
         extra = config.low + config.self_condition
         places = config.image_channels * config.patch**2
-        self.unet: Any = UNet2DConditionModel(
+        unet: Any = UNet2DConditionModel(
             sample_size=config.size // config.patch,
             in_channels=places * (1 + extra),
             out_channels=places * (1 + config.learned_variance),
@@ -144,8 +144,9 @@ class DecoderUNet(nn.Module):
             class_embed_type="projection" if vector else None,
             projection_class_embeddings_input_dim=vector or None,
         )
-        for parameter in self.unet.conv_out.parameters():  # nothing is said at first
+        for parameter in unet.conv_out.parameters():  # nothing is said at first
             nn.init.zeros_(parameter)
+        self.unet = unet
         if config.embed_dim:
             self.null_image = nn.Parameter(torch.randn(config.embed_dim))
         if config.image_tokens:

@@ -1,0 +1,77 @@
+"""Pictures of what a decoder does with an embedding: other images of it, images between two, images filled in."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.generators.cascade import Asked, spherical
+from darkroom.generators.decode import Decoder
+
+COLUMNS = 8  # of images made for each row
+_HOLE = 0.5  # share of the side that is filled in
+
+
+def _made(decoder: Decoder, asked: Asked) -> NDArray[np.uint8]:
+    return torch.cat(list(decoder.images(asked))).numpy()
+
+
+def _repeated(values: Tensor | None, times: int) -> Tensor | None:
+    return None if values is None else values.repeat_interleave(times, dim=0)
+
+
+def _rows_of(first: NDArray[np.uint8], made: NDArray[np.uint8], last: NDArray[np.uint8] | None = None) -> NDArray:
+    """Return images row by row: an original, what was made for it, and where there is one, another original."""
+    rows = made.reshape(len(first), -1, *made.shape[1:])
+    parts = [first[:, None], rows] if last is None else [first[:, None], rows, last[:, None]]
+    return np.concatenate(parts, axis=1).reshape(-1, *made.shape[1:])
+
+
+def variations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
+    """Return each image, then eight of its embedding from other noise: uint8 (N * 9, C, H, W).
+
+    Args:
+        decoder: the decoder.
+        real: uint8 (N, C, H, W).
+        image: their embeddings, (N, D).
+        text: their text encodings, where the decoder is told these.
+    """
+    low = decoder.low(torch.from_numpy(real))
+    numbers = list(range(len(real) * COLUMNS))
+    asked = Asked(numbers, _repeated(image, COLUMNS), _repeated(text, COLUMNS), _repeated(low, COLUMNS))
+    return _rows_of(real, _made(decoder, asked))
+
+
+def interpolations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
+    """Return, of images in pairs, the first, eight on the arc between their embeddings, the second: (N / 2 * 10, ...).
+
+    All images of a row begin with the same noise, so that the embedding alone changes; a text, and an image that is
+    enlarged, are those of the first.
+    """
+    pairs = len(real) // 2
+    first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    share = torch.linspace(0, 1, COLUMNS)
+    between = torch.cat([spherical(one, other, share) for one, other in zip(image[first], image[second], strict=True)])
+    low = decoder.low(torch.from_numpy(real[first]))
+    numbers = [row for row in range(pairs) for _ in range(COLUMNS)]
+    told = _repeated(None if text is None else text[first], COLUMNS)
+    asked = Asked(numbers, between, told, _repeated(low, COLUMNS))
+    return _rows_of(real[first], _made(decoder, asked), real[second])
+
+
+def inpainted(
+    decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None, resamples: int
+) -> NDArray[np.uint8]:
+    """Return each image, the same with a grey square in its middle, and with that square filled in: (N * 3, ...)."""
+    pixels = torch.from_numpy(real)
+    height, width = pixels.shape[2:]
+    mask = torch.ones(len(real), 1, height, width)
+    top, left = int(height * (1 - _HOLE) / 2), int(width * (1 - _HOLE) / 2)
+    mask[..., top : height - top, left : width - left] = 0
+    known = decoder.space(pixels)
+    kept = torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]).to(known.device)
+    asked = Asked(
+        list(range(len(real))), image, text, decoder.low(pixels), known, (kept == 1).float(), resamples=resamples
+    )
+    holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128)).numpy()
+    return _rows_of(real, np.stack([holes, _made(decoder, asked)], axis=1).reshape(-1, *real.shape[1:]))

@@ -1,0 +1,131 @@
+"""What a U-Net predicts and its losses, against implementations in NumPy's float64 that share nothing with them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from darkroom.diffusion.gaussian import distance, p2_weight, share_of, target_of, to_x0, variational_bound
+from darkroom.diffusion.noise import NoiseSchedule
+
+STEPS = 50
+
+
+@pytest.fixture(scope="module")
+def schedule() -> NoiseSchedule:
+    return NoiseSchedule.named("cosine", STEPS)
+
+
+def some(seed: int, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+@pytest.mark.parametrize("target", ["eps", "x0", "v"])
+def test_a_perfect_prediction_gives_the_image_back(schedule: NoiseSchedule, target: str) -> None:
+    steps = torch.tensor([0, 10, 25, 40])
+    x0, noise = some(0, 4, 3, 4, 4), some(1, 4, 3, 4, 4)
+    x = schedule.add_noise(x0, noise, steps)
+    said = target_of(x0, noise, steps, schedule, target)  # type: ignore[arg-type]
+    found = to_x0(said, x, steps, schedule, target)  # type: ignore[arg-type]
+    torch.testing.assert_close(found, x0, rtol=2e-4, atol=2e-5)  # eps divides by α, 0.3 at step 40
+
+
+def test_v_by_hand(schedule: NoiseSchedule) -> None:
+    steps = torch.tensor([30])
+    x0, noise = some(0, 1, 1, 2, 2), some(1, 1, 1, 2, 2)
+    left = float(schedule.alphas_cumprod[30])
+    expected = math.sqrt(left) * noise.double() - math.sqrt(1 - left) * x0.double()
+    torch.testing.assert_close(target_of(x0, noise, steps, schedule, "v").double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_distances_by_hand() -> None:
+    p, t = some(0, 3, 2, 2, 2), some(1, 3, 2, 2, 2)
+    away = (p.double() - t.double()).abs().numpy()
+    huber = np.where(away < 1, 0.5 * away**2, away - 0.5)
+    for kind, expected in (("l1", away), ("l2", away**2), ("huber", huber)):
+        found = distance(p, t, kind)  # type: ignore[arg-type]
+        np.testing.assert_allclose(found.numpy(), expected.mean(axis=(1, 2, 3)), rtol=1e-6)
+
+
+def test_p2_by_hand(schedule: NoiseSchedule) -> None:
+    for gamma, k in ((0.5, 1.0), (1.0, 2.0)):
+        found = p2_weight(torch.arange(STEPS), schedule, gamma, k)
+        for t in range(STEPS):
+            left = schedule.alphas_cumprod[t]
+            assert float(found[t]) == pytest.approx((k + left / (1 - left)) ** -gamma, rel=1e-6)
+
+
+def test_share_of_the_log_variance() -> None:
+    raw = torch.tensor([-1.0, 0.0, 1.0])
+    assert share_of(raw, "linear").tolist() == [0.0, 0.5, 1.0]
+    torch.testing.assert_close(share_of(raw, "sigmoid"), 1 / (1 + (-raw).exp()))
+
+
+def bound_by_hand(
+    x0: np.ndarray, x: np.ndarray, guess: np.ndarray, share: np.ndarray, t: int, betas: np.ndarray
+) -> float:
+    """One image's term, in bits an element, from the definition of the two Gaussians."""
+    alphas = 1 - betas
+    left = np.cumprod(alphas)
+    before = left[t - 1] if t else 1.0
+
+    def mean(image: np.ndarray) -> np.ndarray:
+        precision_prior, precision_like = 1 / (1 - before) if t else np.inf, alphas[t] / betas[t]
+        if not t:
+            return image
+        # q(x_{t-1} | x_t, x_0) by Bayes: N(x_{t-1}; sqrt(before) x0, 1 - before) times N(x_t; sqrt(α) x_{t-1}, β).
+        total = precision_prior + precision_like
+        return (precision_prior * math.sqrt(before) * image + math.sqrt(alphas[t]) / betas[t] * x) / total
+
+    def posterior_variance(s: int) -> float:
+        return betas[s] * (1 - left[s - 1]) / (1 - left[s])
+
+    low = math.log(posterior_variance(max(t, 1)))
+    logvar = share * math.log(betas[t]) + (1 - share) * low
+    if t:
+        p, q = np.exp(logvar), math.exp(low)
+        nats = 0.5 * (logvar - low) + (q + (mean(x0) - mean(guess)) ** 2) / (2 * p) - 0.5
+    else:
+        std = np.exp(0.5 * logvar)
+        upper = np.where(x0 > 0.999, np.inf, x0 + 1 / 255)
+        lower = np.where(x0 < -0.999, -np.inf, x0 - 1 / 255)
+        nats = -np.log(np.maximum(norm.cdf(upper, mean(guess), std) - norm.cdf(lower, mean(guess), std), 1e-12))
+    return float(nats.mean() / math.log(2))
+
+
+@pytest.mark.parametrize("t", [0, 1, 7, 30, STEPS - 1])
+def test_the_bound_is_that_of_two_gaussians(schedule: NoiseSchedule, t: int) -> None:
+    random = np.random.default_rng(t)
+    x0 = np.round(random.uniform(-1, 1, (3, 4, 4)) * 127.5) / 127.5
+    x0[0, 0, 0], x0[0, 0, 1] = 1.0, -1.0  # the open ends of the grey levels
+    x = math.sqrt(schedule.alphas_cumprod[t]) * x0 + math.sqrt(1 - schedule.alphas_cumprod[t]) * random.standard_normal(
+        x0.shape
+    )
+    guess, share = x0 + 0.02 * random.standard_normal(x0.shape), random.uniform(0, 1, x0.shape)
+    tensors = [torch.from_numpy(each[None].astype(np.float32)) for each in (x0, x, guess, share)]
+    found = variational_bound(*tensors, torch.tensor([t]), schedule)
+    expected = bound_by_hand(*(each[0].double().numpy() for each in tensors), t, schedule.betas)
+    assert float(found[0]) == pytest.approx(expected, rel=2e-4, abs=2e-5)  # differences of float32 cdfs
+
+
+def test_the_bound_teaches_the_variance_alone(schedule: NoiseSchedule) -> None:
+    x0, x = some(0, 2, 1, 4, 4).clamp(-1, 1), some(1, 2, 1, 4, 4)
+    guess, share = some(2, 2, 1, 4, 4).requires_grad_(), torch.full((2, 1, 4, 4), 0.5, requires_grad=True)
+    variational_bound(x0, x, guess, share, torch.tensor([0, 20]), schedule).sum().backward()
+    assert guess.grad is None
+    assert share.grad is not None and bool((share.grad != 0).any(dim=(1, 2, 3)).all())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 10))  # later the two variances are nearly one
+def test_the_bound_is_least_at_the_true_variance(t: int) -> None:
+    """With the true mean, the posterior's own variance (share 0) has no divergence, and every other has some."""
+    schedule = NoiseSchedule.named("linear", STEPS)
+    x0, x = some(t, 1, 1, 2, 2), some(t + 1, 1, 1, 2, 2)
+    at = [variational_bound(x0, x, x0, torch.full_like(x0, s), torch.tensor([t]), schedule) for s in (0.0, 0.5, 1.0)]
+    assert abs(float(at[0])) < 1e-6
+    assert float(at[0]) < float(at[1]) < float(at[2])
