@@ -55,8 +55,9 @@ def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
         ArtifactError: missing or damaged; names the file.
     """
     manifest = open_artifact(folder, KIND)
-    state = load_file(folder / WEIGHTS)
-    return Clip(build_model(state), manifest["weights"], truncate=manifest["long_captions"] == "truncate")
+    with torch.random.fork_rng(devices=[]):  # its initial weights are replaced: no draw may be seen outside
+        network = build_model(load_file(folder / WEIGHTS))
+    return Clip(network, manifest["weights"], truncate=manifest["long_captions"] == "truncate")
 
 
 def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:

@@ -55,8 +55,13 @@ class Contrastive(CLIP):
         """
         image = self.encode_image(preprocessed(images, self.image_size))
         text = self.encode_text(tokens)
-        image, text = (functional.normalize(each.float(), dim=1) for each in (image, text))
-        return image, text, self.logit_scale.float().exp()
+        image, text = (functional.normalize(_wide(each), dim=1) for each in (image, text))
+        return image, text, _wide(self.logit_scale).exp()
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Return values in float32 at least, whatever autocast has made of them."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 class Clip:

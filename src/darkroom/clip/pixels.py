@@ -34,14 +34,14 @@ def to_rgb(images: Tensor) -> Tensor:
 def resized(images: Tensor, size: int) -> Tensor:
     """Return uint8 squares (N, 3, H, H) in `size` pixels a side, float32, whole numbers from 0 to 255.
 
-    Bicubic, with a filter that grows with the reduction, as Pillow has it, and rounded as Pillow rounds; it rounds
-    between height and width too, so that one grey level may differ.
+    Bicubic, with a filter that grows with the reduction, first in width and then in height, and rounded after each, as
+    Pillow does it; its coefficients are whole numbers, so that one grey level may differ.
     """
     x = images.float()
-    if images.shape[2] == size:
-        return x
-    x = functional.interpolate(x, size=(size, size), mode="bicubic", antialias=True, align_corners=False)
-    return x.round().clamp(0, 255)
+    for shape in ((x.shape[2], size), (size, size)) if x.shape[2] != size else ():
+        x = functional.interpolate(x, size=shape, mode="bicubic", antialias=True, align_corners=False)
+        x = x.round().clamp(0, 255)
+    return x
 
 
 def preprocessed(images: Tensor, size: int) -> Tensor:

@@ -17,6 +17,7 @@ class Part(Section):
     """A slice [start, stop) of a source, counted in images, in shards where the source is `webdataset`.
 
     path: the local file or folder that the source reads, a dependency of the part; data/none: none.
+    embeddings: a folder of embeddings of its images by others, a dependency of `embed_clip`; data/none: none.
     settings: keys of the source's section that have another value for this part.
     """
 
@@ -24,6 +25,7 @@ class Part(Section):
     path: str
     start: Annotated[int, Field(ge=0)] = 0
     stop: Annotated[int, Field(gt=0)] | None = None
+    embeddings: str = NO_FILE
     settings: Settings = Field(default_factory=dict)
 
     @model_validator(mode="after")

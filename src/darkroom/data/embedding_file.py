@@ -1,0 +1,83 @@
+"""Embeddings of a shard: NumPy's own files, one for images, one for texts, one for encodings of texts; float16.
+
+They are named as clip-retrieval and DALLE2-pytorch name them, so that both read them. The format
+(numpy.lib.format): a magic number, a header that says dtype, order and shape, and the array's bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from darkroom.artifacts.manifest import ArtifactError
+
+KIND = "embeddings"  # of the manifest beside the splits
+# What there may be of an image: the start of the file's name, and the column of the index with the row's hash.
+PREFIXES = {"image": "img_emb", "text": "text_emb", "encoding": "text_enc"}
+COLUMNS = {"image": "sha256", "text": "sha256_text", "encoding": "sha256_encoding"}
+DTYPE = np.dtype("<f2")
+_HEADER = 4096  # bytes that surely hold one of an array without fields
+
+
+def file_name(what: str, shard: str) -> str:
+    """Return the name of a shard's file: `img_emb_00000.npy`."""
+    return f"{PREFIXES[what]}_{shard}.npy"
+
+
+@dataclass(frozen=True)
+class EmbeddingFile:
+    """A file, mapped: its bytes, the byte at which the array begins, its shape and dtype."""
+
+    content: memoryview
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The array, as a view of the map."""
+        count = int(np.prod(self.shape))
+        return np.frombuffer(self.content, self.dtype, count, self.start).reshape(self.shape)
+
+
+def map_embeddings(path: Path) -> EmbeddingFile:
+    """Return a file of numbers, mapped: nothing but its header is read.
+
+    Raises:
+        ArtifactError: not such a file, or its bytes are not those that its header tells of; names it.
+    """
+    try:
+        # As in latent_file.py: a map that needs no descriptor, of which the system reads nothing ahead.
+        with pa.memory_map(str(path)) as file:
+            first, size = file.read_buffer(1), file.size()
+        content = memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
+        header = BytesIO(bytes(content[:_HEADER]))
+        version = npy.read_magic(header)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(header)
+        start, wanted = header.tell(), int(np.prod(shape)) * dtype.itemsize
+        if fortran or dtype.kind != "f" or not shape or start + wanted != size:
+            raise ValueError(f"{dtype} {shape} in {'columns' if fortran else 'rows'}, {size - start} bytes")
+        return EmbeddingFile(content, start, tuple(shape), dtype)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"{path} is not a file of embeddings, rows of floating-point numbers as NumPy saves them ({error}): "
+            "restore it from where it came."
+        ) from error
+
+
+def write_array(path: Path, values: NDArray[np.float16]) -> None:
+    """Write an array as `numpy.save` does; equal arrays give equal bytes."""
+    with path.open("wb") as file:
+        npy.write_array(file, np.ascontiguousarray(values, dtype=DTYPE), version=(1, 0), allow_pickle=False)
+
+
+def row_shapes(dim: int, encoding: Sequence[int] | None) -> dict[str, tuple[int, ...]]:
+    """Return the shape of a row of each kind of file."""
+    return {"image": (dim,), "text": (dim,), **({"encoding": tuple(encoding)} if encoding else {})}

@@ -1,0 +1,187 @@
+"""Embeddings that others have made, joined to the images of a part.
+
+clip-retrieval writes `img_emb/img_emb_0.npy`, `text_emb/text_emb_0.npy` and, with a row for each of theirs,
+`metadata/metadata_0.parquet`, whose column `image_path` holds the image's key; in which order is no matter.
+DALLE2-pytorch reads `PREFIX_0000.npy` for the tar 0000: an image's row is the last digits of its key, and a row of
+zeros stands for an image that has none.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from darkroom.data.embedding_file import map_embeddings
+from darkroom.data.reader import ImageShards, Shard
+from darkroom.data.sources.keys import key_of
+from darkroom.errors import DarkroomError
+
+_NUMBER = re.compile(r"(\d+)\.(?:npy|parquet)$")
+_DIGITS = re.compile(r"(\d+)(?:\.[a-z.]+)?$")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows for the images of a shard: values (n, ...), as they lie there, and which of them there are, (n,)."""
+
+    values: NDArray[Any]
+    present: NDArray[np.bool_]
+
+
+def _numbered(folder: Path, ending: str) -> dict[int, Path]:
+    """Return the files of a folder by the number at the end of their names.
+
+    Raises:
+        DarkroomError: there are none, or two have the same number.
+    """
+    found: dict[int, Path] = {}
+    for path in sorted(folder.glob(f"*.{ending}")):
+        if (match := _NUMBER.search(path.name)) is not None:
+            if (number := int(match[1])) in found:
+                raise DarkroomError(
+                    f"{path} and {found[number].name} have the same number: leave the one that is meant."
+                )
+            found[number] = path
+    if not found:
+        raise DarkroomError(
+            f"{folder} holds no embeddings, files such as img_emb_0.{ending}: look at `parts.PART.embeddings` and "
+            "`embed_clip.imported` in params.yaml."
+        )
+    return found
+
+
+def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> Found:
+    """Return the rows at some places (file, row) of files; None: there is none. A row of zeros is none."""
+    arrays = {number: map_embeddings(files[number]).array for number in {place[0] for place in places if place}}
+    some = next(iter(arrays.values())) if arrays else map_embeddings(next(iter(files.values()))).array
+    values = np.zeros((len(places), *some.shape[1:]), dtype=np.float32)
+    for at, place in enumerate(places):
+        if place is not None and place[1] < len(arrays[place[0]]):
+            row = arrays[place[0]][place[1]]
+            if row.shape != values.shape[1:]:
+                raise DarkroomError(
+                    f"{files[place[0]]} has rows of shape {row.shape}, and other files {values.shape[1:]}."
+                )
+            values[at] = row
+    return Found(values, values.reshape(len(values), -1).any(axis=1))
+
+
+class ClipRetrieval:
+    """A folder that clip-retrieval's `clip inference` has written.
+
+    Args:
+        folder: of the part.
+        subfolders: where `image` and, where they are taken over, `text` or `encoding` lie in it.
+        metadata: the subfolder of the metadata.
+        column: of the metadata, which holds keys, or the paths that keys follow from.
+
+    Raises:
+        DarkroomError: files are missing, have other numbers of rows than their metadata, or a key comes twice.
+    """
+
+    def __init__(self, folder: Path, subfolders: dict[str, str], metadata: str, column: str) -> None:
+        self._files = {name: _numbered(folder / sub, "npy") for name, sub in subfolders.items()}
+        tables = _numbered(folder / metadata, "parquet")
+        keys, self._places = [], []
+        for number, path in sorted(tables.items()):
+            with pq.ParquetFile(path) as file:
+                if column not in file.schema_arrow.names:
+                    raise DarkroomError(f"{path} has no column {column}: it has {', '.join(file.schema_arrow.names)}.")
+                own = file.read(columns=[column])[column]
+            for files in self._files.values():
+                if number not in files:
+                    raise DarkroomError(f"{path} has no embeddings of its number beside it: fetch them too.")
+                if (rows := map_embeddings(files[number]).shape[0]) != len(own):
+                    raise DarkroomError(
+                        f"{files[number]} has {rows:,} rows, and {path} {len(own):,}: fetch both again."
+                    )
+            keys.append(own.combine_chunks().cast(pa.string()))
+            self._places.append((number, len(own)))
+        self._keys = pa.concat_arrays([_as_keys(each) for each in keys])
+        self._starts = np.concatenate([[0], np.cumsum([count for _, count in self._places])])
+        if len(pc.unique(self._keys)) != len(self._keys):
+            counts = pc.value_counts(self._keys)
+            twice = next(each for each in counts.to_pylist() if each["counts"] > 1)
+            raise DarkroomError(
+                f"{folder / metadata} has the key {twice['values']} {twice['counts']} times: which is it?"
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """What is taken over: image, text, encoding."""
+        return list(self._files)
+
+    def shard(self, reader: ImageShards, shard: Shard) -> dict[str, Found]:
+        """Return the rows of a shard's images."""
+        keys = pa.array([row["key"] for row in reader.texts(shard)], pa.string())
+        at = pc.index_in(keys, value_set=self._keys).fill_null(-1).to_numpy(zero_copy_only=False)
+        files = np.searchsorted(self._starts, at, side="right") - 1
+        places = [
+            (self._places[file][0], int(row - self._starts[file])) if row >= 0 else None
+            for row, file in zip(at.tolist(), files.tolist(), strict=True)
+        ]
+        return {name: _rows(files_, places) for name, files_ in self._files.items()}
+
+
+def _as_keys(values: pa.Array) -> pa.Array:
+    """Return keys as they are, and of paths the keys that the source `folder` gives them, by their names."""
+    plain = pc.match_substring_regex(values, r"^[A-Za-z0-9_-]{1,80}$")
+    if pc.all(plain).as_py():
+        return values
+    return pa.array([key_of(Path(text).stem) for text in values.to_pylist()], pa.string())
+
+
+class Dalle2:
+    """Folders of embeddings as DALLE2-pytorch reads them.
+
+    Args:
+        folder: of the part.
+        subfolders: where `image` and, where they are taken over, `text` or `encoding` lie in it.
+        index_width: digits at the end of a key that are the row.
+
+    Raises:
+        DarkroomError: a folder has no such files.
+    """
+
+    def __init__(self, folder: Path, subfolders: dict[str, str], index_width: int) -> None:
+        self._files = {name: _numbered(folder / sub, "npy") for name, sub in subfolders.items()}
+        self._width = index_width
+
+    @property
+    def names(self) -> list[str]:
+        """What is taken over: image, text, encoding."""
+        return list(self._files)
+
+    def shard(self, reader: ImageShards, shard: Shard) -> dict[str, Found]:
+        """Return the rows of a shard's images.
+
+        Raises:
+            DarkroomError: a key does not end in so many digits, or its tar has no number; names it.
+        """
+        places = []
+        for row in reader.texts(shard):
+            key = row["key"]
+            tail, number = key[-self._width :], self._number(shard, key)
+            if not (tail.isdecimal() and len(tail) == self._width) or number is None:
+                raise DarkroomError(
+                    f"the key {key} says neither tar nor row: keys end in {self._width} digits of the row "
+                    "(`embed_clip.imported.index_width`), after those of the tar where the images were stored anew."
+                )
+            places.append((number, int(tail)))
+        return {
+            name: _rows(files, [place if place[0] in files else None for place in places])
+            for name, files in self._files.items()
+        }
+
+    def _number(self, shard: Shard, key: str) -> int | None:
+        """Return the number of the tar: by its name where it is the original one, else by the key before the row."""
+        text = shard.tar.partition("?")[0] if shard.how is not None else key[: -self._width]
+        match = _DIGITS.search(text)
+        return int(match[1]) if match else None

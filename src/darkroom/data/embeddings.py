@@ -1,0 +1,267 @@
+"""Reads stored embeddings by row number, in the rows of the image shards."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, PREFIXES, file_name, map_embeddings, row_shapes
+from darkroom.data.index import EMBEDDINGS, Index, Indexed
+from darkroom.data.reader import ImageShards
+from darkroom.network import redacted
+
+EMBEDDING_PARTS = Path("data/embeddings")
+_THREADS = 4  # that open shards side by side
+_NOT_PICKLED = ("_contents", "_sha256", "_checked")  # made again where it arrives
+
+
+class _Shard(NamedTuple):
+    """Files of a shard, and what their manifest says of them."""
+
+    folder: Path
+    name: str
+    images: int
+    sha256: Mapping[str, str]
+
+    def path(self, what: str) -> Path:
+        return self.folder / file_name(what, self.name)
+
+
+class EmbeddingShards(Indexed):
+    """Embeddings of one split of some parts, by row, read through memory maps.
+
+    Opening checks each manifest, the sha256 and counts of each index, and size and header of each file; it reads no
+    embedding. A row is checked against its sha256 in the index when this object, in this process, first reads it;
+    `verify` checks every byte. Safe to use in forked processes, and to pickle.
+
+    clip: the identity of the CLIP that made them, the same for all parts.
+    normalised: whether embeddings of images and texts have length 1.
+    dim: length of an embedding.
+    encoding_shape: (L, W) of the encodings of a text; None: there are none.
+    names: what there is of every part: image, text, encoding.
+    sources: for each part, the sha256 of the manifest of the image shards that it was made from.
+    """
+
+    def __init__(self, manifests: Mapping[str, Mapping[str, Any]], split: str, root: Path) -> None:
+        """Open shards from the parts' manifests, after `open_parts` has checked that they fit together."""
+        first = next(iter(manifests.values()))
+        self.clip: str = first["clip"]
+        self.normalised: bool = first["normalised"]
+        self.dim: int = first["dim"]
+        self.names = tuple(name for name in PREFIXES if all(name in each["names"] for each in manifests.values()))
+        shape = next((each["encoding_shape"] for each in manifests.values() if each["encoding_shape"]), None)
+        self.encoding_shape: tuple[int, int] | None = tuple(shape) if shape and "encoding" in self.names else None
+        self.sources: dict[str, str] = {part: manifest["shards"] for part, manifest in manifests.items()}
+        self._rows = row_shapes(self.dim, self.encoding_shape)
+        folders = {root / part / split: manifest["splits"][split] for part, manifest in manifests.items()}
+        self._shards = [
+            _Shard(folder, entry["name"], entry["images"], entry["sha256"])
+            for folder, facts in folders.items()
+            for entry in facts["shards"]
+        ]
+        self._firsts = np.concatenate([[0], np.cumsum([shard.images for shard in self._shards], dtype=np.int64)])
+        self._index = Index(folders, EMBEDDINGS)
+        self._map()
+
+    def _map(self) -> None:
+        """Map the files and check their headers."""
+
+        def opened(shard: _Shard) -> dict[str, memoryview]:
+            return {name: _open(shard, name, (shard.images, *self._rows[name])) for name in self.names}
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            self._contents = list(pool.map(opened, self._shards))
+        self._sha256: dict[str, NDArray[np.uint8]] = {}
+        self._checked = {name: np.zeros(len(self), dtype=bool) for name in self.names}
+
+    @classmethod
+    def open_parts(
+        cls, parts: Sequence[str], split: str, root: Path = EMBEDDING_PARTS, shards_root: Path | None = None
+    ) -> "EmbeddingShards":
+        """Open one split ("train", "val" or "test") of some parts; rows come in the order of `parts`.
+
+        Args:
+            parts: their names.
+            split: which images.
+            root: the folder with a folder of embeddings for each part.
+            shards_root: where given (data/shards), each part must have been made from the image shards that lie there.
+
+        Raises:
+            ArtifactError: a file is missing or damaged, the split is not stored, the parts come from different CLIPs
+                or are normalised differently, or the image shards are others; names part or file.
+        """
+        manifests = {part: read_manifest(root / part, KIND) for part in parts}
+        if not manifests:
+            raise ArtifactError("no part was asked for: name at least one under `parts` in params.yaml.")
+        (one, first), *others = manifests.items()
+        for part, manifest in others:
+            for what, fact in _alike(first).items():
+                if (other := _alike(manifest)[what]) != fact and None not in (fact, other):
+                    raise ArtifactError(
+                        f"the embeddings of `{one}` and `{part}` have different {what} ({fact} and {other}): make both "
+                        "again (`dvc repro embed_clip`)."
+                    )
+        for part, manifest in manifests.items():
+            if not manifest["splits"][split]["stored"]:
+                raise ArtifactError(
+                    f"{root / part} does not hold the embeddings of the split {split}, which `embed_clip.store` leaves "
+                    "out: name it there, or compute them with models/clip as they are needed."
+                )
+            if shards_root is not None and manifest["shards"] != manifest_hash(shards_root / part):
+                raise ArtifactError(
+                    f"the embeddings of `{part}` were made from other images than those in {shards_root / part}: "
+                    f"make them again (`dvc repro embed_clip@{part}`)."
+                )
+        return cls(manifests, split, root)
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    @property
+    def captions(self) -> list[str | None]:
+        """The caption of each row; None where the image has none, and its `text` and `encoding` are zero."""
+        return self._index.texts("caption")
+
+    def __getitems__(
+        self, rows: Sequence[int] | NDArray[np.int64], names: Sequence[str] = ("image",)
+    ) -> dict[str, NDArray[np.float16]]:
+        """Return some rows, in the order of `rows`: `image` (N, D), `text` (N, D), `encoding` (N, L, W), as asked for.
+
+        Raises:
+            IndexError: a row lies outside.
+            ArtifactError: a part has no such embeddings, or their bytes are not those that were written; names shard
+                and key.
+        """
+        wanted = np.asarray(rows, dtype=np.int64)
+        if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self)}")
+        shards = np.searchsorted(self._firsts, wanted, side="right") - 1
+        inside = (wanted - self._firsts[shards]).tolist()
+        found = {}
+        for name in names:
+            if name not in self.names:
+                raise ArtifactError(f"there is no {name} in the embeddings of {', '.join(self.sources)}: {_HINT[name]}")
+            values = np.empty((len(wanted), *self._rows[name]), dtype=DTYPE)
+            flat: Any = values.reshape(-1).view(np.uint8)
+            target, size = memoryview(flat), int(np.prod(self._rows[name])) * DTYPE.itemsize
+            contents = [self._contents[shard][name] for shard in shards.tolist()]
+            # Slices of bytes, as in latents.py: NumPy's indexing takes a call for each shard, and a second copy.
+            for at, (content, place) in enumerate(zip(contents, inside, strict=True)):
+                target[at * size : (at + 1) * size] = content[place * size : (place + 1) * size]
+            self._check(name, wanted, values)
+            found[name] = values
+        return found
+
+    def _check(self, name: str, rows: NDArray[np.int64], values: NDArray[np.float16]) -> None:
+        """Check those rows that were not read before in this process against their sha256."""
+        checked = self._checked[name]
+        if checked[rows].all():
+            return
+        if name not in self._sha256:
+            self._sha256[name] = self._index.digests(COLUMNS[name])
+        for place in np.flatnonzero(~checked[rows]).tolist():
+            row = int(rows[place])
+            if hashlib.sha256(values[place].data).digest() != self._sha256[name][row].tobytes():
+                path = self.shard_of(row, name)
+                raise ArtifactError(
+                    f"{path}: the {name} embedding of the image {self.keys_of([row])[0]} is corrupted (its sha256 is "
+                    f"not that of the index): delete the shard and restore it with `dvc checkout {path.parent}`, or "
+                    "run embed_clip again."
+                )
+            checked[row] = True
+
+    def shard_of(self, row: int, name: str = "image") -> Path:
+        """Return the file that a row lies in."""
+        return self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path(name)
+
+    def verify(self) -> None:
+        """Check every byte of every file. Raises ArtifactError naming it."""
+        for shard in self._shards:
+            for name, sha256 in shard.sha256.items():
+                check_file(shard.path(name), sha256)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+
+_HINT = {
+    "image": "make them again (`dvc repro embed_clip`).",
+    "text": "a part has no image with a caption.",
+    "encoding": "set `embed_clip.encodings` to true; a part without captions has none either.",
+}
+
+
+def stored(part: str, split: str, root: Path = EMBEDDING_PARTS) -> bool:
+    """Return whether the embeddings of a split of a part are stored, or are to be computed as they are needed.
+
+    Raises:
+        ArtifactError: the part's embeddings are missing or damaged; names the file.
+    """
+    return bool(read_manifest(root / part, KIND)["splits"][split]["stored"])
+
+
+def require_same_images(embeddings: EmbeddingShards, images: ImageShards) -> None:
+    """Check that row i of the embeddings is of image i.
+
+    Raises:
+        ArtifactError: a row is missing, or there is one too many, or at another place; names shard and key. Or the
+            images were written again since; names the part.
+    """
+    ours, theirs = embeddings._index.column("key"), images._index.column("key")
+    if not ours.equals(theirs):
+        raise ArtifactError(_difference(embeddings, images))
+    for part, source in images.sources.items():
+        if embeddings.sources.get(part) != source:
+            raise ArtifactError(
+                f"the embeddings of `{part}` were made from other images with the same keys: make them again "
+                f"(`dvc repro embed_clip@{part}`)."
+            )
+
+
+def _difference(embeddings: EmbeddingShards, images: ImageShards) -> str:
+    """Return what the first difference is, as a sentence."""
+    ours, theirs = embeddings.keys, images.keys
+    again = "make them again (`dvc repro embed_clip`)."
+    have, need = set(ours), set(theirs)
+    for row, key in enumerate(theirs):
+        if key not in have:
+            shard = next(shard for shard in reversed(images.shards) if shard.first <= row)
+            return f"{redacted(shard.tar)}: the image {key} has no embedding: {again}"
+    for row, key in enumerate(ours):
+        if key not in need:
+            return f"{embeddings.shard_of(row)}: the embedding {key} belongs to none of the images: {again}"
+    row = next(row for row, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other)
+    return (
+        f"{embeddings.shard_of(row)}: row {row} of the embeddings is the image {ours[row]}, and of the images "
+        f"{theirs[row]}: open the parts in the same order, or {again}"
+    )
+
+
+def _alike(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be the same for all parts that are read together, None where a part has no such thing."""
+    return {
+        "CLIPs": manifest["clip"],
+        "normalisations": manifest["normalised"],
+        "dimensions": manifest["dim"],
+        "shapes of encodings": manifest["encoding_shape"],
+    }
+
+
+def _open(shard: _Shard, name: str, shape: tuple[int, ...]) -> memoryview:
+    """Return the bytes of a file's rows."""
+    path = shard.path(name)
+    file = map_embeddings(path)
+    if (file.shape, file.dtype) != (shape, DTYPE):
+        raise ArtifactError(
+            f"{path} holds {file.dtype} {file.shape}, and the manifest says float16 {shape}: run embed_clip again."
+        )
+    return file.content[file.start :]

@@ -1,0 +1,67 @@
+"""Stage `embed_clip@PART`: one part's shards and the CLIP in, `data/embeddings/PART/` out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from darkroom.artifacts.atomic import require_writable
+from darkroom.clip.embedding import Embedder
+from darkroom.clip.joining import Joined
+from darkroom.clip.load import load_clip
+from darkroom.data.embedding_imports import ClipRetrieval, Dalle2
+from darkroom.data.embedding_writer import write_embeddings
+from darkroom.data.reader import ImageShards, Shard
+from darkroom.device import set_up_device
+from darkroom.schemas.embed_clip import Imported, Params, folder_of
+
+OUT = Path("data/embeddings")
+EVERY = 10_000  # images between lines of progress
+
+
+def opened(folder: Path, settings: Imported) -> ClipRetrieval | Dalle2:
+    """Return the embeddings that others have made, by their layout."""
+    if settings.layout == "dalle2":
+        return Dalle2(folder, settings.subfolders, settings.index_width)
+    return ClipRetrieval(folder, settings.subfolders, settings.metadata, settings.column)
+
+
+def run(params: Params, part: str) -> None:
+    """Embed the splits of a part that `store` names; row i of a shard is row i of the image shard's index."""
+    settings = params.embed_clip
+    require_writable(OUT / part)
+    device = set_up_device(settings.threads, params.run.device)
+    splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
+    clip = load_clip().to(device)
+    embedder = Embedder(clip, settings.batch, settings.normalise, settings.encodings)
+    folder = folder_of(params, part)
+    joined = None
+    if folder is not None:
+        joined = Joined(opened(Path(folder), settings.imported), embedder, settings.imported.missing == "compute")
+    captioned = any(shards.caption_column.null_count < len(shards) for shards in splits.values())
+    names = ["image", *(["text", *(["encoding"] if settings.encodings else [])] if captioned else [])]
+    total, done = sum(len(splits[split]) for split in settings.store), 0
+
+    def embed(reader: ImageShards, shard: Shard) -> Mapping[str, NDArray[Any]]:
+        nonlocal done
+        found = (joined or embedder).shard(reader, shard, names)
+        if (done + shard.images) // EVERY > done // EVERY:
+            print(f"{done + shard.images:,} of {total:,} images")
+        done += shard.images
+        return found
+
+    write_embeddings(
+        OUT / part,
+        part,
+        splits,
+        embed,
+        names,
+        clip=clip.identity,
+        normalised=settings.normalise,
+        dim=clip.embed_dim,
+        encoding_shape=(clip.context_length, clip.text_width),
+        store=settings.store,
+        source={"layout": settings.imported.layout if joined else None},
+    )
+    print(f"{done:,} images to embeddings of {clip.embed_dim}{f', {joined.told()}' if joined else ''}")
