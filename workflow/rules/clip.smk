@@ -13,3 +13,20 @@ rule train_clip:
         gpu=stages.gpu("train_clip"),
     shell:
         "dvc --wait-for-lock repro --single-item train_clip"
+
+
+# Embed one part.
+rule embed_clip:
+    input:
+        stages.inputs("embed_clip@{item}"),
+    output:
+        stages.outputs("embed_clip"),
+    log:
+        "logs/embed_clip-{item}.log",
+    benchmark:
+        "logs/timing/embed_clip-{item}.tsv"
+    threads: stages.threads("embed_clip")
+    resources:
+        gpu=stages.gpu("embed_clip"),
+    shell:
+        "dvc --wait-for-lock repro --single-item embed_clip@{wildcards.item}"

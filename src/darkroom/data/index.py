@@ -46,8 +46,8 @@ LATENTS = pa.schema(
         ("sha256_mirror", pa.binary(32)),
     ]
 )
-# The index of embeddings. sha256, sha256_text, sha256_encoding: of the bytes of the row in each kind of file; null where
-# there is none.
+# The index of embeddings. sha256, sha256_text, sha256_encoding: of the bytes of the row in each kind of file; null
+# where there is none.
 EMBEDDINGS = pa.schema(
     [
         ("key", pa.string()),

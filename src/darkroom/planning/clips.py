@@ -7,12 +7,14 @@ import torch
 from darkroom.clip.load import read_pretrained
 from darkroom.clip.network import Clip, Contrastive
 from darkroom.clip.package import CLIP, VOCABULARY
+from darkroom.params import address
 from darkroom.planning.facts import Facts
 from darkroom.planning.passes import Passes, batches, noise_images
 from darkroom.planning.rows import NoiseCaptioned
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.trainings import IMPORT, plan_training, section
 from darkroom.recipes.clip import ClipRecipe
+from darkroom.schemas.embed_clip import folder_of
 from darkroom.schemas.train_clip import TrainClip
 from darkroom.stages import train_clip
 from darkroom.training.download import downloads
@@ -48,6 +50,13 @@ def untrained() -> Clip:
     return Clip(network(section("train_clip").train_clip), "")
 
 
+def sizes() -> tuple[int, tuple[int, int]]:
+    """Return the length of CLIP's embeddings, and tokens and width of its encodings of texts."""
+    with torch.device("meta"):
+        clip = untrained()
+    return clip.embed_dim, (clip.context_length, clip.text_width)
+
+
 def clip_recipe(facts: Facts) -> ClipRecipe:
     """Return the recipe of train_clip on noise."""
     params = section("train_clip")
@@ -79,6 +88,23 @@ def plan_clip(facts: Facts) -> StagePlan:
         validated = batches(min(settings.evaluate.images, facts.count("val")), settings.evaluate.batch)
         plan.seconds += (each + while_training * validated) * passes.plan.seconds
     return plan
+
+
+def plan_embed(facts: Facts, part: str) -> StagePlan:
+    """Plan embed_clip of a part: images in batches, each caption of a shard once; nothing that is taken over."""
+    params, ingest = section("embed_clip", part), section("ingest", part).ingest
+    settings, imported = params.embed_clip, folder_of(params, part) is not None
+    passes = Passes(address("embed_clip", part), settings.threads, params.run.device, facts.clock)
+    clip, counts = untrained(), {split: facts.images[part][split] for split in settings.store}
+    total, shards = sum(counts.values()), sum(batches(count, ingest.shard_size) for count in counts.values())
+    each = batches(min(ingest.shard_size, facts.captions), settings.batch)
+    images = 0 if imported else batches(total, settings.batch)
+    texts = 0 if imported and settings.imported.texts else shards * each
+    _embed(passes, clip, settings.batch, images, texts, facts)
+    passes.plan.seconds += total * facts.read_seconds
+    row = 2 * clip.embed_dim + (clip.context_length * clip.text_width if settings.encodings else 0)
+    passes.plan.disk = {"outputs": 2 * total * 2 * row}  # float16
+    return passes.plan
 
 
 def _embed(passes: Passes, clip: Clip, batch: int, images: int, texts: int, facts: Facts) -> None:

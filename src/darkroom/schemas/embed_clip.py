@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
-from darkroom.schemas.numbers import NO_FILE, Positive
-from darkroom.schemas.parts import Parts
+from darkroom.schemas.numbers import NO_FILE, PartName, Positive
 from darkroom.schemas.run import Run
 
 Split = Literal["train", "val", "test"]
@@ -51,11 +50,17 @@ class EmbedClip(Section):
         return self
 
 
+class Embeddings(Section):
+    """Of a part, the folder with embeddings by others."""
+
+    embeddings: str
+
+
 class Params(Section):
     """What dvc.yaml gives to `embed_clip`."""
 
     run: Run
-    parts: Parts
+    parts: dict[PartName, Embeddings]
     embed_clip: EmbedClip
 
 
