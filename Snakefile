@@ -21,6 +21,8 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/tokenizer.smk"
 include: "workflow/rules/scores.smk"
 include: "workflow/rules/dit.smk"
+include: "workflow/rules/clip.smk"
+include: "workflow/rules/decoder.smk"
 include: "workflow/rules/report.smk"
 
 

@@ -44,7 +44,13 @@ def fill(clone: Path) -> None:
     values = yaml.safe_load((clone / "params.yaml").read_text())
     images = large_index.SHARD * (large_index.TRAIN + 2)
     values["parts"] = {
-        f"p{part:02d}": {"source": "shapes", "path": "data/none", "start": part * images, "stop": (part + 1) * images}
+        f"p{part:02d}": {
+            "source": "shapes",
+            "path": "data/none",
+            "start": part * images,
+            "stop": (part + 1) * images,
+            "embeddings": "data/none",
+        }
         for part in range(large_index.PARTS)
     }
     values["train_tokenizer"]["parts"] = None

@@ -61,10 +61,16 @@ FAULTS = [
     ("parts.Third", {"source": "digits", "path": "data/none"}, "parts.Third"),
     (
         "parts.first",
-        {"source": "folder", "path": "no/such/folder"},
+        {"source": "folder", "path": "no/such/folder", "embeddings": "data/none"},
         "`parts.first.path` is no/such/folder, which does not exist",
     ),
-    ("parts.first", {"source": "folder", "path": "~/pictures"}, "which does not exist: `~` is not expanded"),
+    (
+        "parts.first",
+        {"source": "folder", "path": "~/pictures", "embeddings": "data/none"},
+        "which does not exist: `~` is not expanded",
+    ),
+    ("parts.first", {"source": "digits", "path": "data/none"}, "`parts.first.embeddings` is missing: it is a folder"),
+    ("parts.first.embeddings", "clips", "`parts.first.embeddings` is clips, which does not exist: it is a folder with"),
     ("parts.first.path", 2024, "`parts.first.path` is 2024: Input should be a valid string; put it in quotes"),
     ("parts", {2024: {"source": "digits", "path": "data/none"}}, "put it in quotes"),
     (
@@ -78,12 +84,27 @@ FAULTS = [
         {"caption": "{x}"},
         "`parts.first.settings`: the caption may hold {word}",
     ),
+    ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, and the images have 32"),
+    ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, and `ingest.image_size` is 32"),
+    ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, and no U-Net makes images of"),
+    ("train_decoder.unets.base.size", 32, "`train_decoder.unets`: two of base, up have the same size"),
+    ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
+    ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: it is data/embeddings, or"),
+    ("train_decoder.unets.base.model.text_tokens", True, "`embed_clip.encodings` is false"),
+    ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
+    ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
+    ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
+    ("train_decoder.common.init.folder", "models/x", "each U-Net has weights of its own"),
     (
         "train_tokenizer.parts",
         ["third"],
         "`train_tokenizer.parts` names `third`, which is not under `parts` (first",
     ),
-    ("parts.first", {"source": "folder", "path": "data"}, "`parts.first.path` is data, and Darkroom writes data/"),
+    (
+        "parts.first",
+        {"source": "folder", "path": "data", "embeddings": "data/none"},
+        "`parts.first.path` is data, and Darkroom writes data/",
+    ),
     ("parts.first", {"source": "shapes", "path": "data/none"}, "`parts.first`: shapes has no end"),
     ("parts.first", {"source": "folder", "path": "data/none"}, "`parts.first`: folder needs a path"),
     ("parts.first.path", "src", "`parts.first`: digits reads no file"),
@@ -122,6 +143,9 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
 def test_lpips_needs_images_that_vgg16_can_see(clone):
     change(clone / "params.yaml", "ingest.image_size", 12)
     change(clone / "params.yaml", "train_dit.model.patch", 1)
+    change(clone / "params.yaml", "train_clip.trained.model.image_size", 8)
+    for name in ("base", "up"):
+        change(clone / "params.yaml", f"train_decoder.unets.{name}.trained", False)
     check()
     change(clone / "params.yaml", "score_tokenizer.lpips", "lpips")
     with pytest.raises(DarkroomError, match=r"`score_tokenizer\.lpips` needs images of 16 pixels at least"):

@@ -4,6 +4,7 @@ import difflib
 import importlib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,12 @@ from darkroom.params import (
     stage_entry,
     validate,
 )
+from darkroom.schemas.embed_clip import EmbedClip
+from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.sources import settings_of
 from darkroom.schemas.tokenizers.losses import SMALLEST
+from darkroom.schemas.train_clip import unfit as clip_unfit
+from darkroom.schemas.train_decoder import TrainDecoder
 from darkroom.stages import SPREAD, STAGES, TRAININGS, singular
 
 SSIM_WINDOW = 11  # pixels
@@ -39,6 +44,12 @@ _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
     "VGG16, or data/none to download them",
     "train_tokenizer.pretrained.folder": "it is the folder of an autoencoder in diffusers' format, or data/none",
+    "parts.*.embeddings": "it is a folder with CLIP embeddings that others have made, or data/none to compute them",
+    "train_decoder.tokenizer": "it is models/tokenizer, or data/none for a decoder of pixels",
+    "train_decoder.latents": "it is data/latents, or data/none to encode images while training",
+    "train_decoder.unets.*.embeddings": "it is data/embeddings, or data/none",
+    "train_decoder.unets.*.clip": "it is models/clip, to compute embeddings while training, or data/none",
+    "train_clip.pretrained.file": "it is an archive of OpenAI's or a state dict, or data/none to take it by name",
     "score_tokenizer.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
     "reference_stats.inception.weights": "it is a file with torch-fidelity's weights, or data/none to download them",
 }
@@ -164,6 +175,56 @@ def _guidance_fits(params: Mapping[str, Any]) -> None:
             )
 
 
+def _decoder_fits(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) -> None:
+    """Check that the U-Nets that are trained lead to images of `size` pixels, and that what they are told is stored.
+
+    Args:
+        decoder: its section.
+        embed: that of the embeddings.
+        size: pixels of an image.
+        factor: of these behind one place of the latent.
+    """
+    if not any(unet.trained for unet in decoder.unets.values()):
+        return
+    key = f"{PARAMS}: `train_decoder.unets"
+    wanted = size if decoder.tokenizer == NO_FILE else size // factor
+    what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
+    sizes = {unet.size: name for name, unet in decoder.unets.items()}
+    if len(sizes) < len(decoder.unets):
+        raise DarkroomError(f"{key}`: two of {', '.join(decoder.unets)} have the same size: each enlarges another.")
+    if (largest := max(sizes)) != wanted:
+        raise DarkroomError(
+            f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set it to {wanted}, and the sizes of "
+            "the others to what it enlarges, or `trained` to false for all."
+        )
+    for name, unet in decoder.unets.items():
+        if unet.low_size is not None and unet.low_size not in sizes:
+            known = " or ".join(str(each) for each in sorted(sizes) if each < unet.size)
+            raise DarkroomError(
+                f"{key}.{name}.low_size` is {unet.low_size}, and no U-Net makes images of that size: set it to "
+                f"{known or 'null'}."
+            )
+    for below, above in pairwise(sorted(size for size, name in sizes.items() if decoder.unets[name].trained)):
+        if (found := decoder.unets[sizes[above]].low_size) != below:
+            raise DarkroomError(
+                f"{key}.{sizes[above]}.low_size` is {found}, and the next smaller U-Net that is trained, "
+                f"`{sizes[below]}`, makes images of {below} pixels: set it to {below}."
+            )
+    for name, unet in decoder.unets.items():
+        if not unet.trained or unet.embeddings == NO_FILE:
+            continue
+        if missing := sorted({"train", "val"} - set(embed.store)):
+            raise DarkroomError(
+                f"{key}.{name}.embeddings` is {unet.embeddings}, and `embed_clip.store` leaves out {missing[0]}: name "
+                f"it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
+            )
+        if unet.model.text_tokens and not embed.encodings:
+            raise DarkroomError(
+                f"{key}.{name}.model.text_tokens` reads what CLIP says of each token, and `embed_clip.encodings` is "
+                "false: set it to true."
+            )
+
+
 def _losses_fit(kind: str, chosen: Section, size: int) -> None:
     """Check that images of `size` pixels are large enough for the networks that a tokenizer's losses ask."""
     for key in ("perceptual", "adversarial"):
@@ -267,6 +328,8 @@ def check(params: dict[str, Any] | None = None) -> str:
     whole_params = validate(whole(), params)
     for name, part in whole_params.parts.items():  # type: ignore[attr-defined]
         settings_of(name, part, params.get(part.source))
+        if "embeddings" not in params["parts"][name]:  # dvc.yaml names it
+            raise DarkroomError(f"{PARAMS}: `parts.{name}.embeddings` is missing: {_NAMED['parts.*.embeddings']}.")
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
@@ -281,5 +344,8 @@ def check(params: dict[str, Any] | None = None) -> str:
     channels, size = len(params["ingest"]["channels"]), params["ingest"]["image_size"]
     if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
+    _decoder_fits(whole_params.train_decoder, whole_params.embed_clip, size, kind.factor)  # type: ignore[attr-defined]
+    if reason := clip_unfit(whole_params.train_clip, size):  # type: ignore[attr-defined]
+        raise DarkroomError(f"{PARAMS}: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"

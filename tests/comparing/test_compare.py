@@ -54,6 +54,15 @@ def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances(
     assert standard_error("fd_debiased", {"fd_debiased": 1.0, "fd_se": 0.2}) == 0.2
 
 
+def test_another_clip_is_studied_and_its_counts_are_no_scores():
+    old, new = ({"image_to_text_r1": share, "image_to_text_r1_se": 0.01, "images": 9.0} for share in (0.5, 0.6))
+    cards = [{"clip": name, "images": 9} for name in ("a", "b")]
+    rows = compare(Results("x", {"clip": old}, {"clip": cards[0]}), Results("y", {"clip": new}, {"clip": cards[1]}))
+    assert [(row.name, row.verdict) for row in rows] == [("image_to_text_r1", "better, error not known")]
+    judged = [Results("x", {"dit": {"fd": 1.0}}, {"dit": card}) for card in cards]
+    assert [row.verdict for row in compare(*judged)] == ["not comparable: clip"]
+
+
 def test_another_judge_or_count_is_not_comparable_and_another_sampler_is():
     other_judge = {**CARD, "extractors": {"in_domain": {"sha256": "b"}}}
     assert verdict({"fd": 1.0}, {"fd": 2.0}, other_judge) == {"dit.fd": "not comparable: extractors.in_domain.sha256"}

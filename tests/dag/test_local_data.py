@@ -44,10 +44,17 @@ def draw(folder: Path, first: int = 1500) -> None:
 def add_part(sandbox: Sandbox, name: str, folder: Path) -> None:
     """Add a folder to `parts`."""
     parts = {
-        part: {"source": "digits", "path": "data/none", "start": at, "stop": at + 120}
+        part: {"source": "digits", "path": "data/none", "start": at, "stop": at + 120, "embeddings": "data/none"}
         for part, at in (("first", 0), ("second", 120))
     }
-    parts[name] = {"source": "folder", "path": str(folder), "start": 0, "stop": None, "settings": {}}
+    parts[name] = {
+        "source": "folder",
+        "path": str(folder),
+        "start": 0,
+        "stop": None,
+        "embeddings": "data/none",
+        "settings": {},
+    }
     sandbox.edit({"parts": parts})
 
 

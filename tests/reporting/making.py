@@ -28,6 +28,12 @@ DIT = {
 INCEPTION = {"fid": 12.25, "fid_debiased": 11.5, "fid_se": 0.75, "inception_kid": 0.004, "inception_kid_se": 0.0012}
 OWN = {"fd": 9.5, "fd_debiased": 9.25, "fd_se": 0.5, "kid": 0.5, "kid_se": 0.25, "confident": 0.875, "n": 20}
 TOKENIZER = {"psnr": 42.140856572300706, "ssim": 0.9885244112525691, "rfd": 0.0019287890303303357}
+CLIP = {
+    "zero_shot_accuracy": 0.8125,
+    "zero_shot_accuracy_se": 0.0238,
+    "image_to_text_r1": 0.75,
+    "image_to_text_r1_se": 0.026,
+}
 BANDS = ("loss_time_0_25", "loss_time_25_50", "loss_time_50_75", "loss_time_75_100")
 VOID = {"meta", "img", "br", "hr"}
 
@@ -138,7 +144,11 @@ def project(
             "seed": None,
         }
         write_json(Path(f"cards/{name}.json"), card)
-    for name in ("teacher", "tokenizer", "extractor", "dit"):
+    write_json(Path("metrics/clip.json"), {**CLIP, "images": 260, "captions": 10})
+    judged = {name: f"formula of {name} <&>" for name in CLIP if not name.endswith("_se")}
+    card = {"clip": "abc", "reference": {"id": manifest_hash(catalog), "split": "test"}, "images": 260, "captions": 10}
+    write_json(Path("cards/clip.json"), {**card, "formulas": {**judged, "se": "of a share"}})
+    for name in ("teacher", "tokenizer", "extractor", "dit", "clip"):
         folder = Path("curves") / name
         curve(folder, "train/loss", [(100, 2.0), (200, 0.5), (300, 0.01)])
         curve(folder, "val/loss", [(200, 0.4), (300, 0.02)])

@@ -21,6 +21,7 @@ from darkroom.stages.report import run
 from helpers import run as run_section
 from reporting.making import (
     CLASSES,
+    CLIP,
     DIT,
     FLOOR,
     HALVES,
@@ -88,6 +89,7 @@ def test_rows_hold_the_scores_their_errors_and_the_floor(
         expected["inception_kid"] = [INCEPTION["inception_kid"], INCEPTION["inception_kid_se"], *floors]
     expected["label_accuracy"] = [DIT["label_accuracy"]]
     expected |= {name: [value] for name, value in TOKENIZER.items()}
+    expected |= {name: [value, CLIP[f"{name}_se"]] for name, value in CLIP.items() if not name.endswith("_se")}
     assert rows == expected
 
 
@@ -232,7 +234,7 @@ def data_changed(**changes: Any) -> Page:
     """Return the page of a catalog with changes, which all that was made from it belongs to."""
     change("data/catalog/manifest.json", **changes)
     change("data/reference/manifest.json", catalog=manifest_hash(Path("data/catalog")))
-    for name, folder in (("dit", "data/reference"), ("tokenizer", "data/catalog")):
+    for name, folder in (("dit", "data/reference"), ("tokenizer", "data/catalog"), ("clip", "data/catalog")):
         change(f"cards/{name}.json", reference={"id": manifest_hash(Path(folder)), "split": "test"})
     return page()
 

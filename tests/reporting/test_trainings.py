@@ -63,12 +63,12 @@ def test_a_band_without_an_image_has_no_line(made: Path) -> None:
 def test_what_was_not_logged_leaves_no_chart_and_no_space(made: Path) -> None:
     html = render("Digits", read_inputs())
     section = html[html.index('<section id="curves">') : html.index('<section id="protocol">')]
-    assert section.count("<figure") == 4 == section.count("<figcaption") and section.count("<svg") == 8
+    assert section.count("<figure") == 5 == section.count("<figcaption") and section.count("<svg") == 10
     assert "decide nothing" not in section and "noise" not in section
     evaluated()
     html = render("Digits", read_inputs())
     section = html[html.index('<section id="curves">') : html.index('<section id="protocol">')]
-    assert section.count("<figure") == 6 == section.count("<figcaption") and section.count("<svg") == 11
+    assert section.count("<figure") == 7 == section.count("<figcaption") and section.count("<svg") == 13
 
 
 def test_scores_while_training_are_drawn_and_decide_nothing(made: Path) -> None:
@@ -82,6 +82,15 @@ def test_scores_while_training_are_drawn_and_decide_nothing(made: Path) -> None:
     assert "They decide nothing" in shown()
 
 
+def test_what_clip_finds_while_training_is_drawn(made: Path) -> None:
+    assert not drawn(read_training(Path("curves/clip"))).found
+    for name, last in (("zero_shot_accuracy", 0.5), ("image_to_text_r1", 0.25), ("text_to_image_r1", 1.0)):
+        curve(Path("curves/clip"), f"eval/{name}", [(100, 0.0), (300, last)])
+    found = lines(drawn(read_training(Path("curves/clip"))).found)
+    heights = {name: points[-1][1] for name, points in found.items()}
+    assert heights["image"] < heights["class"] < heights["caption"] and "found the right one" in shown()
+
+
 def test_a_score_alone_takes_the_wide_place(made: Path) -> None:
     curve(Path("curves/dit"), "eval/label_accuracy", [(100, 0.5)])
     (accuracy,) = dit().scores
@@ -92,9 +101,9 @@ def test_lowest_validation_loss_is_the_first_of_equals(made: Path) -> None:
     assert Curve(((100, 2.0), (200, 1.0), (300, 1.0), (400, 3.0))).lowest == (200, 1.0)
     curve(Path("curves/dit"), "val/loss", [(1000, 0.5), (2000, 0.25), (3000, "nan"), (4000, 0.75)])
     assert "The lowest validation loss, 0.2500, was seen at image 2,000." in shown()
-    assert shown().count("The lowest validation loss, 0.02000, was seen at image 300.") == 3  # the other trainings
+    assert shown().count("The lowest validation loss, 0.02000, was seen at image 300.") == 4  # the other trainings
     curve(Path("curves/dit"), "val/loss", [])
-    assert shown().count("lowest validation loss") == 3
+    assert shown().count("lowest validation loss") == 4
 
 
 def test_values_that_are_not_finite_are_counted(made: Path) -> None:

@@ -42,7 +42,7 @@ def files(format: str) -> list[tuple[bytes, int]]:
 def part(source: str, path: Path | None = None, stop: int | None = None, **settings: Any) -> dict[str, Any]:
     """Return an entry of `parts`."""
     where = "data/none" if path is None else str(path)
-    return {"source": source, "path": where, "start": 0, "stop": stop, "settings": settings}
+    return {"source": source, "path": where, "start": 0, "stop": stop, "embeddings": "data/none", "settings": settings}
 
 
 def make_digits(folder: Path, patch: Any) -> Made:

@@ -7,18 +7,21 @@ from typing import Any
 
 from darkroom.comparing.revisions import Results
 from darkroom.reporting.cards import flat
-from darkroom.reporting.scores import error_of
+from darkroom.reporting.scores import OF_CLIP, error_of
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
 _USED = {"codebook_usage", "codebook_perplexity"}
-_SHARES = {"label_accuracy", "confident", "rarest_class"}
+_SHARES = {"label_accuracy", "confident", "rarest_class", *OF_CLIP}
 HIGHER_IS_BETTER = {*_SHARES, "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
 NO_CARD = "a card is missing"
+_COUNTS = {"n", "images", "captions"}  # no scores
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
 STUDIED = {"sampler", "samples", "formulas", "notes", "seed"}
+# Of the card of a file alone: that of CLIP names the CLIP that is scored; in others, one that judges.
+STUDIED_OF = {"clip": {"clip"}}
 # Means over the same images in both: their errors are not independent, and the error of the difference is not known.
-PAIRED = {"psnr", "ssim", "ms_ssim", "lpips"}
+PAIRED = {"psnr", "ssim", "ms_ssim", "lpips", *OF_CLIP}
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,10 @@ def standard_error(name: str, scores: Mapping[str, float]) -> float | None:
     return None
 
 
-def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any], file: str = "") -> list[str]:
     """Return what differs between two cards and is not what is studied: scores that differ in it do not compare."""
-    before, after = (dict(flat({k: v for k, v in card.items() if k not in STUDIED})) for card in (old, new))
+    studied = STUDIED | STUDIED_OF.get(file, set())
+    before, after = (dict(flat({k: v for k, v in card.items() if k not in studied})) for card in (old, new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
@@ -83,9 +87,9 @@ def compare(old: Results, new: Results) -> list[Row]:
     for file in sorted(old.metrics.keys() & new.metrics.keys()):
         before, after = old.metrics[file], new.metrics[file]
         known = file in old.cards and file in new.cards
-        protocol = differing_protocol(old.cards[file], new.cards[file]) if known else [NO_CARD]
+        protocol = differing_protocol(old.cards[file], new.cards[file], file) if known else [NO_CARD]
         for name in sorted(before.keys() & after.keys()):
-            if name == "n" or name.endswith("_se"):
+            if name in _COUNTS or name.endswith("_se"):
                 continue
             errors = standard_error(name, before), standard_error(name, after)
             row = Row(file, name, before[name], after[name], *errors, verdict="")

@@ -41,6 +41,7 @@ class Facts:
     mirrored: the parts whose mirror images are encoded, too.
     in_place: the parts whose images stay where they are, and are prepared on reading.
     classes: number of classes.
+    captions: captions that differ among the first images.
     image_bytes: of an image as it is stored.
     prepare_seconds, read_seconds: of one image from the source into a shard, and from a shard to an array.
     assumed: a sentence for each value that is not known before the data are read.
@@ -52,6 +53,7 @@ class Facts:
     mirrored: frozenset[str]
     in_place: frozenset[str]
     classes: int
+    captions: int
     image_bytes: float
     prepare_seconds: float
     read_seconds: float
@@ -76,13 +78,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _look(
     source: Source, start: int, stop: int | None, how: Preparation, clock: Callable[[], float]
-) -> tuple[set[str], list[int], float, float]:
-    """Return the labels of a part's first images, their sizes stored, and the seconds to prepare and to read one.
+) -> tuple[set[str], set[str], list[int], float, float]:
+    """Return labels and captions of a part's first images, their sizes stored, and the seconds to prepare and to read.
 
     Raises:
         DarkroomError: none of them can be used.
     """
     labels: set[str] = set()
+    captions: set[str] = set()
     sizes: list[int] = []
     prepared = read = 0.0
     began, at = time.perf_counter(), clock()
@@ -90,6 +93,8 @@ def _look(
         found = outcome(source, entry, how, store=number < _IMAGES)
         if found.original_size is not None and found.label is not None:
             labels.add(found.label)
+        if found.original_size is not None and found.caption is not None:
+            captions.add(found.caption)
         if found.data is not None:
             middle = clock()
             sha256(found.data).digest()
@@ -101,7 +106,7 @@ def _look(
         at = clock()
     if not sizes:
         raise DarkroomError(f"none of the first {_LABELS:,} samples can be used: run `dvc repro ingest` to see why.")
-    return labels, sizes, prepared / len(sizes), read / len(sizes)
+    return labels, captions, sizes, prepared / len(sizes), read / len(sizes)
 
 
 def _expected(
@@ -130,6 +135,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
     in_place: set[str] = set()
     assumed: list[str] = []
     labels: set[str] = set()
+    captions: set[str] = set()
     looks: list[tuple[list[int], float, float]] = []
     missing: list[DarkroomError] = []
     for part in given("catalog")["parts"]:
@@ -148,13 +154,14 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
             start, stop = slice_of(source, part, chosen.start, chosen.stop)
             if not fresh:
                 images[part] = _expected(part, chosen.source, source, start, stop, settings.splits.model_dump())
-            found, sizes, prepared, read = _look(source, start, stop, how, clock)
+            found, texts, sizes, prepared, read = _look(source, start, stop, how, clock)
         except DarkroomError as error:
             if not fresh:
                 raise
             missing.append(error)  # who has the shards needs no source
             continue
         labels |= found
+        captions |= texts
         looks.append((sizes, prepared, prepared if part in in_place else read))
     if not images:
         raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
@@ -174,6 +181,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
         mirrored=frozenset(mirrored),
         in_place=frozenset(in_place),
         classes=classes,
+        captions=len(captions),
         image_bytes=fmean(size for sizes, _, _ in looks for size in sizes),
         prepare_seconds=fmean(prepared for _, prepared, _ in looks),
         read_seconds=fmean(read for _, _, read in looks),

@@ -76,7 +76,8 @@ class Passes:
         self.plan.memory["activations"] = max(self.plan.memory.get("activations", 0), needed)
 
 
-def _images(facts: Facts, batch: int) -> Tensor:
+def noise_images(facts: Facts, batch: int) -> Tensor:
+    """Return a batch of images of noise, uint8 (N, C, H, W)."""
     return torch.as_tensor(NoiseImages(batch, facts.image_shape, 1).__getitems__(range(batch))["images"])
 
 
@@ -95,7 +96,7 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
     total, sides = sum(counts.values()), 1 + (part in facts.mirrored)
     form = latent_form(facts)
     encode = model.encode_codes if form == "codes" else model.encode
-    passes.add(encode, _images(facts, settings.batch), sides * calls, total)
+    passes.add(encode, noise_images(facts, settings.batch), sides * calls, total)
     passes.plan.seconds += total * facts.read_seconds
     dtype = code_dtype(model.codebook_size) if form == "codes" else settings.dtype
     row = len(FORMS[form]) * prod(stored_shape(form, model.latent_shape)) * DTYPES[dtype].itemsize
@@ -110,7 +111,7 @@ def plan_score_tokenizer(facts: Facts) -> StagePlan:
     passes = Passes("score_tokenizer", settings.threads, params.run.device, facts.clock)
     model = tokenizer_recipe(facts).model
     passes.network(model)
-    images, total = _images(facts, settings.batch), facts.count(settings.split)
+    images, total = noise_images(facts, settings.batch), facts.count(settings.split)
     calls = batches(total, settings.batch)
     extractors = sorted({"in_domain", *params.reference_stats.extractors})
     passes.add(model.reconstruct, images, (1 + len(extractors)) * calls, total)
@@ -139,7 +140,7 @@ def _inception() -> nn.Module:
 
 def _see(passes: Passes, names: list[str], facts: Facts, batch: int, total: int) -> None:
     """Add the passes of extractors over `total` images."""
-    images, calls = _images(facts, batch), batches(total, batch)
+    images, calls = noise_images(facts, batch), batches(total, batch)
     if "in_domain" in names:
         judge = extractor_recipe(facts).model
         passes.network(judge)

@@ -52,7 +52,7 @@ def last_times(path: Path) -> dict[str, float]:
 
 
 def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
-    from darkroom.planning import passes, trainings
+    from darkroom.planning import clips, decoders, passes, trainings
 
     stage, _, item = name.partition("@")
     whole = {
@@ -66,8 +66,14 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
         "score_tokenizer_samples": passes.plan_score_tokenizer_samples,
         "sample_dit": passes.plan_sample,
         "score_dit": passes.plan_score,
+        "train_clip": clips.plan_clip,
     }
-    each = {"ingest": passes.plan_ingest, "encode_latents": passes.plan_encode}
+    each = {
+        "ingest": passes.plan_ingest,
+        "encode_latents": passes.plan_encode,
+        "embed_clip": clips.plan_embed,
+        "train_decoder": decoders.plan_unet,
+    }
     if stage in whole:
         return whole[stage](facts)
     if stage in each:

@@ -1,6 +1,6 @@
 """Rows of noise with the shapes and types of the real ones: what a plan measures a training on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,15 @@ from numpy.typing import NDArray
 
 from darkroom.data.latent_file import FORMS
 from darkroom.random import generator
+from darkroom.training.recipe import Rows
+
+_END = 49407  # the token at which CLIP's texts end
+
+
+def _tokens(source: np.random.Generator, count: int, context: int) -> NDArray[np.int64]:
+    tokens = source.integers(1, _END, (count, context))
+    tokens[:, -1] = _END
+    return tokens
 
 
 class _Rows:
@@ -36,6 +45,46 @@ class NoiseImages(_Rows):
         """Return noise for some rows."""
         images = generator(0, "plan/images").integers(0, 256, (len(rows), *self._shape), dtype=np.uint8)
         return {"images": images, "labels": np.arange(len(rows)) % self._classes}
+
+
+class NoiseCaptioned(NoiseImages):
+    """The same with `tokens` int64 (N, L), random words and an end, and `captions` int64 (N,), so many that differ."""
+
+    def __init__(self, size: int, shape: tuple[int, int, int], captions: int, context: int) -> None:
+        super().__init__(size, shape, 1)
+        self._captions, self._context = captions, context
+
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
+        """Return noise for some rows."""
+        source = generator(0, "plan/captions")
+        tokens = _tokens(source, len(rows), self._context)
+        images = super().__getitems__(rows)["images"]
+        return {"images": images, "tokens": tokens, "captions": source.integers(0, self._captions, len(rows))}
+
+
+class NoiseTold:
+    """Rows with what CLIP says of each: float16 noise of some shapes under their names, `tokens` as above."""
+
+    def __init__(self, rows: Rows, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._rows, self._shapes = rows, shapes
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return a name for each row."""
+        return self._rows.keys(rows)
+
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
+        """Return noise for some rows."""
+        source = generator(0, "plan/told")
+        told = {
+            name: _tokens(source, len(rows), shape[0])
+            if name == "tokens"
+            else source.standard_normal((len(rows), *shape), dtype=np.float32).astype(np.float16)
+            for name, shape in self._shapes.items()
+        }
+        return {**self._rows.__getitems__(rows), **told}
 
 
 class NoiseLatents(_Rows):

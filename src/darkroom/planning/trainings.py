@@ -25,7 +25,7 @@ from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
 
 BUDGET = 3.0  # seconds that updates are repeated for
-_IMPORT = 20.0  # seconds that published weights take, once they are downloaded
+IMPORT = 20.0  # seconds that published weights take, once they are downloaded
 _GRID = 10.0  # seconds that a grid may take, to be counted
 
 
@@ -94,7 +94,7 @@ def plan_tokenizer(facts: Facts) -> StagePlan:
         with torch.device("meta"):
             parameters = sum(p.numel() for p in tokenizer_recipe(facts).model.parameters())
         disk = {"outputs": 2 * 4 * parameters}
-        return StagePlan("train_tokenizer", parameters=parameters, disk=disk, seconds=_IMPORT, source="guess")
+        return StagePlan("train_tokenizer", parameters=parameters, disk=disk, seconds=IMPORT, source="guess")
     return plan_training(
         "train_tokenizer", lambda device: tokenizer_recipe(facts), params.train_tokenizer.training, params.run, facts, 1
     )

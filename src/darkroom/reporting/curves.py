@@ -10,7 +10,8 @@ from darkroom.artifacts.manifest import ArtifactError
 
 TABLES = Path("plots/metrics")
 BANDS = ("0_25", "25_50", "50_75", "75_100")  # of the diffusion time, in percent
-SCORES = ("fd", "fd_debiased", "label_accuracy")
+# What evaluation while training finds: of the DiT, and of CLIP.
+SCORES = ("fd", "fd_debiased", "label_accuracy", "zero_shot_accuracy", "image_to_text_r1", "text_to_image_r1")
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,15 @@ class Card(Facts):
     notes: list[str]
 
 
+class ClipCard(Facts):
+    """The protocol of CLIP's scores: how many images of the split, and how many captions that differ."""
+
+    images: int
+    captions: int
+    reference: CardReference
+    formulas: dict[str, str]
+
+
 def typed(kind: type[Kind], value: Any, path: Path) -> Kind:
     """Return a JSON value as `kind`.
 

@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.reporting.clip import ClipScored, read_clip
 from darkroom.reporting.codes import CodeCounts, read_codes
 from darkroom.reporting.curves import Training, read_training
 from darkroom.reporting.facts import Card, Catalog, Reconstructions, Reference, Samples, Scores, read_json, typed
@@ -17,7 +18,7 @@ CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
 SAMPLES, RECONSTRUCTIONS = Path("samples/dit"), Path("samples/reconstructions")
 TOKENIZER_SAMPLES = Path("samples/tokenizer")
 CURVES, DAG, GRID, CODES = Path("curves"), Path("docs/dag.svg"), "grid.png", "codes.tsv"
-TRAININGS = ("teacher", "tokenizer", "extractor", "dit")
+TRAININGS = ("teacher", "tokenizer", "extractor", "dit", "clip")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Inputs:
     dit: Scored
     tokenizer: Scored
     own: Own | None
+    clip: ClipScored
     trainings: tuple[Training, ...]
     sample_grid: Picture
     reconstruction_grid: Picture
@@ -108,6 +110,7 @@ def _belong(inputs: Inputs) -> None:
         f"{REFERENCE} was made from another {CATALOG}": inputs.reference.catalog == catalog,
         f"cards/dit.json was made with another {REFERENCE}": inputs.dit.card.reference.id == reference,
         f"cards/tokenizer.json was made with another {CATALOG}": inputs.tokenizer.card.reference.id == catalog,
+        f"cards/clip.json was made with another {CATALOG}": inputs.clip.card.reference.id == catalog,
         f"{SAMPLES} has other classes than {CATALOG}": inputs.samples.classes == inputs.catalog.classes,
         f"{SAMPLES} has another number of images than cards/dit.json": inputs.samples.images == inputs.dit.card.n_fake,
         f"{RECONSTRUCTIONS / CODES} has another number of codes than its manifest": inputs.reconstructions.codes
@@ -136,6 +139,7 @@ def read_inputs() -> Inputs:
         dit=read_scored("dit"),
         tokenizer=read_scored("tokenizer"),
         own=read_own(),
+        clip=read_clip(),
         trainings=tuple(read_training(CURVES / name) for name in TRAININGS),
         sample_grid=read_png(SAMPLES / GRID),
         reconstruction_grid=read_png(RECONSTRUCTIONS / GRID),

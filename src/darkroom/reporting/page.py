@@ -19,6 +19,7 @@ from darkroom.reporting.scores import (
     DISTANCES,
     MEANING,
     OF_CLASSES,
+    OF_CLIP,
     OF_CODES,
     RATES,
     TITLES,
@@ -31,6 +32,8 @@ from darkroom.reporting.scores import (
 from darkroom.reporting.trainings import drawn
 from darkroom.tables import bytes_of
 
+# Trainings that do nothing where nobody asks for them, or where published weights are taken.
+OPTIONAL = {"teacher", "clip"}
 _SPLITS = ("train", "val", "test")
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
 
@@ -78,6 +81,15 @@ def groups(inputs: Inputs) -> Iterator[Group]:
     for title, names in (("Codes of the train split", USE), (split, USE_SCORED), ("What the codes cost", RATES)):
         if used := [row for row in found if row.name in names]:
             yield Group(title, ("", "", ""), used, f"{inputs.reconstructions.codes:,} in the codebook")
+    yield from clip_group(inputs)
+
+
+def clip_group(inputs: Inputs) -> Iterator[Group]:
+    """Yield the group of CLIP's scores, where there are some."""
+    card = inputs.clip.card
+    if found := rows(inputs.clip.scores, OF_CLIP):
+        aside = f"{card.captions:,} captions that differ"
+        yield Group(f"CLIP on the {card.reference.split} split", (f"n = {card.images:,}", "", ""), found, aside)
 
 
 def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
@@ -135,11 +147,12 @@ def render(title: str, inputs: Inputs) -> str:
         damage=damage_rows(inputs.catalog),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
-        # The teacher is trained only where a loss asks for it.
-        curves=[drawn(each) for each in inputs.trainings if each.name != "teacher" or each.train.points],
+        # Some are trained only where they are asked for.
+        curves=[drawn(each) for each in inputs.trainings if each.name not in OPTIONAL or each.train.points],
         cards={
             "Generated images": list(flat(inputs.dit.protocol)),
             **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),
             "Reconstructions": list(flat(inputs.tokenizer.protocol)),
+            "CLIP": list(flat(inputs.clip.protocol)),
         },
     )

@@ -19,10 +19,21 @@ _CODES = {
     "bits_per_pixel_entropy": "The same, each code written with as many bits as its frequency asks for.",
 }
 
+_CLIP = {
+    "zero_shot_accuracy": "The share of images whose class CLIP finds among all classes, each told by its captions or "
+    "prompts. Higher is better.",
+    "image_to_text_r1": "The share of images that CLIP finds nearer to their own caption than to any other of the "
+    "split's. Higher is better; as many captions as differ are compared.",
+    "image_to_text_r5": "The same where fewer than five other captions are as near.",
+    "text_to_image_r1": "The share of captions to which no image of another caption is as near as one of their own.",
+    "text_to_image_r5": "The same where fewer than five images of other captions are as near.",
+}
+
 # The scores of a codebook: in the train split, in the split that is reconstructed, and what the codes cost.
 USE, USE_SCORED = tuple(_USE), tuple(f"{name}_scored" for name in _USE)
 RATES = ("bits_per_pixel", "bits_per_pixel_entropy")
 OF_CODES = tuple(_CODES)
+OF_CLIP = tuple(_CLIP)
 
 # One line each. A score that is not here does not get onto the page unexplained.
 MEANING = {
@@ -51,6 +62,7 @@ MEANING = {
     "rfd": "Fréchet distance between the features of reconstructions and of their originals. Lower is better.",
     "rfid": "rfd in the features of the Inception network.",
     **_CODES,
+    **_CLIP,
 }
 TITLES = {
     "label_accuracy": "label accuracy",
@@ -61,6 +73,11 @@ TITLES = {
     "ms_ssim": "MS-SSIM",
     "lpips": "LPIPS",
     **{name: name.removesuffix("_scored").replace("_", " ") for name in _CODES},
+    "zero_shot_accuracy": "zero-shot accuracy",
+    "image_to_text_r1": "caption of an image, R@1",
+    "image_to_text_r5": "caption of an image, R@5",
+    "text_to_image_r1": "image of a caption, R@1",
+    "text_to_image_r5": "image of a caption, R@5",
     "bits_per_pixel": "bits per pixel",
     "bits_per_pixel_entropy": "bits per pixel, entropy-coded",
 }

@@ -14,10 +14,13 @@ _TITLES = {
     "tokenizer": "Tokenizer",
     "extractor": "Extractor",
     "dit": "Diffusion transformer",
+    "clip": "CLIP",
 }
 # The classes of lines, in the style sheet: a colour and dashes each.
 _BANDS = {"0_25": "band-1", "25_50": "band-2", "50_75": "band-3", "75_100": "band-4"}
 _DISTANCES = {"fd": "biased", "fd_debiased": "debiased"}
+_FOUND = {"zero_shot_accuracy": "band-1", "image_to_text_r1": "band-2", "text_to_image_r1": "band-4"}
+_CALLED = {"band-1": "class", "band-2": "caption", "band-4": "image"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Drawn:
     learning_rate: Markup
     bands: Markup
     scores: tuple[Markup, ...]
+    found: Markup  # of CLIP, how often it finds the right one
     points: tuple[int, int]
     lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
     bands_missing: bool
@@ -60,6 +64,7 @@ def drawn(training: Training) -> Drawn:
             dots=(),
         ),
         scores=tuple(chart for chart in (distances, accuracy) if chart),
+        found=_found(training, title),
         points=(len(training.train.points), len(training.val.points)),
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
@@ -88,5 +93,18 @@ def _accuracy(training: Training, title: str, width: float) -> Markup:
         _HEIGHT,
         x_ticks=3,
         dots=("accuracy",),
+        y_range=(0.0, 1.0),
+    )
+
+
+def _found(training: Training, title: str) -> Markup:
+    return line_chart(
+        {_FOUND[name]: training.scores[name].points for name in _FOUND},
+        f"{title}: share found while training",
+        "share found",
+        _WIDE,
+        _HEIGHT,
+        names=_CALLED,
+        dots=_FOUND.values(),
         y_range=(0.0, 1.0),
     )

@@ -1,8 +1,9 @@
 """The sections that `train_decoder` reads: what all U-Nets of the cascade share, and each by itself."""
 
+import difflib
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE, PartName, Positive, Share, Weight
@@ -11,6 +12,7 @@ from darkroom.schemas.training import Training
 
 ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
 Probability = Annotated[float, Field(ge=0, le=1)]
+_OWN = set(Training.model_fields) - {"threads", "processes", "init"}  # what a U-Net's training may have for itself
 Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 
 
@@ -86,17 +88,32 @@ class Low(Section):
 
 
 class UNet(Section):
-    """One U-Net of the cascade."""
+    """One U-Net of the cascade.
+
+    weights: a folder with weights to begin with, in place of `common.init.folder`, since each U-Net has its own.
+    training: keys of `common` that have another value for this U-Net; not `threads` and `processes`, which the stage
+        needs before it knows which U-Net it trains.
+    """
 
     size: Positive
     low_size: Positive | None
     embeddings: str
     clip: str
+    weights: str
     trained: bool
     model: Model
     diffusion: Diffusion
     low: Low
     training: Settings
+
+    @field_validator("training")
+    @classmethod
+    def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if unknown := sorted(values.keys() - _OWN):
+            near = difflib.get_close_matches(unknown[0], _OWN, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else f": {', '.join(sorted(_OWN))}"
+            raise ValueError(f"`{unknown[0]}` is none of the keys that a U-Net may have for itself{hint}")
+        return values
 
     @property
     def told_image(self) -> bool:
@@ -158,7 +175,18 @@ class TrainDecoder(Section):
 
     def training_of(self, name: str) -> Training:
         """Return the settings of a U-Net's training: `common`, with what its own section has otherwise."""
-        return Training.model_validate({**self.common.model_dump(), **self.unets[name].training})
+        unet, common = self.unets[name], self.common.model_dump()
+        init = {**common["init"], "folder": unet.weights}
+        return Training.model_validate({**common, **unet.training, "init": init})
+
+    @model_validator(mode="after")
+    def _begins(self) -> "TrainDecoder":
+        if self.common.init.folder != NO_FILE:
+            raise ValueError(
+                f"common.init.folder is {self.common.init.folder}, and each U-Net has weights of its own: name the "
+                f"folder as `unets.NAME.weights`, and here {NO_FILE}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _trainable(self) -> "TrainDecoder":
@@ -185,3 +213,8 @@ class Params(Section):
 
     run: Run
     train_decoder: TrainDecoder
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: the U-Net that the stage is given is."""
+        return None if any(unet.trained for unet in self.train_decoder.unets.values()) else "`trained` is false"

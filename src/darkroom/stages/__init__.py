@@ -14,14 +14,22 @@ STAGES = (
     "train_dit",
     "sample_dit",
     "score_dit",
+    "train_clip",
+    "embed_clip",
+    "train_decoder",
     "report",
 )
 
 # Stages that run once for each entry of a key of params.yaml, and that key: the `foreach` of dvc.yaml.
-SPREAD = {"ingest": "parts", "encode_latents": "parts"}
+SPREAD = {
+    "ingest": "parts",
+    "encode_latents": "parts",
+    "embed_clip": "parts",
+    "train_decoder": "train_decoder.unets",
+}
 
 # Stages that train: they may run in several processes.
-TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit")
+TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit", "train_clip", "train_decoder")
 
 
 def singular(over: str) -> str:

@@ -1,0 +1,67 @@
+"""The stages of the decoder: each U-Net's training on noise."""
+
+from typing import Any
+
+import torch
+
+from darkroom.generators.normaliser import Normaliser
+from darkroom.params import address
+from darkroom.planning.clips import sizes, untrained
+from darkroom.planning.facts import Facts
+from darkroom.planning.rows import NoiseImages, NoiseLatents, NoiseTold
+from darkroom.planning.stage_plan import StagePlan
+from darkroom.planning.trainings import plan_training, section, tokenizer_recipe
+from darkroom.recipes.decoder import DecoderRecipe
+from darkroom.recipes.decoder_data import ClipTeller, LatentSpace, PixelSpace, Space, Teller
+from darkroom.recipes.decoder_opening import SPLITS, Opened
+from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.train_decoder import TrainDecoder, UNet
+from darkroom.stages import train_decoder
+
+
+def decoder_recipe(facts: Facts, name: str, device: torch.device) -> DecoderRecipe:
+    """Return the recipe of a U-Net on noise, with an untrained tokenizer and CLIP on the device where it asks them."""
+    params = section("train_decoder", name)
+    return train_decoder.build(params, name, _opened(params.train_decoder, name, facts, device))
+
+
+def _opened(decoder: TrainDecoder, name: str, facts: Facts, device: torch.device) -> Opened:
+    unet = decoder.unets[name]
+    space: Space = PixelSpace()
+    channels, stored = facts.image_shape[0], False
+    if decoder.tokenizer != NO_FILE:
+        tokenizer = tokenizer_recipe(facts).model.eval().to(device)
+        channels, stored = tokenizer.latent_shape[0], decoder.latents != NO_FILE
+        space = LatentSpace(tokenizer, Normaliser([0.0] * channels, [1.0] * channels))
+    teller, shapes, told = _teller(unet, device)
+    rows: dict[str, Any] = {}
+    for split in SPLITS:
+        count = facts.count(split)
+        if stored:
+            rows[split] = NoiseLatents(count, tokenizer.latent_shape, facts.classes, "point")
+        else:
+            rows[split] = NoiseImages(count, facts.image_shape, facts.classes)
+        rows[split] = NoiseTold(rows[split], shapes)
+    return Opened(space, teller, rows, channels, {}, **told)
+
+
+def _teller(unet: UNet, device: torch.device) -> tuple[Teller, dict[str, tuple[int, ...]], dict[str, Any]]:
+    """Return what tells a U-Net of CLIP, the shapes of what it needs of each row, and the shapes of what it tells."""
+    if not unet.conditioned:
+        return Teller(), {}, {}
+    dim, text = sizes()
+    told = {"embed_dim": dim, "text_shape": text}
+    if unet.clip != NO_FILE:
+        teller = ClipTeller(untrained().to(device), unet.told_image, unet.model.text_tokens)
+        return teller, {"tokens": text[:1]} if unet.model.text_tokens else {}, told
+    shapes = {"image": (dim,)} if unet.told_image else {}
+    return Teller(), {**shapes, **({"encoding": text} if unet.model.text_tokens else {})}, told
+
+
+def plan_unet(facts: Facts, name: str) -> StagePlan:
+    """Plan train_decoder of a U-Net: its output is the averaged and the raw weights; nothing where it is idle."""
+    params, stage = section("train_decoder", name), address("train_decoder", name)
+    if params.idle:
+        return StagePlan(stage)
+    settings = params.train_decoder.training_of(name)
+    return plan_training(stage, lambda device: decoder_recipe(facts, name, device), settings, params.run, facts, 2)
