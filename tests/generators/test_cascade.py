@@ -38,13 +38,6 @@ def write(root: Path, name: str, network: torch.nn.Module | None, **facts: Any) 
     image = {"size": 16, "channels": "L", "format": "png"}
     told = {"clip": "c" * 64, "embedding_mean": [0.0] * 6, "embedding_std": [0.5] * 6, "tokenizer": None}
     plain = {"low_size": None, "low_downsample": "area"}
-        "clip": "c" * 64,
-        "embedding_mean": [0.0] * 6,
-        "embedding_std": [0.5] * 6,
-        "tokenizer": None,
-        "low_size": None,
-        "low_downsample": "area",
-    }
     write_manifest(
         folder,
         "decoder",
