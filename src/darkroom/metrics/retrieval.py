@@ -41,7 +41,7 @@ def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]
         cosines = texts @ images[at : at + _BLOCK].T  # (U, n)
         foreign = captions[at : at + _BLOCK] != torch.arange(len(texts))[:, None]
         strangers += ((cosines >= best[:, None]) & foreign).sum(dim=1)
-    found = {}
+    found: dict[str, float] = {}
     for name, counts in (("image_to_text", others), ("text_to_image", strangers)):
         for recall in RECALLS:
             found |= share(f"{name}_r{recall}", counts < recall)
