@@ -70,7 +70,7 @@ def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> F
                     f"{files[place[0]]} has rows of shape {row.shape}, and other files {values.shape[1:]}."
                 )
             values[at] = row
-    return Found(values, values.reshape(len(values), -1).any(axis=1))
+    return Found(values, np.asarray(values.reshape(len(values), -1).any(axis=1)))
 
 
 class ClipRetrieval:
