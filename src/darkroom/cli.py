@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
+    _add_sample(commands.add_parser("sample", help="make images of your own texts, or variations of your own images"))
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if over := SPREAD.get(stage):
@@ -57,6 +58,20 @@ def _add_data(data: argparse.ArgumentParser) -> None:
     show.add_argument("--images", type=int, default=36, help="images in the grid, 0: no grid; %(default)s")
     show.add_argument("--quarantine", action="store_true", help="list every sample that something was wrong with")
     show.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_sample(sample: argparse.ArgumentParser) -> None:
+    sample.add_argument("--text", action="append", default=[], help="what to make images of; may come several times")
+    sample.add_argument(
+        "--embedding-of",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="an image to make variations of; may come several times",
+    )
+    sample.add_argument("--images", type=int, default=4, help="images of each; %(default)s")
+    sample.add_argument("--seed", type=int, help="of all noise; `sample_text.seed` of params.yaml")
+    sample.add_argument("--out", metavar="FILE.png", help="where the grid is written; a name under logs/sample/")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,6 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(
                 show(options.parts, options.split, Path(options.grid), options.images, options.quarantine, options.json)
             )
+        elif options.command == "sample":
+            from darkroom.sampling.command import sample
+
+            print(sample(options.text, options.embedding_of, options.images, options.seed, options.out))
         elif options.command == "preset":
             from darkroom import preset
 

@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
+import clip
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-import clip
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.clip.load import load_clip, read_pretrained, save_clip
 from darkroom.clip.network import Contrastive

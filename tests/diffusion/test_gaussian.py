@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from darkroom.diffusion.gaussian import distance, p2_weight, share_of, target_of, to_x0, variational_bound
+from darkroom.diffusion.gaussian import (
+    distance,
+    min_snr_weight,
+    p2_weight,
+    share_of,
+    target_of,
+    to_x0,
+    variational_bound,
+)
 from darkroom.diffusion.noise import NoiseSchedule
 
 STEPS = 50
@@ -57,6 +65,24 @@ def test_p2_by_hand(schedule: NoiseSchedule) -> None:
         for t in range(STEPS):
             left = schedule.alphas_cumprod[t]
             assert float(found[t]) == pytest.approx((k + left / (1 - left)) ** -gamma, rel=1e-6)
+
+
+@pytest.mark.parametrize("target", ["eps", "x0", "v"])
+def test_min_snr_is_the_same_loss_of_x0_whatever_is_predicted(schedule: NoiseSchedule, target: str) -> None:
+    """A prediction that is off by the same x_0 has the same weighted loss, min(SNR, γ) |x_0 - x_0'|²."""
+    steps, cap = torch.arange(1, STEPS - 5), 5.0
+    x0, noise = some(0, len(steps), 1, 4, 4).double(), some(1, len(steps), 1, 4, 4).double()
+    x = schedule.add_noise(x0, noise, steps)
+    other = x0 + 0.1 * some(2, len(steps), 1, 4, 4).double()  # the x_0 that is predicted
+    left = torch.from_numpy(schedule.alphas_cumprod)[steps][:, None, None, None]
+    said_noise = (x - left.sqrt() * other) / (1 - left).sqrt()
+    said = target_of(other, said_noise, steps, schedule, target)  # type: ignore[arg-type]
+    wanted = target_of(x0, noise, steps, schedule, target)  # type: ignore[arg-type]
+    weight = min_snr_weight(steps, schedule, cap, target)  # type: ignore[arg-type]
+    found = weight.double() * (said - wanted).square().mean(dim=(1, 2, 3))
+    snr = (left / (1 - left)).flatten()
+    expected = snr.clamp(max=cap) * (other - x0).square().mean(dim=(1, 2, 3))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-9)
 
 
 def test_share_of_the_log_variance() -> None:

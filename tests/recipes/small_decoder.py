@@ -34,6 +34,7 @@ DIFFUSION: dict[str, Any] = {
     "bound_weight": 0.001,
     "p2_gamma": 0.0,
     "p2_k": 1.0,
+    "min_snr": None,
     "image_dropout": 0.1,
     "text_dropout": 0.5,
     "embedding_noise": 0.0,

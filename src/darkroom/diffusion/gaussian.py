@@ -66,6 +66,18 @@ def p2_weight(steps: Tensor, schedule: NoiseSchedule, gamma: float, k: float) ->
     return taken((k + schedule.snr) ** -gamma, steps, 1)
 
 
+def min_snr_weight(steps: Tensor, schedule: NoiseSchedule, cap: float, target: Target) -> Tensor:
+    """Return the weight of a loss that is min(SNR_t, γ) where x_0 is compared, (N,).
+
+    min(SNR, γ) for x_0, min(SNR, γ) / SNR for ε, min(SNR, γ) / (SNR + 1) for v: what x_0 loses at little noise, its
+    details, counts as much as what ε and v have, and no step more than γ.
+
+    Source: Hang et al., "Efficient diffusion training via Min-SNR weighting", 2023, arXiv 2303.09556, section 3.4.
+    """
+    least, of_target = np.minimum(schedule.snr, cap), {"x0": 1.0, "eps": schedule.snr, "v": schedule.snr + 1}
+    return taken(np.asarray(least / of_target[target]), steps, 1)
+
+
 def variational_bound(
     x0: Tensor, x: Tensor, predicted_x0: Tensor, share: Tensor, steps: Tensor, schedule: NoiseSchedule
 ) -> Tensor:

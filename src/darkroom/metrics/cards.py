@@ -40,6 +40,24 @@ FORMULAS = {
     "dead_codes_scored": "as dead_codes, in the split that is reconstructed",
     "bits_per_pixel": "log2(K) codes / pixels of an image",
     "bits_per_pixel_entropy": "H codes / pixels of an image, H of the codes of the split that is reconstructed",
+    "clip_image": "mean over images of the cosine of CLIP's embeddings of the image and of its original",
+    "clip_image_se": "as psnr_se",
+    "clip_text": "mean over images of the cosine of CLIP's embeddings of the image and of its caption",
+    "clip_text_se": "as psnr_se",
+    "clip_text_real": "as clip_text, of the original",
+    "clip_text_real_se": "as psnr_se",
+    "colour": "share of images in which the scene reader sees the colours that the caption names, and no other",
+    "colour_se": "as psnr_se, an image 1 or 0",
+    "form": "as colour, of forms",
+    "form_se": "as colour_se",
+    "size": "as colour, of sizes",
+    "size_se": "as colour_se",
+    "position": "share of images whose thing is where, or whose things are as many or so to each other, as captioned",
+    "position_se": "as colour_se",
+    "colour_and_form": "as colour, of colour and form of each thing together",
+    "colour_and_form_se": "as colour_se",
+    "as_described": "share of images of which the caption, in its canonical form, is what the scene reader sees",
+    "as_described_se": "as colour_se",
     "label_accuracy": "share of samples whose most likely class in the in-domain extractor is the class asked for",
     "confident": "share of samples whose most likely class in the in-domain extractor has a probability of 0.9 or more",
     "rarest_class": "share of samples that the in-domain extractor takes for the class it takes the fewest for",
@@ -65,6 +83,7 @@ def score_card(
     quantisation: str = QUANTISATION,
     lpips: str | None = None,
     more_notes: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the card of `scores`, as JSON values.
 
@@ -83,6 +102,7 @@ def score_card(
         quantisation: how network output became uint8.
         lpips: hash of the weights of LPIPS's network, where it was measured.
         more_notes: what else must be known of the scores.
+        more: further facts, JSON values, under names of their own.
     """
     used = {name: FORMULAS[base] for name in scores if (base := _base(name)) in FORMULAS}
     notes = [
@@ -104,6 +124,7 @@ def score_card(
         "formulas": used,
         "notes": [*notes, *more_notes],
         **({"lpips": lpips} if lpips else {}),
+        **(more or {}),
     }
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics.uncertainty import mean_and_error
 
 PEAK = 255.0
 WINDOW = 11  # pixels, of SSIM
@@ -100,14 +101,6 @@ def ms_ssim(images: Tensor, others: Tensor) -> Tensor:
 BASIC: Mapping[str, Measure] = {"psnr": psnr, "ssim": ssim}
 
 
-def _summary(name: str, values: list[float]) -> dict[str, float]:
-    """Return the mean and its standard error, s / sqrt(n) with s² the unbiased variance; 0 for a single image."""
-    count = len(values)
-    mean = math.fsum(values) / count
-    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, count - 1)
-    return {name: mean, f"{name}_se": math.sqrt(variance / count)}
-
-
 def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, Measure] = BASIC) -> dict[str, float]:
     """Return each measure as the mean over all images of batches of (images, reconstructions).
 
@@ -122,4 +115,4 @@ def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, 
             each[name] += measure(images, others).tolist()
     if not all(each.values()):
         raise DarkroomError("there is no image to compare: check that the split is not empty.")
-    return {key: value for name, values in each.items() for key, value in _summary(name, values).items()}
+    return {key: value for name, values in each.items() for key, value in mean_and_error(name, values).items()}

@@ -68,3 +68,11 @@ def block_slices(block: Tensor) -> list[tuple[int, int]]:
     counts = torch.bincount(block).tolist()
     stops = torch.bincount(block).cumsum(0).tolist()
     return [(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
+
+
+def mean_and_error(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Return the mean and its standard error, s / sqrt(n) with s² the unbiased variance; 0 for a single image."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, count - 1)
+    return {name: mean, f"{name}_se": math.sqrt(variance / count)}

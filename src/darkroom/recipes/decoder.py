@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.diffusion.denoising import sample
-from darkroom.diffusion.gaussian import distance, p2_weight, target_of, variational_bound
+from darkroom.diffusion.gaussian import distance, min_snr_weight, p2_weight, target_of, variational_bound
 from darkroom.diffusion.thresholds import clipped
 from darkroom.generators.denoiser import Prediction, denoiser
 from darkroom.generators.low_resolution import blurred, downsampled, noised, upsampled
@@ -37,9 +37,9 @@ class _Draws:
 class DecoderRecipe(Recipe):
     """L = λ_t |f(x_t, t, c) - target|² + w L_vb, of x_t under the schedule's noise.
 
-    λ_t = (k + SNR_t)^(-γ), P2's weight, is 1 by default; L_vb teaches the variance, where it is learned. w = 0.001 on
-    the term of the one step that is drawn, as the unCLIP decoder of DALLE2-pytorch has it; T / 1000 is the sum over all
-    steps that Nichol and Dhariwal, 2021, weight by 0.001.
+    λ_t, P2's weight (k + SNR_t)^(-γ) or Min-SNR's, is 1 by default; L_vb teaches the variance, where it is learned.
+    w = 0.001 on the term of the one step that is drawn, as the unCLIP decoder of DALLE2-pytorch has it; T / 1000 is the
+    sum over all steps that Nichol and Dhariwal, 2021, weight by 0.001.
     """
 
     def __init__(
@@ -111,6 +111,8 @@ class DecoderRecipe(Recipe):
         simple = distance(mean, target, settings.loss)
         if settings.p2_gamma:
             simple = simple * p2_weight(steps, schedule, settings.p2_gamma, settings.p2_k)
+        if settings.min_snr is not None:
+            simple = simple * min_snr_weight(steps, schedule, settings.min_snr, self.prediction.target)
         if share is None:
             return {"loss": simple}
         guess = self.prediction.x0(mean, x, steps)

@@ -50,8 +50,8 @@ class EmbedClip(Section):
         return self
 
 
-class Embeddings(Section):
-    """Of a part, the folder with embeddings by others."""
+class PartEmbeddings(Section):
+    """Of a part, where its embeddings by others lie."""
 
     embeddings: str
 
@@ -60,7 +60,7 @@ class Params(Section):
     """What dvc.yaml gives to `embed_clip`."""
 
     run: Run
-    parts: dict[PartName, Embeddings]
+    parts: dict[PartName, PartEmbeddings]
     embed_clip: EmbedClip
 
 

@@ -56,9 +56,16 @@ class Diffusion(Section):
     bound_weight: Weight
     p2_gamma: Weight
     p2_k: Annotated[float, Field(gt=0)]
+    min_snr: Annotated[float, Field(gt=0)] | None
     image_dropout: Probability
     text_dropout: Probability
     embedding_noise: Probability
+
+    @model_validator(mode="after")
+    def _weighted_once(self) -> "Diffusion":
+        if self.p2_gamma and self.min_snr is not None:
+            raise ValueError("p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty")
+        return self
 
 
 class Low(Section):

@@ -1,7 +1,10 @@
 """What `score_dit` and `score_tokenizer_samples` do: samples and reference in, metrics and their card out."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from darkroom.artifacts.atomic import write_json
@@ -20,10 +23,30 @@ from darkroom.schemas.score_dit import ScoreDiT
 REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
-def score(folder: Path, settings: ScoreDiT, inception: Inception, device: str, metrics: Path, card: Path) -> None:
+class Further(NamedTuple):
+    """Scores that other samples have not, and what the card says of them."""
+
+    scores: dict[str, float]
+    facts: dict[str, Any]
+    notes: list[str]
+
+
+# From the samples, what their manifest says, and the device, to further scores.
+Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Further]
+
+
+def score(
+    folder: Path,
+    settings: ScoreDiT,
+    inception: Inception,
+    device: str,
+    metrics: Path,
+    card: Path,
+    measured: Measured | None = None,
+) -> None:
     """Score the samples in `folder` through every extractor of the reference, and write how it was done.
 
-    Samples that were not asked to be of a class have no label accuracy.
+    Samples that were not asked to be of a class have no label accuracy. `measured` gives scores beside these.
     """
     where = set_up_device(settings.threads, device)
     samples = read_manifest(folder, "samples")
@@ -42,12 +65,14 @@ def score(folder: Path, settings: ScoreDiT, inception: Inception, device: str, m
         for name in reference["extractors"]
     }
 
+    more = measured(images, samples, where) if measured is not None else Further({}, {}, [])
+
     def features_of(network: FeatureNetwork, name: str) -> Tensor:
         batches = told(images.batches(settings.batch), len(images), name)
         return extract(network, batches, settings.batch, where)
 
     seen = features_of(judge.network, "in_domain")
-    scores: dict[str, float] = {}
+    scores = dict(more.scores)
     for name, extractor in extractors.items():
         real = Reference.load(REFERENCE, name, extractor.sha256)
         features = seen if name == "in_domain" else features_of(extractor.network, name)
@@ -73,6 +98,8 @@ def score(folder: Path, settings: ScoreDiT, inception: Inception, device: str, m
             seed=samples["sampler"]["seed"],
             sampler=samples["sampler"],
             samples=manifest_hash(folder),
+            more_notes=more.notes,
+            more=more.facts,
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

@@ -1,22 +1,19 @@
 """What `score_tokenizer` measures of a tokenizer: of each image and its reconstruction, and of the codes."""
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.codes import Counts, code_counts
 from darkroom.metrics.image import BASIC, SMALLEST, Measure, ms_ssim
-from darkroom.metrics.perceptual import load_perceptual
+from darkroom.metrics.pairs import perceptual_measure
 from darkroom.progress import told
 from darkroom.schemas.score_tokenizer import ScoreTokenizer
 from darkroom.tokenizers.batches import encode_codes_all
-from darkroom.tokenizers.pixels import to_network
 from darkroom.tokenizers.protocol import Codes, Tokenizer
 
 
@@ -35,21 +32,8 @@ def measures(
         notes.append(f"ms_ssim is left out: its coarsest scale needs {SMALLEST} pixels a side, not {image_shape[1]}")
     if settings.lpips == "none":
         return found, notes, None
-    network = load_perceptual("lpips", Path(settings.vgg16), image_shape, "score_tokenizer.vgg16").to(device)
-
-    def lpips(images: Tensor, others: Tensor) -> Tensor:
-        with torch.inference_mode():
-            return network(to_network(images.to(device)), to_network(others.to(device))).cpu().double()
-
-    return {**found, "lpips": lpips}, notes, weights_hash(network)
-
-
-def weights_hash(network: nn.Module) -> str:
-    """Return the SHA-256 of a network's tensors, by name: of what was downloaded, and of the same from a file."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        found.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+    found["lpips"], sha256 = perceptual_measure(Path(settings.vgg16), image_shape, "score_tokenizer.vgg16", device)
+    return found, notes, sha256
 
 
 def counted(

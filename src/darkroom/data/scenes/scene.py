@@ -40,6 +40,7 @@ GAP = 0.03  # between the boxes of two forms
 # Where the centre of a form is "left" (or "top"), neither, and "right" (or "bottom").
 BANDS = ((0.0, 0.32), (0.43, 0.57), (0.68, 1.0))
 RELATIONS = ("left of", "right of", "above", "below")
+STREAM = "scenes"  # of the numbers that the scenes of the data are drawn from
 _TRIES = 64  # arrangements drawn at once
 
 Places = NDArray[np.float64]  # x, y of each centre in each of some arrangements, (N, count, 2)
@@ -68,8 +69,8 @@ class Scene:
 class _Draws:
     """Numbers of one scene. All come from `random()`, whose stream NumPy keeps more steadily than that of others."""
 
-    def __init__(self, seed: int, index: int) -> None:
-        self.generator = generator(seed, "scenes", index)
+    def __init__(self, seed: int, index: int, stream: str) -> None:
+        self.generator = generator(seed, stream, index)
 
     def number(self, low: float, high: float) -> float:
         return low + (high - low) * float(self.generator.random())
@@ -89,13 +90,14 @@ class _Draws:
                 return [(float(x), float(y)) for x, y in tries[found[0]]]
 
 
-def scene(seed: int, index: int, kinds: Sequence[str] = KINDS) -> Scene:
+def scene(seed: int, index: int, kinds: Sequence[str] = KINDS, stream: str = STREAM) -> Scene:
     """Return scene number `index` of a seed, of one of `kinds`, each as often as the others.
 
     kinds: of "position", one thing at one of nine places; "count", two or three equal things; "relation", two things,
         of another colour or form, one left of, right of, above or below the other.
+    stream: under another name come other scenes, whatever the seed: those that a judge is trained on are never data.
     """
-    draws = _Draws(seed, index)
+    draws = _Draws(seed, index, stream)
     kind = kinds[draws.below(len(kinds))]
     background = BACKGROUNDS[draws.below(len(BACKGROUNDS))]
     objects = {"position": _one, "count": _several, "relation": _two}[kind](draws)

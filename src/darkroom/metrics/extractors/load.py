@@ -101,10 +101,10 @@ def _rebatch(images: Iterable[Images], batch: int) -> Iterator[Tensor]:
         yield torch.cat(held)
 
 
-def _run(
+def batched(
     function: Callable[[Tensor], Tensor], images: Iterable[Images], batch: int, device: torch.device
 ) -> Iterator[Tensor]:
-    """Yield what `function` makes of the images, always of `batch` at once, the last batch padded with black ones."""
+    """Yield what `function` makes of the images, float32 on the CPU, always of `batch` at once, as `stream` does it."""
     for group in _rebatch(images, batch):
         padded = group.new_zeros(batch, *group.shape[1:])
         padded[: len(group)] = group
@@ -119,12 +119,12 @@ def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device
     The network always sees `batch` images, the last batch padded with black ones: image i gets the same bits however
     the images are grouped and however many are asked for.
     """
-    return _run(network.to(device).eval().features, images, batch, device)
+    return batched(network.to(device).eval().features, images, batch, device)
 
 
 def outputs(network: nn.Module, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
     """Yield the outputs (n, …) float32 of a whole network, the logits of a classifier, run as `stream` runs it."""
-    return _run(network.to(device).eval(), images, batch, device)
+    return batched(network.to(device).eval(), images, batch, device)
 
 
 def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:

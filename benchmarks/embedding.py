@@ -1,0 +1,86 @@
+"""Images a second of `embed_clip`'s embedder, shards in and float16 out, against CLIP's bare forward pass.
+
+    python benchmarks/embedding.py [--threads 2] [--images 256] [--size small|b32]
+
+The bare pass is `encode_image` of a batch of tensors that is ready; it and the embedder, which also reads, decodes,
+checks and resizes the images, take turns in one process on the same images. The networks have random weights: `small`
+is that of params.yaml at 32 pixels, `b32` as large as OpenAI's ViT-B/32 at 224.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from darkroom.artifacts.manifest import write_manifest
+from darkroom.clip.embedding import Embedder
+from darkroom.clip.network import Clip, Contrastive
+from darkroom.clip.pixels import preprocessed
+from darkroom.data.images import to_pil
+from darkroom.data.reader import ImageShards
+from darkroom.data.sample import Sample
+from darkroom.data.shards import write_shards
+from darkroom.device import set_up_device
+
+SMALL = dict(zip(("image_size", "patch", "image_width", "image_layers"), (32, 8, 64, 2), strict=True))
+B32 = dict(zip(("image_size", "patch", "image_width", "image_layers"), (224, 32, 768, 12), strict=True))
+TEXT = {
+    "small": {"text_width": 64, "text_layers": 2, "context_length": 16, "embed_dim": 64},
+    "b32": {"text_width": 512, "text_layers": 12, "context_length": 77, "embed_dim": 512},
+}
+ROUNDS = 5
+
+
+def shards(folder: Path, size: int, images: int) -> ImageShards:
+    """Write and open smooth pictures with some noise, as PNG."""
+    rng = np.random.default_rng(0)
+
+    def picture(number: int) -> Sample:
+        coarse = torch.from_numpy(rng.uniform(0, 255, (1, 3, 6, 6)))
+        smooth = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bicubic")[0].numpy()
+        noisy = np.clip(smooth + rng.normal(0, 4, smooth.shape), 0, 255).astype(np.uint8)
+        return Sample(f"{number:06d}", to_pil(noisy))
+
+    facts = write_shards(folder, (picture(number) for number in range(images)), images, "png")
+    write_manifest(folder, "samples", image_shape=[3, size, size], **facts)
+    return ImageShards.open_folder(folder)
+
+
+def main() -> None:
+    """Print the speed of both, and their ratio: the median of the rounds'."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--size", choices=["small", "b32"], default="small")
+    given = parser.parse_args()
+    device = set_up_device(given.threads, "cpu")
+    torch.manual_seed(0)
+    size = {**(SMALL if given.size == "small" else B32), **TEXT[given.size]}
+    clip = Clip(Contrastive(size), "random").to(device)
+    embedder = Embedder(clip, given.batch, normalise=True, encodings=False)
+    with tempfile.TemporaryDirectory() as folder:
+        reader = shards(Path(folder) / "shards", size["image_size"], given.images)
+        ready = torch.from_numpy(reader.__getitems__(range(given.images))).split(given.batch)
+        ready = [preprocessed(batch, clip.image_size) for batch in ready]
+        ratios = []
+        for number in range(ROUNDS + 1):
+            began = time.perf_counter()
+            with torch.no_grad():
+                bare = [clip.network.encode_image(batch) for batch in ready]
+            middle = time.perf_counter()
+            embedder.shard(reader, reader.shards[0], ["image"])["image"].astype(np.float16)
+            end = time.perf_counter()
+            assert len(bare) == len(ready)
+            if number:  # the first warms up
+                ratios.append((middle - began) / (end - middle))
+                speeds = [given.images / seconds for seconds in (middle - began, end - middle)]
+                print(f"bare {speeds[0]:,.0f} images/s, embedder {speeds[1]:,.0f} images/s, ratio {ratios[-1]:.2f}")
+    print(f"{given.size}, {given.threads} threads: ratio {np.median(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`darkroom sample`: images of texts and of images that a person gives."""

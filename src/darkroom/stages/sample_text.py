@@ -1,0 +1,87 @@
+"""Stage `sample_text`: prior, cascade and a split's captions in, `samples/text/` out."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import manifest_hash, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.embeddings import EmbeddingShards, require_same_images
+from darkroom.data.reader import ImageShards
+from darkroom.data.shards import write_shards
+from darkroom.device import set_up_device
+from darkroom.errors import DarkroomError
+from darkroom.generators.prior_sampling import MODEL, Prior
+from darkroom.generators.text_images import Imagination, require_same_clip, told
+from darkroom.recipes.prior_data import captioned_parts, captioned_rows
+from darkroom.schemas.sample_text import Params
+from darkroom.stages.sample_decoder import open_decoder, samples, write_pairs
+
+OUT = Path("samples/text")
+
+
+def open_imagination(params: Params, device: torch.device, clip: str, where: str) -> Imagination:
+    """Return prior and decoder on a device, sampled as the sections say, for texts of a CLIP from `where`.
+
+    Raises:
+        ArtifactError: one is missing, or was trained with another CLIP.
+    """
+    section = params.sample_text
+    decoding = params.sample_decoder.model_copy(update={"seed": section.seed})
+    prior = Prior.open(decoding.weights)
+    prior.network.to(device)
+    decoder = open_decoder(decoding, list(params.train_decoder.unets), device)
+    require_same_clip(prior, decoder, clip, where)
+    return Imagination(prior, decoder, section.prior, section.seed)
+
+
+def run(params: Params) -> None:
+    """Make images of the captions of a split's first images that have one, and write them beside the originals."""
+    section, decoding = params.sample_text, params.sample_decoder
+    require_writable(OUT)
+    device = set_up_device(section.threads, params.run.device)
+    catalog = load_catalog(shards=None)
+    parts = captioned_parts(list(catalog.parts))
+    images = ImageShards.open_parts(parts, section.split)
+    stored = EmbeddingShards.open_parts(parts, section.split)
+    require_same_images(stored, images)
+    rows = captioned_rows(stored.captions)[: section.images]
+    if not rows:
+        raise DarkroomError(
+            f"no image of the split {section.split} has a caption, so there is no text to make an image of: give the "
+            "source captions (`parts` and the source's section in params.yaml), and run `dvc repro`."
+        )
+    imagination = open_imagination(params, device, stored.clip, "data/embeddings")
+    prior, decoder = imagination.prior, imagination.decoder
+    encoded = prior.network.config.text_shape is not None or told(decoder, "encoding")
+    found = stored.__getitems__(rows, ("text", "encoding") if encoded else ("text",))
+    text, words = (torch.from_numpy(found[name]).float() if name in found else None for name in ("text", "encoding"))
+    assert text is not None  # it was asked for
+    low = decoder.low(torch.from_numpy(images.__getitems__(rows))) if decoder.cascade.low_size else None
+    made: list[NDArray[np.uint8]] = []
+    with atomic_folder(OUT) as folder:
+        batches = imagination.images(text, words, rows, low)
+        shards = write_shards(folder, samples(batches, images, rows, made), decoding.shard_size, "png")
+        write_pairs(folder / "grid.png", images, rows, made)
+        write_manifest(
+            folder,
+            "samples",
+            images=len(rows),
+            image_shape=list(decoder.image_shape),
+            classes=list(catalog.classes),
+            model=decoder.cascade.identity,
+            prior=manifest_hash(MODEL),
+            condition="text",
+            clip=stored.clip,
+            split=section.split,
+            sampler=section.model_dump(exclude={"threads"})
+            | {
+                "decoder": decoding.model_dump(exclude={"threads", "shard_size", "pictures", "seed", "split", "images"})
+            },
+            files={"grid.png": sha256_file(folder / "grid.png")},
+            **shards,
+        )

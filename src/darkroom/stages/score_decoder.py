@@ -1,0 +1,14 @@
+"""Stage `score_decoder`: samples, their originals and the reference in, `metrics/decoder.json` and its card out."""
+
+from pathlib import Path
+
+from darkroom.schemas.score_decoder import Params
+from darkroom.stages.scoring_pairs import score_pairs
+
+SAMPLES, METRICS, CARD = Path("samples/decoder"), Path("metrics/decoder.json"), Path("cards/decoder.json")
+
+
+def run(params: Params) -> None:
+    """Score what was made of the embeddings of test images, and write how it was done."""
+    settings = params.score_decoder
+    score_pairs(SAMPLES, settings, settings, params.reference_stats.inception, params.run.device, METRICS, CARD)

@@ -1,0 +1,14 @@
+"""Stage `score_text`: samples, their originals and the reference in, `metrics/text.json` and its card out."""
+
+from pathlib import Path
+
+from darkroom.schemas.score_text import Params
+from darkroom.stages.scoring_pairs import score_pairs
+
+SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json"), Path("cards/text.json")
+
+
+def run(params: Params) -> None:
+    """Score what was made of the captions of test images, by the judges of `score_decoder`."""
+    settings, inception = params.score_text, params.reference_stats.inception
+    score_pairs(SAMPLES, settings, params.score_decoder, inception, params.run.device, METRICS, CARD)

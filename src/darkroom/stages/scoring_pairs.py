@@ -1,0 +1,156 @@
+"""What `score_decoder` and `score_text` do: `scoring`, and each image against its original and its caption."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from darkroom.artifacts.atomic import require_writable, write_json
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.clip.judge import open_clip
+from darkroom.clip.network import Clip
+from darkroom.data.catalog import load_catalog
+from darkroom.data.joining import original_rows
+from darkroom.data.reader import ImageShards
+from darkroom.data.scenes.attributes import require_scenes, rightness
+from darkroom.data.scenes.captions import Facts
+from darkroom.metrics.image import Measure, image_scores, psnr
+from darkroom.metrics.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
+from darkroom.metrics.scene_reader import SceneReader, open_scene_reader, things_in
+from darkroom.metrics.uncertainty import mean_and_error
+from darkroom.progress import told
+from darkroom.schemas.inception import Inception
+from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.score_decoder import Judges
+from darkroom.schemas.score_dit import ScoreDiT
+from darkroom.stages.scoring import Further, score
+
+READER = Path("models/scene_reader")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Samples with the rows of their originals, read so many at once, and where networks work."""
+
+    samples: ImageShards
+    originals: ImageShards
+    rows: Sequence[int]
+    batch: int
+    device: torch.device
+
+    def made(self, what: str) -> Iterator[NDArray[np.uint8]]:
+        """Yield the samples, uint8 (n, C, H, W); `what` is done with them, for the person who waits."""
+        return told(self.samples.batches(self.batch), len(self.samples), what)
+
+    def real(self, what: str) -> Iterator[NDArray[np.uint8]]:
+        """Yield the original of each sample, likewise."""
+        groups = (self.rows[at : at + self.batch] for at in range(0, len(self.rows), self.batch))
+        return told((self.originals.__getitems__(group) for group in groups), len(self.rows), what)
+
+
+def _distances(pairs: Pairs, measures: Mapping[str, Measure]) -> dict[str, float]:
+    groups = zip(pairs.real("originals"), pairs.made("distances"), strict=True)
+    return image_scores(((torch.from_numpy(real), torch.from_numpy(made)) for real, made in groups), measures)
+
+
+def _captions(pairs: Pairs, where: Path) -> list[str] | None:
+    """Return the caption of each sample, None where no sample has one."""
+    captions = [caption for caption in pairs.samples.captions if caption is not None]
+    if captions and len(captions) < len(pairs.samples):
+        key = pairs.samples.keys[pairs.samples.captions.index(None)]
+        raise ArtifactError(
+            f"{where}: {key} has no caption, and others have one: set `ingest.rules.caption_missing` to quarantine, or "
+            "measure no similarity (`score_decoder.clip: data/none`)."
+        )
+    return captions or None
+
+
+def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, condition: str | None) -> Further:
+    """Return CLIP's similarities; `condition` is the identity of the CLIP whose embeddings the samples were made of."""
+    clip = clip.to(pairs.device)
+    made, real = (
+        image_embeddings(clip.images, images, pairs.batch, pairs.device)
+        for images in (pairs.made("CLIP"), pairs.real("CLIP, originals"))
+    )
+    texts = None if captions is None else text_embeddings(lambda group: clip.texts(group)[0], captions, pairs.batch)
+    scores, unrelated = clip_scores(real, made, texts)
+    conditioned = clip.identity == condition
+    notes = ["clip_text is left out: the images have no captions"] if texts is None else []
+    if conditioned:
+        notes.append("clip_image and clip_text: by the CLIP that conditioned the samples, which flatters them")
+    facts = {"clip": clip.identity, "clip_is_condition": conditioned, "clip_unrelated": unrelated}
+    return Further(scores, facts, notes)
+
+
+def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Facts]) -> Further:
+    """Return the share of samples that are as described, and of the originals, as this reader sees them."""
+
+    def right(images: Iterator[NDArray[np.uint8]]) -> dict[str, list[float]]:
+        seen = (each for group in things_in(reader, images, pairs.batch, pairs.device) for each in group)
+        return rightness(asked, seen)
+
+    samples, originals = right(pairs.made("attributes")), right(pairs.real("attributes, originals"))
+    scores: dict[str, float] = {}
+    for name, values in samples.items():
+        scores |= mean_and_error(name, values)
+    renders = read_manifest(READER, "scene_reader")["accuracy"]
+    return Further(
+        scores,
+        {
+            "scene_reader": {
+                "id": manifest_hash(READER),
+                "n": len(asked),
+                "originals": {name: fmean(values) for name, values in originals.items()},
+                "renders": renders,
+            }
+        },
+        [],
+    )
+
+
+def measure_pairs(
+    judges: Judges, batch: int, where: Path, samples: ImageShards, manifest: Mapping[str, Any], device: torch.device
+) -> Further:
+    """Return the scores of each sample against its original and its caption; all judges are opened before the work."""
+    originals = ImageShards.open_parts(list(load_catalog().parts), manifest["split"])
+    pairs = Pairs(samples, originals, original_rows(samples, originals, where), batch, device)
+    scores: dict[str, float] = {}
+    facts: dict[str, Any] = {}
+    notes: list[str] = []
+    measures: dict[str, Measure] = {"psnr": psnr}
+    if judges.lpips == "lpips":
+        weights, shape = Path(judges.vgg16), samples.image_shape
+        measures["lpips"], facts["lpips"] = perceptual_measure(weights, shape, "score_decoder.vgg16", device)
+    clip = None if judges.clip == NO_FILE else open_clip(Path(judges.clip), "score_decoder.clip")
+    captions = None if clip is None else _captions(pairs, where)
+    reader, asked = None, []
+    if judges.attributes == "scenes":
+        reader = open_scene_reader(READER, samples.image_shape)
+        asked = require_scenes(samples.keys, samples.captions, read_manifest(READER, "scene_reader")["kinds"])
+    scores |= _distances(pairs, measures)
+    found = [] if clip is None else [_similarities(pairs, clip, captions, manifest.get("clip"))]
+    found += [] if reader is None else [_attributes(pairs, reader, asked)]
+    for each in found:
+        scores, facts, notes = scores | each.scores, facts | each.facts, notes + each.notes
+    return Further(scores, facts, notes)
+
+
+def score_pairs(
+    folder: Path, settings: ScoreDiT, judges: Judges, inception: Inception, device: str, metrics: Path, card: Path
+) -> None:
+    """Score the samples in `folder`, and write how it was done; without samples, that there is nothing to tell."""
+    for path in (metrics, card):
+        require_writable(path)
+    if not read_manifest(folder, "samples")["images"]:
+        for path in (metrics, card):
+            write_json(path, {})
+        print(f"{folder} holds no images: no scores")
+        return
+    measured = partial(measure_pairs, judges, settings.batch, folder)
+    score(folder, settings, inception, device, metrics, card, measured)

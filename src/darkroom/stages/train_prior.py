@@ -1,0 +1,102 @@
+"""Stage `train_prior`: embeddings in, `models/prior/` and its curves out."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.embeddings import EmbeddingShards
+from darkroom.device import set_up_device
+from darkroom.generators.prior import PriorConfig, PriorNetwork
+from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
+from darkroom.random import derive
+from darkroom.recipes.prior import PriorRecipe
+from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts, statistics
+from darkroom.recipes.prior_scores import Scorer
+from darkroom.schemas.train_prior import Params
+from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Rows
+from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
+
+OUT, CURVES, LOGS = MODEL, Path("curves/prior"), Path("logs/train_prior")
+_DIGITS = 6  # of a score in the manifest
+
+
+def build(
+    params: Params,
+    config: PriorConfig,
+    statistics: tuple[Tensor, Tensor],
+    normalised: bool,
+    train_rows: Rows,
+    val_rows: Rows,
+    scorer: Scorer | None = None,
+) -> PriorRecipe:
+    """Return the recipe with its untrained network; `scorer` scores it while it trains."""
+    settings = params.train_prior
+    with seeded(derive(settings.training.seed, "prior/weights")):
+        network = PriorNetwork(config)
+    told = settings.diffusion.model_dump(include={"schedule", "timesteps", "target"})
+    network.set_statistics(*statistics)
+    prior = Prior(network, prediction_of(**told), normalised)
+    return PriorRecipe(prior, settings.diffusion, settings.training.seed, train_rows, val_rows, scorer)
+
+
+def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) -> PriorConfig:
+    """Return the shape of a prior for embeddings of a length and encodings of a shape."""
+    return PriorConfig(dim, encoding_shape, **params.train_prior.model.model_dump())
+
+
+def run(params: Params) -> None:
+    """Train the prior, write it, averaged weights and the raw ones in `raw/`, and tell how near it comes."""
+    settings, training = params.train_prior, params.train_prior.training
+    for path in (OUT, CURVES):
+        require_writable(path)
+    device = set_up_device(training.threads, params.run.device)
+    catalog = load_catalog(shards=None)
+    parts, splits = captioned_parts(list(catalog.parts)), ("train", "val", settings.evaluate.split)
+    shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}
+    stored = shards["train"]
+    catalog.require_parts(stored.sources)
+    rows = {split: CaptionedEmbeddings(each) for split, each in shards.items()}
+    require_texts(rows["train"])
+    with open_state("train_prior") as state:
+        scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)
+        recipe = build(
+            params,
+            config_of(params, stored.dim, stored.encoding_shape),
+            statistics(stored, settings.diffusion.normalise),
+            stored.normalised,
+            rows["train"],
+            rows["val"],
+            scorer if scorer.count > 1 else None,
+        )
+        model = recipe.model
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(rows['train']):,} captioned images")
+        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
+        last = Scorer(rows[settings.evaluate.split], settings.evaluate, 0)
+        with atomic_folder(OUT) as folder:
+            model.save_pretrained(folder / "raw")
+            with trainer.averaged():
+                model.save_pretrained(folder)
+                model.eval().to(device)
+                found = last.scores(recipe.prior)
+            scores = {name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()}
+            write_manifest(
+                folder,
+                KIND,
+                clip=stored.clip,
+                normalised=stored.normalised,
+                embed_dim=stored.dim,
+                text_shape=stored.encoding_shape,
+                prediction=settings.diffusion.model_dump(include={"schedule", "timesteps", "target"}),
+                scores={"split": settings.evaluate.split, "images": last.count, **scores},
+                catalog=catalog.identity,
+                images_seen=trainer.images,
+                **trainer.facts(),
+                files=file_hashes(folder),
+            )
+        told = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        print(f"{settings.evaluate.split}, {last.count:,} images: {told}")

@@ -1,0 +1,81 @@
+"""Stage `train_scene_reader`: renders of its own in, `models/scene_reader/` and its curves out. It never teaches.
+
+Where no score asks for it, it is not trained: the folder says why.
+"""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.images import ImageSpec
+from darkroom.device import set_up_device
+from darkroom.launch import rank
+from darkroom.metrics.scene_reader import KIND, SceneReader
+from darkroom.random import derive
+from darkroom.recipes.scene_reader import WORDS, Renders, SceneReaderRecipe, accuracy
+from darkroom.schemas.train_scene_reader import Params
+from darkroom.training.curves import write_curves
+from darkroom.training.loop import seeded, train
+from darkroom.training.recipe import Rows
+from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
+
+OUT, CURVES, LOGS = Path("models/scene_reader"), Path("curves/scene_reader"), Path("logs/train_scene_reader")
+
+
+def build(params: Params, train_rows: Rows, val_rows: Rows) -> SceneReaderRecipe:
+    """Return the recipe with its untrained network."""
+    settings = params.train_scene_reader
+    with seeded(derive(settings.training.seed, "scene_reader/weights")):
+        model = SceneReader(WORDS, settings.model.channels, settings.model.layers)
+    return SceneReaderRecipe(model, settings.augment, settings.training.seed, train_rows, val_rows)
+
+
+def renders(params: Params, split: str) -> Renders:
+    """Return the renders of a split: in the train split as many as the training sees, so that none comes twice."""
+    settings = params.train_scene_reader
+    count = settings.training.images if split == "train" else settings.held_out
+    return Renders(settings.training.seed, split, count, params.ingest.image_size, settings.kinds)
+
+
+def _write_none(reason: str) -> None:
+    """Write a reader without weights, which says why, and curves without a point; the first process alone does."""
+    if (place := rank()) is not None and place.number:
+        return
+    write_curves(CURVES, [])
+    with atomic_folder(OUT) as folder:
+        write_manifest(folder, KIND, trained=False, reason=reason, files={})
+    print(f"{reason}: no scene reader is trained")
+
+
+def run(params: Params) -> None:
+    """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
+    settings = params.train_scene_reader
+    for path in (OUT, CURVES):
+        require_writable(path)
+    if params.idle:
+        _write_none(params.idle)
+        return
+    spec = ImageSpec(params.ingest.image_size, params.ingest.channels, "png")
+    device = set_up_device(settings.training.threads, params.run.device)
+    with open_state("train_scene_reader") as state:
+        recipe = build(params, renders(params, "train"), renders(params, "val"))
+        model = recipe.model
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {settings.training.images:,} renders")
+        trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
+        with trainer.averaged(), atomic_folder(OUT) as folder:
+            found = accuracy(model, renders(params, "test"), settings.training.batch, device)
+            print("  ".join(f"{name} {share:.4f}" for name, share in found.items()))
+            model.save_pretrained(folder)
+            write_manifest(
+                folder,
+                KIND,
+                trained=True,
+                image_shape=list(spec.shape),
+                kinds=settings.kinds,
+                held_out=settings.held_out,
+                accuracy=found,
+                images_seen=trainer.images,
+                **trainer.facts(),
+                files=file_hashes(folder),
+            )

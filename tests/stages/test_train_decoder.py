@@ -1,0 +1,248 @@
+"""`train_decoder` and `sample_decoder` in every space, with what CLIP says stored or computed, and what they refuse."""
+
+import copy
+import json
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, read_manifest, write_manifest
+from darkroom.clip.load import load_clip, save_clip
+from darkroom.clip.network import Contrastive
+from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.images import ImageSpec
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.schemas.embed_clip import EmbedClip
+from darkroom.schemas.embed_clip import Params as EmbedParams
+from darkroom.schemas.sample_decoder import Params as SampleParams
+from darkroom.schemas.train_decoder import Params
+from darkroom.stages import embed_clip, sample_decoder, train_decoder
+from darkroom.tokenizers import load
+from darkroom.training.loop import seeded
+from data.making import make_latents, make_part
+from helpers import run, training
+from recipes.clips import SIZE
+from recipes.small_decoder import UP_MODEL, section
+from tokenizers.discrete import Patches, write_tokenizer
+
+SPEC = ImageSpec(16, "RGB", "png")
+TOLD = {"embeddings": "data/embeddings", "clip": "data/none"}
+COMPUTED = {"embeddings": "data/none", "clip": "models/clip"}
+UNTOLD = {"embeddings": "data/none", "clip": "data/none"}
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Images of 16 x 16 pixels in two parts, a CLIP and its embeddings, a tokenizer and its latents."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    monkeypatch.setitem(load.KINDS, "patches", Patches)
+    # By which parameters a state is known is tested beside `open_state`.
+    monkeypatch.setattr(
+        train_decoder, "open_state", lambda stage, item: nullcontext(tmp_path / "state" / f"{stage}-{item}-0")
+    )
+    for number, part in enumerate(("one", "two")):
+        make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, spec=SPEC)
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), ["one", "two"], 1)
+    with seeded(0):
+        network = Contrastive({**SIZE, "context_length": 12})
+    Path("models/clip").mkdir(parents=True)
+    facts = save_clip(Path("models/clip"), network)
+    write_manifest(Path("models/clip"), "clip", **facts, long_captions="stop", files=file_hashes(Path("models/clip")))
+    embed()
+    tokenizer = Patches(16)
+    write_tokenizer(tokenizer)
+    for part in ("one", "two"):
+        make_latents(
+            Path("data/shards"),
+            Path("data/latents"),
+            part,
+            tokenizer=manifest_hash(Path("models/tokenizer")),
+            encode=lambda images: (
+                tokenizer.encode(torch.from_numpy(images))[0].numpy(),
+                np.full((len(images), 3, 8, 8), -9, np.float32),
+            ),
+            shape=(3, 8, 8),
+        )
+    return tmp_path
+
+
+def embed(**changes: Any) -> None:
+    imported = {
+        "layout": "dalle2",
+        "images": "img_emb",
+        "texts": None,
+        "encodings": None,
+        "metadata": "metadata",
+        "column": "image_path",
+        "index_width": 4,
+        "missing": "stop",
+    }
+    values = {"threads": 1, "batch": 8, "normalise": True, "encodings": True, "store": ["train", "val", "test"]}
+    settings = EmbedClip(**{**values, "imported": imported, **changes})
+    for part in ("one", "two"):
+        embed_clip.run(EmbedParams(run=run(), parts={part: {"embeddings": "data/none"}}, embed_clip=settings), part)
+
+
+def params(
+    name: str = "base", weights: str = "data/none", tokenizer: bool = False, latents: bool = False, **unet: Any
+) -> Params:
+    how = training(images=16, validate_every=16, learning_rate=0.001)
+    changes = {"size": 8, **unet}
+    values = section(changes.pop("model", None), changes.pop("diffusion", None), changes.pop("low", None), **changes)
+    told = values.model_dump() | ({"weights": weights} if "weights" in type(values).model_fields else {})
+    return Params(
+        run=run(),
+        train_decoder={
+            "tokenizer": "models/tokenizer" if tokenizer else "data/none",
+            "latents": "data/latents" if latents else "data/none",
+            "timesteps": 20,
+            "common": how.model_dump(),
+            "unets": {name: told},
+        },
+    )
+
+
+def up_sampler(**changes: Any) -> Params:
+    return params(
+        "up",
+        **{"size": 16, "low_size": 8, "model": UP_MODEL, "diffusion": {"learned_variance": False}, **UNTOLD, **changes},
+    )
+
+
+def sampling(names: tuple[str, ...], **changes: Any) -> SampleParams:
+    how = {
+        "solver": "ddim",
+        "steps": 2,
+        "eta": 0.0,
+        "guidance": 1.5,
+        "threshold": "clip",
+        "percentile": 0.95,
+        "embedding_noise": 0.0,
+        "low_noise": 0.1,
+    }
+    pictures = {"variations": 1, "interpolations": 1, "inpainted": 1, "resamples": 2}
+    values = {
+        "seed": 0,
+        "threads": 1,
+        "split": "test",
+        "images": 6,
+        "batch": 4,
+        "weights": "ema",
+        "common": how,
+        "unets": {},
+        "pictures": pictures,
+        "shard_size": 4,
+    }
+    return SampleParams(
+        run=run(), train_decoder={"unets": dict.fromkeys(names)}, sample_decoder=copy.deepcopy({**values, **changes})
+    )
+
+
+def weights(name: str = "base") -> bytes:
+    return (Path("models/decoder") / name / "model.safetensors").read_bytes()
+
+
+def test_from_shards_to_samples_with_an_up_sampler(clone: Path) -> None:
+    train_decoder.run(params(), "base")
+    train_decoder.run(up_sampler(), "up")
+    sample_decoder.run(sampling(("base", "up")))
+    made = ImageShards.open_folder(Path("samples/decoder"))
+    real = ImageShards.open_parts(["one", "two"], "test")
+    assert made.keys == real.keys[:6] and made.labels == real.labels[:6] and made.captions == real.captions[:6]
+    assert made.image_shape == (3, 16, 16)
+    manifest = read_manifest(Path("samples/decoder"), "samples")
+    assert manifest["clip"] == load_clip().identity and manifest["condition"] == "image"
+    assert set(manifest["files"]) == {"grid.png", "variations.png", "interpolations.png", "inpainted.png"}
+    assert (Path("curves/decoder/base/metrics.json")).is_file() or any(Path("curves/decoder/base").iterdir())
+
+
+def test_computed_embeddings_train_nearly_the_same_as_stored_ones(clone: Path) -> None:
+    """Stored ones are float16, and the scale of computed ones is sqrt(D) to all digits."""
+    found = {}
+    for name, told in (("stored", TOLD), ("computed", COMPUTED)):
+        train_decoder.run(params(name, **told), name)
+        facts = read_manifest(Path("models/decoder") / name, "decoder")
+        found[name] = facts["best_validation"]["loss"]
+        assert facts["clip"] == load_clip().identity
+    assert found["stored"] == pytest.approx(found["computed"], rel=1e-2)
+    assert weights("stored") != weights("computed")
+
+
+def test_splits_that_are_not_stored_are_computed_or_refused(clone: Path) -> None:
+    embed(store=["test"])
+    with pytest.raises(ArtifactError, match="does not hold the embeddings of the split train"):
+        train_decoder.run(params(), "base")
+    train_decoder.run(params(**COMPUTED), "base")
+    sample_decoder.run(sampling(("base",)))
+
+
+@pytest.mark.parametrize("latents", [True, False])
+def test_a_decoder_of_latents(clone: Path, latents: bool) -> None:
+    settings = params(tokenizer=True, latents=latents)
+    train_decoder.run(settings, "base")
+    sample_decoder.run(sampling(("base",)))
+    assert ImageShards.open_folder(Path("samples/decoder")).image_shape == (3, 16, 16)
+    facts = read_manifest(Path("models/decoder/base"), "decoder")
+    assert facts["tokenizer"] == manifest_hash(Path("models/tokenizer"))
+    shutil.rmtree("models/tokenizer")
+    write_tokenizer(Patches(16, size=5))
+    with pytest.raises(ArtifactError, match="latents of another tokenizer"):
+        sample_decoder.run(sampling(("base",)))
+    if latents:
+        with pytest.raises(DarkroomError, match="encoded by another tokenizer"):
+            train_decoder.run(settings, "base")
+
+
+def test_one_that_is_not_trained_is_left_out_and_real_images_are_enlarged(clone: Path) -> None:
+    train_decoder.run(params(trained=False), "base")
+    assert not read_manifest(Path("models/decoder/base"), "decoder")["trained"]
+    train_decoder.run(up_sampler(), "up")
+    sample_decoder.run(sampling(("base", "up")))
+    assert read_manifest(Path("samples/decoder"), "samples")["condition"] == "none"
+
+
+def test_samples_of_another_clip_are_refused(clone: Path) -> None:
+    train_decoder.run(params(), "base")
+    with seeded(1):
+        network = Contrastive({**SIZE, "context_length": 12})
+    facts = save_clip(Path("models/clip"), network)
+    files = file_hashes(Path("models/clip"))
+    write_manifest(Path("models/clip"), "clip", **facts, long_captions="stop", files=files)
+    embed()
+    with pytest.raises(ArtifactError, match="another CLIP than the decoder"):
+        sample_decoder.run(sampling(("base",)))
+
+
+def test_embeddings_of_other_images_are_refused_with_their_key(clone: Path) -> None:
+    shutil.rmtree("data/shards/two")
+    make_part(Path("data/shards"), "two", 30, 59, spec=SPEC)
+    shutil.rmtree("data/catalog")
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), ["one", "two"], 1)
+    with pytest.raises(DarkroomError, match="noise-0059"):
+        train_decoder.run(params(), "base")
+
+
+def test_text_tokens_need_encodings(clone: Path) -> None:
+    embed(encodings=False)
+    with pytest.raises(DarkroomError, match=r"embed_clip\.encodings"):
+        train_decoder.run(params(), "base")
+    train_decoder.run(params(model={"text_tokens": False}), "base")
+
+
+def test_the_same_bytes_twice(clone: Path) -> None:
+    train_decoder.run(params(), "base")
+    first, facts = weights(), json.loads(Path("models/decoder/base/manifest.json").read_text())
+    shutil.rmtree("models/decoder")
+    shutil.rmtree("state")
+    train_decoder.run(params(), "base")
+    assert weights() == first
+    assert json.loads(Path("models/decoder/base/manifest.json").read_text()) == facts
