@@ -61,11 +61,11 @@ def clip_recipe(facts: Facts) -> ClipRecipe:
     """Return the recipe of train_clip on noise."""
     params = section("train_clip")
     context = params.train_clip.trained.model.context_length
-    rows = (
+    train, val = (
         NoiseCaptioned(facts.count(split), facts.image_shape, max(1, facts.captions), context)
         for split in ("train", "val")
     )
-    return train_clip.build(params, *rows)
+    return train_clip.build(params, train, val)
 
 
 def plan_clip(facts: Facts) -> StagePlan:
