@@ -193,6 +193,11 @@ class EmbeddingShards(Indexed):
         self._map()
 
 
+def no_embeddings(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> bool:
+    """Return whether `embed_clip` made none of any part, because there is no CLIP."""
+    return not any(read_manifest(root / part, KIND)["clip"] for part in parts)
+
+
 _HINT = {
     "image": "make them again (`dvc repro embed_clip`).",
     "text": "a part has no image with a caption.",

@@ -141,6 +141,11 @@ class Cascade:
         return x
 
 
+def trained(names: Sequence[str], root: Path = MODELS) -> list[str]:
+    """Return those of some U-Nets that were trained."""
+    return [name for name in names if read_manifest(root / name, "decoder")["trained"]]
+
+
 def _sampled(
     member: Member, how: Sampling, asked: Asked, below: Tensor | None, seed: int, device: torch.device
 ) -> Tensor:

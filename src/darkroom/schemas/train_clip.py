@@ -16,6 +16,8 @@ Name = Literal[
 
 HEAD = 64  # width of an attention head, which `clip.load` takes for granted
 
+NO_CLIP = "`train_clip.source` is none"
+
 
 class ClipModel(Section):
     """The size of the two transformers."""
@@ -73,13 +75,18 @@ class Evaluate(Section):
     captions: Positive
 
 
+class Nothing(Section):
+    """No CLIP, and so no decoder and no prior: of images without captions, or where nobody asks for them."""
+
+
 class TrainClip(Section):
     """Which CLIP, and how it is trained. Only the chosen source's section is a dependency."""
 
-    source: Literal["trained", "pretrained"]
+    source: Literal["trained", "pretrained", "none"]
     long_captions: Literal["stop", "truncate"]
     trained: Trained | None = None
     pretrained: Pretrained | None = None
+    none: Nothing | None = None
     training: Training
     evaluate: Evaluate
 
@@ -87,8 +94,8 @@ class TrainClip(Section):
     def _chosen(self) -> "TrainClip":
         if getattr(self, self.source) is None:
             raise ValueError(f"source is {self.source}, and the section `{self.source}` is missing")
-        if self.source == "pretrained" and self.training.processes > 1:
-            raise ValueError("source is pretrained, which is not trained: set `training.processes` to 1")
+        if self.source != "trained" and self.training.processes > 1:
+            raise ValueError(f"source is {self.source}, which is not trained: set `training.processes` to 1")
         return self
 
 
@@ -101,7 +108,9 @@ class Params(Section):
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: it is."""
-        return "published weights are taken as they are" if self.train_clip.source == "pretrained" else None
+        return {"trained": None, "pretrained": "published weights are taken as they are", "none": NO_CLIP}[
+            self.train_clip.source
+        ]
 
 
 def unfit(settings: TrainClip, image_size: int) -> str | None:
@@ -115,6 +124,8 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
             return (
                 f"`train_clip.pretrained.file` is {settings.pretrained.file}, which is no file: name OpenAI's or ours"
             )
+        return None
+    if settings.source == "none":
         return None
     assert settings.trained is not None
     if (size := settings.trained.model.image_size) > image_size:

@@ -7,9 +7,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import require_writable
+from darkroom.artifacts.manifest import read_manifest
 from darkroom.clip.embedding import Embedder
 from darkroom.clip.joining import Joined
-from darkroom.clip.load import load_clip
+from darkroom.clip.load import CLIP_FOLDER, load_clip
+from darkroom.clip.load import KIND as CLIP
 from darkroom.data.embedding_imports import ClipRetrieval, Dalle2
 from darkroom.data.embedding_writer import write_embeddings
 from darkroom.data.reader import ImageShards, Shard
@@ -27,12 +29,21 @@ def opened(folder: Path, settings: Imported) -> ClipRetrieval | Dalle2:
     return ClipRetrieval(folder, settings.subfolders, settings.metadata, settings.column)
 
 
+def _write_none(part: str, splits: Mapping[str, ImageShards]) -> None:
+    """Write that there are no embeddings of a part."""
+    write_embeddings(OUT / part, part, splits, lambda *_: {}, [], clip="", normalised=True, dim=0, store=[])
+    print("there is no CLIP (`train_clip.source` is none): no embeddings")
+
+
 def run(params: Params, part: str) -> None:
     """Embed the splits of a part that `store` names; row i of a shard is row i of the image shard's index."""
     settings = params.embed_clip
     require_writable(OUT / part)
     device = set_up_device(settings.threads, params.run.device)
     splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
+    if read_manifest(CLIP_FOLDER, CLIP)["weights"] is None:
+        _write_none(part, splits)
+        return
     clip = load_clip().to(device)
     embedder = Embedder(clip, settings.batch, settings.normalise, settings.encodings)
     folder = folder_of(params, part)

@@ -20,7 +20,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
-from darkroom.generators.cascade import Asked, Cascade
+from darkroom.generators.cascade import Asked, Cascade, trained
 from darkroom.generators.decode import Decoder
 from darkroom.generators.variations import COLUMNS, inpainted, interpolations, variations
 from darkroom.schemas.sample_decoder import Params, SampleDecoder
@@ -112,16 +112,27 @@ def _pictures(
         print(name)
 
 
+def write_no_samples(folder: Path, reason: str) -> None:
+    """Write samples without an image."""
+    with atomic_folder(folder) as temporary:
+        write_manifest(temporary, "samples", images=0, classes=[], sampler={}, reason=reason, files={})
+    print(f"{reason}: no images")
+
+
 def run(params: Params) -> None:
     """Decode the embeddings of a split's first images, and write them beside their originals."""
     section = params.sample_decoder
     require_writable(OUT)
+    names = list(params.train_decoder.unets)
+    if not trained(names):
+        write_no_samples(OUT, "no U-Net is trained")
+        return
     device = set_up_device(section.threads, params.run.device)
     catalog = load_catalog(shards=None)
     parts = list(catalog.parts)
     images = ImageShards.open_parts(parts, section.split)
     rows = list(range(min(section.images or len(images), len(images))))
-    decoder = open_decoder(section, list(params.train_decoder.unets), device)
+    decoder = open_decoder(section, names, device)
     image, text = told_by(decoder, parts, section.split, images, rows)
     low = decoder.low(torch.from_numpy(images.__getitems__(rows))) if decoder.cascade.low_size else None
     made: list[NDArray[np.uint8]] = []

@@ -8,18 +8,19 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import manifest_hash, write_manifest
+from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.reader import ImageShards
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.generators.prior_sampling import MODEL, Prior
+from darkroom.generators.cascade import trained
+from darkroom.generators.prior_sampling import KIND, MODEL, Prior
 from darkroom.generators.text_images import Imagination, require_same_clip, told
 from darkroom.recipes.prior_data import captioned_parts, captioned_rows
 from darkroom.schemas.sample_text import Params
-from darkroom.stages.sample_decoder import open_decoder, samples, write_pairs
+from darkroom.stages.sample_decoder import open_decoder, samples, write_no_samples, write_pairs
 
 OUT = Path("samples/text")
 
@@ -43,6 +44,12 @@ def run(params: Params) -> None:
     """Make images of the captions of a split's first images that have one, and write them beside the originals."""
     section, decoding = params.sample_text, params.sample_decoder
     require_writable(OUT)
+    if not read_manifest(MODEL, KIND)["trained"]:
+        write_no_samples(OUT, "there is no prior")
+        return
+    if not trained(list(params.train_decoder.unets)):
+        write_no_samples(OUT, "no U-Net is trained")
+        return
     device = set_up_device(section.threads, params.run.device)
     catalog = load_catalog(shards=None)
     parts = captioned_parts(list(catalog.parts))

@@ -20,7 +20,7 @@ from darkroom.random import derive
 from darkroom.recipes.captions import CaptionedImages, prompts_of, require_captions
 from darkroom.recipes.clip import ClipRecipe
 from darkroom.recipes.clip_scores import Examples
-from darkroom.schemas.train_clip import Params
+from darkroom.schemas.train_clip import NO_CLIP, Params
 from darkroom.training.curves import write_curves
 from darkroom.training.download import downloads
 from darkroom.training.loop import seeded, train
@@ -85,11 +85,24 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
 
 
+def _write_none() -> None:
+    """Write that there is no CLIP: no embeddings are then made, no decoder and no prior trained."""
+    write_curves(CURVES, [])
+    with atomic_folder(OUT) as folder:
+        write_manifest(folder, KIND, source="none", weights=None, files={})
+    for path in (METRICS, CARD):
+        write_json(path, {})
+    print(f"{NO_CLIP}: no CLIP, no embeddings, no decoder, no prior")
+
+
 def run(params: Params) -> None:
     """Train the CLIP, or take a published one, write it with its averaged weights, and score it."""
     settings, training = params.train_clip, params.train_clip.training
     for path in (OUT, CURVES, METRICS, CARD):
         require_writable(path)
+    if settings.source == "none":
+        _write_none()
+        return
     device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog()
     parts = list(catalog.parts)

@@ -1,11 +1,14 @@
 """Stage `train_decoder@UNET`: shards and embeddings in, `models/decoder/UNET/` and its curves out."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.artifacts.manifest import file_hashes, read_manifest, write_manifest
+from darkroom.clip.load import KIND as CLIP
 from darkroom.data.catalog import load_catalog
+from darkroom.data.embeddings import no_embeddings
 from darkroom.device import set_up_device
 from darkroom.generators.denoiser import Prediction
 from darkroom.generators.unet import DecoderUNet
@@ -14,7 +17,7 @@ from darkroom.random import derive
 from darkroom.recipes.decoder import DecoderRecipe
 from darkroom.recipes.decoder_opening import Opened, config_of, open_data
 from darkroom.schemas.numbers import NO_FILE
-from darkroom.schemas.train_decoder import Params
+from darkroom.schemas.train_decoder import Params, UNet
 from darkroom.training.curves import write_curves
 from darkroom.training.initial import initialise
 from darkroom.training.loop import seeded, train
@@ -70,10 +73,13 @@ def run(params: Params, name: str) -> None:
     for path in (out, curves):
         require_writable(path)
     if not settings.trained and training.init.folder == NO_FILE and training.init.url is None:
-        _write_none(out, curves)
+        _write_none(out, curves, "`trained` is false")
+        return
+    catalog = load_catalog(shards=None)
+    if _untold(settings, list(catalog.parts)):
+        _write_none(out, curves, "there is no CLIP (`train_clip.source` is none)")
         return
     device = set_up_device(training.threads, params.run.device)
-    catalog = load_catalog(shards=None)
     opened = open_data(section, name, catalog, device)
     recipe = build(params, name, opened)
     model, facts = recipe.model, {"image": catalog.spec.facts(), "catalog": catalog.identity}
@@ -100,11 +106,18 @@ def run(params: Params, name: str) -> None:
             )
 
 
-def _write_none(out: Path, curves: Path) -> None:
+def _untold(settings: UNet, parts: Sequence[str]) -> bool:
+    """Return whether CLIP is to tell a U-Net something, and there is none."""
+    if settings.clip != NO_FILE:
+        return read_manifest(Path(settings.clip), CLIP)["weights"] is None
+    return settings.embeddings != NO_FILE and no_embeddings(parts, Path(settings.embeddings))
+
+
+def _write_none(out: Path, curves: Path, reason: str) -> None:
     """Write a U-Net without weights, which the cascade leaves out, and curves without a point."""
     if (place := rank()) is not None and place.number:
         return
     write_curves(curves, [])
     with atomic_folder(out) as folder:
-        write_manifest(folder, KIND, trained=False, reason="`trained` is false", files={})
-    print("`trained` is false: this U-Net is left out of the cascade")
+        write_manifest(folder, KIND, trained=False, reason=reason, files={})
+    print(f"{reason}: this U-Net is left out of the cascade")

@@ -7,15 +7,18 @@ from torch import Tensor
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
-from darkroom.data.embeddings import EmbeddingShards
+from darkroom.data.embeddings import EmbeddingShards, no_embeddings
 from darkroom.device import set_up_device
 from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
+from darkroom.launch import rank
 from darkroom.random import derive
 from darkroom.recipes.prior import PriorRecipe
 from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts, statistics
 from darkroom.recipes.prior_scores import Scorer
+from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_prior import Params
+from darkroom.training.curves import write_curves
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
@@ -49,13 +52,26 @@ def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) 
     return PriorConfig(dim, encoding_shape, **params.train_prior.model.model_dump())
 
 
+def _write_none() -> None:
+    """Write a prior without weights, which says why, and curves without a point; the first process alone does."""
+    if (place := rank()) is not None and place.number:
+        return
+    write_curves(CURVES, [])
+    with atomic_folder(OUT) as folder:
+        write_manifest(folder, KIND, trained=False, reason=NO_CLIP, files={})
+    print(f"{NO_CLIP}: no prior is trained")
+
+
 def run(params: Params) -> None:
     """Train the prior, write it, averaged weights and the raw ones in `raw/`, and tell how near it comes."""
     settings, training = params.train_prior, params.train_prior.training
     for path in (OUT, CURVES):
         require_writable(path)
-    device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog(shards=None)
+    if no_embeddings(list(catalog.parts)):
+        _write_none()
+        return
+    device = set_up_device(training.threads, params.run.device)
     parts, splits = captioned_parts(list(catalog.parts)), ("train", "val", settings.evaluate.split)
     shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}
     stored = shards["train"]
@@ -87,6 +103,7 @@ def run(params: Params) -> None:
             write_manifest(
                 folder,
                 KIND,
+                trained=True,
                 clip=stored.clip,
                 normalised=stored.normalised,
                 embed_dim=stored.dim,
