@@ -65,6 +65,7 @@ def section(
         "low_size": None,
         "embeddings": "data/embeddings",
         "clip": "data/none",
+        "weights": "data/none",
         "trained": True,
         "model": {**MODEL, **(model or {})},
         "diffusion": {**DIFFUSION, **(diffusion or {})},
