@@ -23,6 +23,7 @@ include: "workflow/rules/scores.smk"
 include: "workflow/rules/dit.smk"
 include: "workflow/rules/clip.smk"
 include: "workflow/rules/decoder.smk"
+include: "workflow/rules/text.smk"
 include: "workflow/rules/report.smk"
 
 

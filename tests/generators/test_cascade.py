@@ -36,11 +36,12 @@ def write(root: Path, name: str, network: torch.nn.Module | None, **facts: Any) 
     for where in (folder, folder / "raw"):
         network.save_pretrained(where)  # type: ignore[operator]
     image = {"size": 16, "channels": "L", "format": "png"}
-    told = {"clip": "c" * 64, "embedding_scale": 2.0, "tokenizer": None, "low_size": None, "low_downsample": "area"}
+    told = {"clip": "c" * 64, "embedding_mean": [0.0] * 6, "embedding_std": [0.5] * 6, "tokenizer": None}
+    plain = {"low_size": None, "low_downsample": "area"}
     write_manifest(
         folder,
         "decoder",
-        **{"trained": True, "timesteps": 20, "prediction": MEANS, "image": image, **told, **facts},
+        **{"trained": True, "timesteps": 20, "prediction": MEANS, "image": image, **told, **plain, **facts},
         files=file_hashes(folder),
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from darkroom.generators.denoiser import Prediction
+from darkroom.generators.standard import Standard
 from darkroom.recipes.decoder import DecoderRecipe
 from darkroom.recipes.decoder_data import PixelSpace, Teller
 from darkroom.recipes.decoder_opening import Opened, config_of
@@ -50,6 +51,7 @@ LOW: dict[str, Any] = {
 UP = {"size": 16, "low_size": 8, "embeddings": "data/none"}
 UP_MODEL = {"attention": [False, False], "image_tokens": 0, "image_to_time": False, "text_tokens": False}
 STEPS = 40
+MEAN, STD = [0.1, -0.2, 0.3, 0.0, 1.0, 0.5], [0.5, 2.0, 1.0, 0.25, 1.5, 0.0]  # of embeddings
 IMAGES = 24
 
 
@@ -106,9 +108,9 @@ class Rows:
         return [f"picture-{row}" for row in rows]
 
 
-def recipe(settings: UNet, hook: Any = None, seed: int = 3, scale: float = 2.0) -> DecoderRecipe:
+def recipe(settings: UNet, hook: Any = None, seed: int = 3) -> DecoderRecipe:
     """Return the recipe of a U-Net over `Rows`."""
-    opened = Opened(PixelSpace(), Teller(scale), {}, 1, {}, 6, (4, 5))
+    opened = Opened(PixelSpace(), Teller(Standard(MEAN, STD)), {}, 1, {}, 6, (4, 5))
     model = unet(seed, **vars(config_of(settings, opened))).train()
     prediction = Prediction.of(
         steps=STEPS,

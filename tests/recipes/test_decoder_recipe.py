@@ -16,7 +16,7 @@ from darkroom.schemas.train_decoder import UNet
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
-from recipes.small_decoder import IMAGES, STEPS, Rows, recipe, section, told_to, up_sampler
+from recipes.small_decoder import IMAGES, MEAN, STD, STEPS, Rows, recipe, section, told_to, up_sampler
 from training.toy import curves, places, weights
 
 
@@ -81,17 +81,19 @@ def test_validation_drops_nothing_and_says_the_same_each_time() -> None:
     torch.testing.assert_close(first["loss"][1:], alone["loss"], rtol=1e-5, atol=1e-6)
 
 
-def test_embeddings_are_scaled_and_noised() -> None:
+def test_embeddings_are_standardised_and_noised() -> None:
     made = recipe(section())
     calls, given = told_to(made), batch([0, 1])
     made.loss(given)
-    assert torch.equal(calls[0]["told"].image, 2 * given.data["image"].float())
+    stored = given.data["image"].double()
+    standard = (stored - torch.tensor(MEAN).double()) / torch.tensor([each or 1.0 for each in STD]).double()
+    torch.testing.assert_close(calls[0]["told"].image.double(), standard, atol=1e-6, rtol=1e-6)
     made = recipe(section(diffusion={"embedding_noise": 0.5}))
     calls = told_to(made)
     made.loss(given)
     normals, uniforms = drawn([0, 1], 64, 6)
     level = torch.from_numpy(uniforms[:, 3] * 0.5)
-    expected = (1 - level**2).sqrt()[:, None] * 2 * given.data["image"].double() + level[:, None] * normals[:, 64:]
+    expected = (1 - level**2).sqrt()[:, None] * standard + level[:, None] * normals[:, 64:]
     torch.testing.assert_close(calls[0]["told"].image.double(), expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(calls[0]["told"].image_noise.double(), level, atol=1e-6, rtol=1e-6)
 

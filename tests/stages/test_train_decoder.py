@@ -97,7 +97,7 @@ def params(
     how = training(images=16, validate_every=16, learning_rate=0.001)
     changes = {"size": 8, **unet}
     values = section(changes.pop("model", None), changes.pop("diffusion", None), changes.pop("low", None), **changes)
-    told = values.model_dump() | ({"weights": weights} if "weights" in type(values).model_fields else {})
+    told = values.model_dump() | {"weights": weights}
     return Params(
         run=run(),
         train_decoder={

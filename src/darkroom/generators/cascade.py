@@ -15,6 +15,7 @@ from darkroom.diffusion.denoising import Solver, inpaint, sample
 from darkroom.diffusion.thresholds import clipped, dynamically_clipped
 from darkroom.generators.denoiser import Prediction, denoiser
 from darkroom.generators.low_resolution import downsampled, noised, upsampled
+from darkroom.generators.standard import Standard
 from darkroom.generators.unet import Conditions, DecoderUNet
 from darkroom.random import derive, normal
 
@@ -153,7 +154,7 @@ def _sampled(
     told = Conditions()
     if config.embed_dim:
         assert asked.image is not None
-        image = member.facts["embedding_scale"] * asked.image.to(device)
+        image = Standard.from_facts(member.facts)(asked.image.to(device))
         if config.embedding_noise:
             level = torch.full((len(numbers),), how.embedding_noise, device=device)
             told = replace(told, image_noise=level)

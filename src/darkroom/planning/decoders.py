@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from darkroom.generators.normaliser import Normaliser
+from darkroom.generators.standard import Standard
 from darkroom.params import address
 from darkroom.planning.clips import sizes, untrained
 from darkroom.planning.facts import Facts
@@ -52,10 +53,14 @@ def _teller(unet: UNet, device: torch.device) -> tuple[Teller, dict[str, tuple[i
     dim, text = sizes()
     told = {"embed_dim": dim, "text_shape": text}
     if unet.clip != NO_FILE:
-        teller = ClipTeller(untrained().to(device), unet.told_image, unet.model.text_tokens)
+        teller = ClipTeller(untrained().to(device), _unit(dim) if unet.told_image else None, unet.model.text_tokens)
         return teller, {"tokens": text[:1]} if unet.model.text_tokens else {}, told
     shapes = {"image": (dim,)} if unet.told_image else {}
-    return Teller(), {**shapes, **({"encoding": text} if unet.model.text_tokens else {})}, told
+    return Teller(_unit(dim)), {**shapes, **({"encoding": text} if unet.model.text_tokens else {})}, told
+
+
+def _unit(dim: int) -> Standard:
+    return Standard([0.0] * dim, [1.0] * dim)
 
 
 def plan_unet(facts: Facts, name: str) -> StagePlan:

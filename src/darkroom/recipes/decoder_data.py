@@ -7,14 +7,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from darkroom.clip.network import Clip
 from darkroom.clip.text import tokens_of
 from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.latent_file import to_float32
 from darkroom.data.latents import LatentShards
-from darkroom.errors import DarkroomError
 from darkroom.generators.normaliser import Normaliser
+from darkroom.generators.standard import Standard
 from darkroom.random import order
 from darkroom.recipes.data import Images, Positions
 from darkroom.tokenizers.batches import decode_all
@@ -81,46 +82,38 @@ class LatentSpace:
 
 
 class Teller:
-    """Image embeddings and text encodings as they are stored, `image` (N, D) and `encoding` (N, L, W).
+    """Image embeddings and text encodings as they are stored, `image` (N, D) and `encoding` (N, L, W)."""
 
-    scale: what an embedding is multiplied with to have about unit variance.
-    """
-
-    def __init__(self, scale: float = 1.0) -> None:
-        self.scale = scale
+    def __init__(self, standard: Standard | None = None) -> None:
+        """Take what embeddings are standardised by; None: of a U-Net that is told none."""
+        self.standard = standard
 
     def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
-        """Return embeddings, float32 (N, D), and encodings, float32 (N, L, W); None where the batch has none."""
+        """Return embeddings, standardised, float32 (N, D), and encodings, float32 (N, L, W); None: there are none."""
         image, encoding = batch.get("image"), batch.get("encoding")
-        return (None if image is None else self.scale * image.float()), None if encoding is None else encoding.float()
+        told = None if image is None or self.standard is None else self.standard(image)
+        return told, None if encoding is None else encoding.float()
 
 
 class ClipTeller(Teller):
     """The same, computed of `images` and `tokens` by a CLIP on the way: for collections too large to store them of."""
 
-    def __init__(self, clip: Clip, image: bool, text: bool) -> None:
-        super().__init__(clip.embed_dim**0.5)
-        self.clip, self.image, self.text = clip, image, text
+    def __init__(self, clip: Clip, standard: Standard | None, text: bool) -> None:
+        """Take the CLIP; a standard where images are told, and whether texts are."""
+        super().__init__(standard)
+        self.clip, self.text = clip, text
 
     @torch.no_grad()
     def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
-        """Return normalised embeddings, scaled, and encodings."""
-        image = encoding = None
-        if self.image:
-            image = self.scale * torch.nn.functional.normalize(self.clip.images(batch["images"]), dim=1)
-        if self.text:
-            encoding = self.clip.tokens(batch["tokens"].long())[1].float()
-        return image, encoding
+        """Return embeddings and encodings."""
+        image = None if self.standard is None else self.standard(embedded(self.clip, batch["images"]))
+        return image, self.clip.tokens(batch["tokens"].long())[1].float() if self.text else None
 
 
-def embedding_scale(embeddings: EmbeddingShards, most: int = 4096) -> float:
-    """Return sqrt(D) over the root mean square length of at most so many embeddings, evenly apart, to three digits."""
-    rows = np.unique(np.linspace(0, len(embeddings) - 1, min(most, len(embeddings))).astype(np.int64))
-    found = embeddings.__getitems__(rows.tolist(), ("image",))["image"].astype(np.float64)
-    length = float(np.sqrt((found**2).sum(axis=1).mean()))
-    if not length:
-        raise DarkroomError("all image embeddings in data/embeddings are zero: embed the images again.")
-    return float(f"{embeddings.dim**0.5 / length:.3g}")
+@torch.no_grad()
+def embedded(clip: Clip, images: Tensor) -> Tensor:
+    """Return embeddings of uint8 images as `embed_clip` stores normalised ones, of length 1, float32 (N, D)."""
+    return functional.normalize(clip.images(images), dim=1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

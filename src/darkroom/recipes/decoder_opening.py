@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from darkroom.clip.load import load_clip
+from darkroom.clip.network import Clip
 from darkroom.data.catalog import Catalog
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.generators.normaliser import Normaliser
+from darkroom.generators.standard import Standard, chosen_rows
 from darkroom.generators.unet import UNetConfig
 from darkroom.recipes.data import Images
 from darkroom.recipes.decoder_data import (
@@ -24,7 +27,7 @@ from darkroom.recipes.decoder_data import (
     Space,
     Teller,
     Told,
-    embedding_scale,
+    embedded,
 )
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.train_decoder import TrainDecoder, UNet
@@ -100,7 +103,7 @@ def _latents(section: TrainDecoder, images: dict[str, ImageShards], catalog: Cat
 @torch.no_grad()
 def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
     """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
-    chosen = np.unique(np.linspace(0, len(images) - 1, min(_STATISTICS, len(images))).astype(int)).tolist()
+    chosen = chosen_rows(len(images))[:: max(1, len(images) // _STATISTICS)]
     found = [tokenizer.encode(torch.from_numpy(images.__getitems__([row])).to(device))[0] for row in chosen]
     z = torch.cat(found).double().transpose(0, 1).flatten(1)  # (C, N h w)
     mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
@@ -114,9 +117,10 @@ def _tell(opened: Opened, settings: UNet, images: dict[str, ImageShards], device
         clip = load_clip(Path(settings.clip)).to(device)
         for split, rows in opened.rows.items():
             opened.rows[split] = Told(rows, captions=images[split].captions if text else None, clip=clip)
-        opened.teller = ClipTeller(clip, image, text)
+        standard = Standard.of(_embedded(clip, images["train"], device)) if image else None
+        opened.teller = ClipTeller(clip, standard, text)
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
-        opened.facts |= {"clip": clip.identity, "normalised": True, "embedding_scale": opened.teller.scale}
+        opened.facts |= {"clip": clip.identity, "normalised": True, **(standard.facts() if standard else {})}
         return
     names = [name for name, wanted in (("image", image), ("encoding", text)) if wanted]
     parts = list(images["train"].sources)
@@ -127,9 +131,17 @@ def _tell(opened: Opened, settings: UNet, images: dict[str, ImageShards], device
     first = stored["train"]
     if text and first.encoding_shape is None:
         raise DarkroomError("`model.text_tokens` needs text encodings: set `embed_clip.encodings` to true.")
-    opened.teller = Teller(embedding_scale(first))
+    standard = Standard.of(first.__getitems__(chosen_rows(len(first)))["image"]) if image else None
+    opened.teller = Teller(standard)
     opened.embed_dim, opened.text_shape = first.dim, first.encoding_shape
-    opened.facts |= {"clip": first.clip, "normalised": first.normalised, "embedding_scale": opened.teller.scale}
+    opened.facts |= {"clip": first.clip, "normalised": first.normalised, **(standard.facts() if standard else {})}
+
+
+def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:
+    """Return embeddings of images evenly apart, (n, D)."""
+    rows = chosen_rows(len(images))[:: max(1, len(images) // _STATISTICS)]
+    found = [embedded(clip, torch.from_numpy(images.__getitems__([row])).to(device)).cpu().numpy() for row in rows]
+    return np.concatenate(found)
 
 
 def config_of(settings: UNet, opened: Opened) -> UNetConfig:

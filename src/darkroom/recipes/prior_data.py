@@ -14,7 +14,6 @@ from darkroom.data.embedding_file import KIND
 from darkroom.data.embeddings import EMBEDDING_PARTS, EmbeddingShards
 from darkroom.errors import DarkroomError
 from darkroom.recipes.data import Positions
-from darkroom.recipes.decoder_data import embedding_scale
 
 
 class CaptionedEmbeddings:
@@ -78,13 +77,23 @@ def statistics(
         DarkroomError: all embeddings are zero.
     """
     if how == "scale":
-        scale = embedding_scale(embeddings, most)
+        scale = _scale(embeddings, most)
         return torch.zeros(embeddings.dim), torch.full((embeddings.dim,), 1 / scale)
     rows = np.unique(np.linspace(0, len(embeddings) - 1, min(most, len(embeddings))).astype(np.int64))
     found = embeddings.__getitems__(rows.tolist())["image"].astype(np.float64)
     std = found.std(axis=0)
     mean, std = (_three_digits(each) for each in (found.mean(axis=0), np.where(std > 0, std, 1.0)))
     return mean, std
+
+
+def _scale(embeddings: EmbeddingShards, most: int) -> float:
+    """Return sqrt(D) over the root mean square length of at most so many embeddings, evenly apart, to three digits."""
+    rows = np.unique(np.linspace(0, len(embeddings) - 1, min(most, len(embeddings))).astype(np.int64))
+    found = embeddings.__getitems__(rows.tolist(), ("image",))["image"].astype(np.float64)
+    length = float(np.sqrt((found**2).sum(axis=1).mean()))
+    if not length:
+        raise DarkroomError("all image embeddings in data/embeddings are zero: embed the images again.")
+    return float(f"{embeddings.dim**0.5 / length:.3g}")
 
 
 def _three_digits(values: NDArray[np.float64]) -> Tensor:

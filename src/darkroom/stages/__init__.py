@@ -17,6 +17,12 @@ STAGES = (
     "train_clip",
     "embed_clip",
     "train_decoder",
+    "sample_decoder",
+    "train_scene_reader",
+    "score_decoder",
+    "train_prior",
+    "sample_text",
+    "score_text",
     "report",
 )
 
@@ -29,7 +35,16 @@ SPREAD = {
 }
 
 # Stages that train: they may run in several processes.
-TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit", "train_clip", "train_decoder")
+TRAININGS = (
+    "train_teacher",
+    "train_tokenizer",
+    "train_extractor",
+    "train_dit",
+    "train_clip",
+    "train_decoder",
+    "train_scene_reader",
+    "train_prior",
+)
 
 
 def singular(over: str) -> str:
