@@ -88,8 +88,8 @@ def require_captions(images: CaptionedImages) -> None:
     if len(images.texts) < 2:
         told = "no image has a caption" if not len(images) else f"all captions are {images.texts[0].as_py()!r}"
         raise DarkroomError(
-            f"{told}, which teaches CLIP nothing: give the source captions, or take a trained CLIP "
-            "(`train_clip.source: pretrained`)."
+            f"{told}, which teaches CLIP nothing: give the source captions, take a trained CLIP "
+            "(`train_clip.source: pretrained`), or do without the decoder (`train_clip.source: none`)."
         )
     if missing := len(images.shards) - len(images):
         print(f"{missing:,} of {len(images.shards):,} images have no caption and are left out")
