@@ -46,7 +46,7 @@ class PriorNetwork(nn.Module):
         super().__init__()
         self.config = config
         length, text_width = config.text_shape or (0, 0)
-        self.transformer: Any = PriorTransformer(
+        transformer: Any = PriorTransformer(
             num_attention_heads=config.heads,
             attention_head_dim=config.width // config.heads,
             num_layers=config.depth,
@@ -56,12 +56,13 @@ class PriorNetwork(nn.Module):
             dropout=config.dropout,
             encoder_hid_proj_type=None,  # its own wants encodings as wide as embeddings
         )
-        for statistic in (self.transformer.clip_mean, self.transformer.clip_std):  # told, not learned
+        for statistic in (transformer.clip_mean, transformer.clip_std):  # told, not learned
             statistic.requires_grad_(False)
-        for parameter in self.transformer.proj_to_clip_embeddings.parameters():  # nothing is said at first
+        for parameter in transformer.proj_to_clip_embeddings.parameters():  # nothing is said at first
             nn.init.zeros_(parameter)
-        for token in (self.transformer.positional_embedding, self.transformer.prd_embedding):
+        for token in (transformer.positional_embedding, transformer.prd_embedding):
             nn.init.normal_(token, std=_NULL)
+        self.transformer = transformer
         self.null_text = nn.Parameter(torch.randn(config.embed_dim))
         if config.text_shape is not None:
             self.words = nn.Linear(text_width, config.width)
