@@ -31,11 +31,11 @@ TURNS, STEPS, THREADS = 15, 4, 2  # four steps a turn: a gradient penalty that i
 Step = Callable[[], None]
 
 
-def inside(kinds: list[str]) -> None:
-    """Make the environment of the originals, with the packages of some kinds, and start this file again in it."""
+def inside(kinds: list[str], file: str, arguments: list[str]) -> None:
+    """Make the environment of the originals, with the packages of some kinds, and start a file again in it."""
     python = make(kinds)
     threads = {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
-    os.execve(python, [str(python), __file__, *kinds], {**os.environ, **threads, "DARKROOM_ORIGINALS": "1"})
+    os.execve(python, [str(python), file, *arguments], {**os.environ, **threads, "DARKROOM_ORIGINALS": "1"})
 
 
 def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
@@ -285,12 +285,12 @@ COMPARISONS: dict[str, list[Callable[[], Any]]] = {
 }
 
 
-def seconds(step: Step) -> float:
+def seconds(step: Step, steps: int = STEPS) -> float:
     """Return what a step takes, the mean of a turn."""
     began = time.perf_counter()
-    for _ in range(STEPS):
+    for _ in range(steps):
         step()
-    return (time.perf_counter() - began) / STEPS
+    return (time.perf_counter() - began) / steps
 
 
 def main(kinds: list[str]) -> None:
@@ -314,5 +314,5 @@ def main(kinds: list[str]) -> None:
 if __name__ == "__main__":
     chosen = sys.argv[1:] or list(COMPARISONS)
     if "DARKROOM_ORIGINALS" not in os.environ:
-        inside(chosen)
+        inside(chosen, __file__, chosen)
     main(chosen)

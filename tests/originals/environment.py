@@ -21,9 +21,10 @@ SOURCES = HOME / "sources"
 PACKAGES = {
     "kl": [],
     "dvae": ["dalle-pytorch==1.6.6"],
-    "vqgan": ["muse-maskgit-pytorch==0.3.5", "ema-pytorch"],
+    "vqgan": ["muse-maskgit-pytorch==0.3.5", "ema-pytorch==0.8.3"],
     "vq_ar": [],
     "taming": ["taming-transformers-rom1504==0.0.6"],
+    "decoder": ["dalle2-pytorch==1.15.6", "kornia==0.8.1", "kornia_rs==0.2.0", "ema-pytorch==0.8.3"],
 }
 ARCHIVES = {"vq_ar": "genie2-pytorch==0.0.21"}  # the autoencoder is in its script, not in the package
 

@@ -88,3 +88,29 @@ def genie() -> ModuleType:
     module = part(home / "train_vq_e2e.py", "VQImageAutoregressiveAutoencoder", **known)
     module.sampling = sampling  # type: ignore[attr-defined]
     return module
+
+
+def unclip(**given: Any) -> ModuleType:
+    """Return DALLE2-pytorch's `Unet`, `Decoder`, `LowresConditioner`, and in `DecoderTrainer` what updates them.
+
+    Neither CLIP nor a VQGAN is in it: embeddings and pixels are given.
+
+    Args:
+        given: what stands for a name of its main file, in place of that file's own.
+    """
+    home = _folder("dalle2_pytorch")
+    no_vae = part(home / "vqgan_vae.py", "NullVQGanVAE").NullVQGanVAE
+    absent = {name: type(name, (), {}) for name in ("CLIP", "CoCa", "VQGanVAE")}
+    apart = {"NullVQGanVAE": no_vae, "resize": None, "K": None, **absent, **given}
+    module = part(home / "dalle2_pytorch.py", "Unet", "Decoder", "LowresConditioner", **apart)
+    optimizer = part(home / "optimizer.py", "get_optimizer")
+    trainer = part(
+        home / "trainer.py",
+        "DecoderTrainer",
+        Decoder=module.Decoder,
+        get_optimizer=optimizer.get_optimizer,
+        warmup=None,
+        __version__="",
+    )
+    module.DecoderTrainer = trainer.DecoderTrainer  # type: ignore[attr-defined]
+    return module

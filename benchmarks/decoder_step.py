@@ -1,0 +1,221 @@
+"""What one training step of a base U-Net takes, against DALLE2-pytorch's, at equal parameters and resolution.
+
+DALLE2-pytorch is installed on demand from PyPI, by name, into `.venv.originals`, which sees what this repository's
+environment holds, so that both run the same torch (tests/originals/environment.py). Both train in one process with 2
+threads, deterministic and with freed memory kept as our stages are (darkroom/device.py), in turns of one step each, on
+the same images of 32 pixels and their embeddings, of 512 numbers.
+
+Both do the same: the embedding is added to the time and enters as 4 tokens, dropped in 1 of 10 images; cosine schedule
+of 1,000 steps; noise is predicted, and the variance learned with weight 0.001; AdamW; gradients clipped at 0.5; weights
+are averaged after each step. No text. Ours is an update of the real loop (`Trainer`, `DecoderRecipe`), theirs
+`DecoderTrainer`'s forward and update, as its script calls them. Their U-Net has as many levels of about the same widths
+as ours, self-attention in the middle alone, which is its default and costs it less, though ours has it at its smallest
+level too; its heads of attention, where they can be set, are ours. Where ours folds patches of 2 x 2 pixels into
+channels, theirs is `memory_efficient`, which halves each level before its layers.
+
+Run it on a quiet machine: `.venv/bin/python benchmarks/decoder_step.py [TURNS]` (15). Prints a Markdown table;
+a ratio of 1 or more says that ours is not slower. The ratio is that of the median times; beside it stands that of the
+processor's time, which other processes disturb less.
+"""
+
+import contextlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
+from tokenizer_steps import THREADS, Step, inside, ours, seconds  # noqa: E402
+
+SIZE, EMBEDDING, TURNS, NEAR = 32, 512, 15, 0.05  # theirs takes no embedding as wide as its tokens
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two U-Nets of as many parameters: keys of `model`, and arguments of their `Unet`."""
+
+    name: str
+    model: dict[str, Any]
+    arguments: dict[str, Any]
+
+
+PAIRS = (
+    Pair(
+        "three levels",
+        {"channels": [64, 128, 128], "attention": [False, False, True]},
+        {"dim_mults": (1, 2, 2)},
+    ),
+    Pair(
+        "two levels",
+        {"channels": [64, 128], "attention": [False, True]},
+        {"dim_mults": (1, 2), "num_resnet_blocks": (2, 1), "cond_dim": 128},
+    ),
+    Pair(
+        "two levels, folded",
+        {"channels": [64, 128], "attention": [False, True], "patch": 2},
+        {"dim_mults": (1, 2), "memory_efficient": True},
+    ),
+)
+
+
+def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
+    """Return our recipe, on images and embeddings of noise, and the settings of its training."""
+    import torch
+
+    from darkroom.generators.denoiser import Prediction
+    from darkroom.generators.unet import DecoderUNet
+    from darkroom.recipes.decoder import DecoderRecipe
+    from darkroom.recipes.decoder_data import PixelSpace, Teller
+    from darkroom.recipes.decoder_opening import Opened, config_of
+    from helpers import training
+    from originals.pairs import Images
+    from recipes.small_decoder import section
+
+    model = {"layers": 1, "head_dim": 32, "norm_groups": 8, "image_tokens": 4, "text_tokens": False, **pair.model}
+    settings = section(model=model, size=SIZE)
+    rows = Told(Images(256, 3, SIZE).images, torch.randn(256, EMBEDDING).half())
+    opened = Opened(PixelSpace(), Teller(), {}, 3, {}, EMBEDDING, None)
+    facts = settings.diffusion.model_dump(include={"schedule", "target", "learned_variance", "variance_range"})
+    prediction = Prediction.of(steps=1000, bounded=True, **facts)
+    network = DecoderUNet(config_of(settings, opened)).train()
+    made = DecoderRecipe(network, settings, prediction, opened.space, opened.teller, 0, rows, rows)
+    loop = training(
+        threads=THREADS,
+        batch=batch,
+        images=10_000 * batch,
+        log_every=10_000 * batch,
+        validate_every=10_000 * batch,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        clip_norm=0.5,
+        ema_decay=0.99,
+    )
+    return made, loop
+
+
+class Told:
+    """Images with their embeddings, by row number."""
+
+    def __init__(self, images: Any, embeddings: Any) -> None:
+        self.images, self.embeddings = images, embeddings
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitems__(self, rows: Any, positions: Any = None) -> dict[str, Any]:
+        """Return `images`, uint8, and `image`, float16."""
+        return {"images": self.images[list(rows)].numpy(), "image": self.embeddings[list(rows)].numpy()}
+
+    def keys(self, rows: Any) -> list[str]:
+        """Return names of the rows."""
+        return [str(row) for row in rows]
+
+
+def original(pair: Pair) -> Any:
+    """Return their decoder in its trainer."""
+    from originals.loading import unclip
+
+    upstream = unclip()
+    arguments = {"num_resnet_blocks": 1, "cond_dim": 64, "attn_heads": 4, "attn_dim_head": 32, **pair.arguments}
+    # No text is told: a null for one token, not for 256, is left without a use.
+    unet = upstream.Unet(
+        64, image_embed_dim=EMBEDDING, num_image_tokens=4, num_time_tokens=1, max_text_len=1, **arguments
+    )
+    decoder = upstream.Decoder(unet, image_size=SIZE, beta_schedule="cosine")
+    return upstream.DecoderTrainer(
+        decoder,
+        lr=1e-4,
+        wd=0.01,
+        max_grad_norm=0.5,
+        ema_beta=0.99,
+        ema_update_after_step=0,
+        ema_update_every=1,
+        ema_use_foreach=True,
+    )
+
+
+def work(call: Any) -> float:
+    """Return the multiplications and additions of a call, in thousand millions."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        call()
+    return float(counter.get_total_flops()) / 1e9
+
+
+def described(pair: Pair, made: Any, trainer: Any) -> str:
+    """Return both sizes, in parameters and in work an image.
+
+    Raises:
+        SystemExit: they have not about as many parameters.
+    """
+    import torch
+
+    from darkroom.generators.unet import Conditions
+
+    unet = trainer.decoder.unets[0]
+    counts = [sum(value.numel() for value in network.parameters()) for network in (made.model, unet)]
+    if abs(counts[1] / counts[0] - 1) > NEAR:
+        raise SystemExit(f"{pair.name}: {counts[0]:,} parameters of ours, {counts[1]:,} of theirs")
+    x, step, embedding = torch.zeros(1, 3, SIZE, SIZE), torch.zeros(1, dtype=torch.int64), torch.zeros(1, EMBEDDING)
+    mine = work(lambda: made.model(x, step, Conditions(image=embedding)))
+    their = work(lambda: unet(x, step, image_embed=embedding))
+    millions = " and ".join(f"{count / 1e6:.2f}" for count in counts)
+    return f"{pair.name}, {millions} M parameters, {mine:.2f} and {their:.2f} GFLOP an image"
+
+
+@contextlib.contextmanager
+def compared(pair: Pair, batch: int) -> Iterator[tuple[str, Step, Step]]:
+    """Give a label, an update of ours, and one of theirs."""
+    import torch
+
+    made, training = recipe(pair, batch)
+    trainer = original(pair)
+    label = f"{batch} images: {described(pair, made, trainer)}"
+    images, embeddings = made.train.images.float() / 255, made.train.embeddings.float()
+
+    def step() -> None:
+        rows = torch.randint(0, len(images), (batch,))
+        trainer(images[rows], image_embed=embeddings[rows], unet_number=1)
+        trainer.update(1)
+
+    with ours(made, training) as update:
+        yield label, update, step
+
+
+def timed(step: Step) -> tuple[float, float]:
+    """Return what a step takes, and what of the processor's time."""
+    began = time.process_time()
+    return seconds(step, steps=1), time.process_time() - began
+
+
+def main(turns: int) -> None:
+    """Compare the pairs, in turns, and print a table."""
+    os.chdir(ROOT)
+    import torch
+
+    from darkroom.device import set_up_device
+
+    set_up_device(THREADS, "cpu")
+    print("| a training step, ms | ours | theirs | theirs / ours | the same, processor's time |\n|---|---|---|---|---|")
+    for pair, batch in ((pair, batch) for pair in PAIRS for batch in (16, 32)):
+        torch.manual_seed(0)
+        with contextlib.redirect_stdout(sys.stderr), compared(pair, batch) as (label, update, step):
+            taken = [(timed(update), timed(step)) for _ in range(2 + turns)][2:]
+        mine, my_work, their, their_work = (
+            1e3 * statistics.median(turn[side][what] for turn in taken) for side in (0, 1) for what in (0, 1)
+        )
+        print(f"| {label} | {mine:.0f} | {their:.0f} | {their / mine:.2f} | {their_work / my_work:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    if "DARKROOM_ORIGINALS" not in os.environ:
+        inside(["decoder"], __file__, sys.argv[1:])
+    main(int(sys.argv[1]) if sys.argv[1:] else TURNS)
