@@ -25,8 +25,12 @@ from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
 
-SMALL = dict(zip(("image_size", "patch", "image_width", "image_layers"), (32, 8, 64, 2), strict=True))
-B32 = dict(zip(("image_size", "patch", "image_width", "image_layers"), (224, 32, 768, 12), strict=True))
+SMALL = dict(
+    zip(("image_network", "image_size", "patch", "image_width", "image_layers"), ("vit", 32, 8, 64, 2), strict=True)
+)
+B32 = dict(
+    zip(("image_network", "image_size", "patch", "image_width", "image_layers"), ("vit", 224, 32, 768, 12), strict=True)
+)
 TEXT = {
     "small": {"text_width": 64, "text_layers": 2, "context_length": 16, "embed_dim": 64},
     "b32": {"text_width": 512, "text_layers": 12, "context_length": 77, "embed_dim": 512},

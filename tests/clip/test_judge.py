@@ -12,6 +12,7 @@ from darkroom.clip.network import Contrastive
 from darkroom.errors import DarkroomError
 
 SIZE = {
+    "image_network": "vit",
     "image_size": 16,
     "patch": 8,
     "image_width": 64,

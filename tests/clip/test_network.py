@@ -83,6 +83,23 @@ def test_clip_opens_what_was_written(folder):
     assert (ours.embed_dim, ours.text_width, ours.context_length, ours.image_size) == (8, 64, 8, 8)
 
 
+def test_clip_opens_a_residual_network_too(tmp_path):
+    """With batch norms that have seen images, and as many blocks and as wide as it was asked to be."""
+    torch.manual_seed(0)
+    size = {**SIZE, "image_network": "resnet", "image_size": 32, "image_width": 4, "image_layers": 2}
+    network = Contrastive(size)
+    images = torch.from_numpy(np.stack([photo(32).transpose(2, 0, 1), photo(40)[:32, :32].transpose(2, 0, 1)]))
+    network.train().encode_image(preprocessed(images, 32))
+    facts = save_clip(tmp_path, network)
+    write_manifest(tmp_path, "clip", **facts, long_captions="stop", files=file_hashes(tmp_path))
+    theirs, ours = clip.load(str(tmp_path / "model.pt"), device="cpu")[0], load_clip(tmp_path)
+    with torch.no_grad():
+        expected = network.eval().encode_image(preprocessed(images, 32))
+        assert torch.equal(ours.images(images), theirs.encode_image(preprocessed(images, 32)))
+    torch.testing.assert_close(ours.images(images), expected, atol=2e-2, rtol=2e-2)  # weights pass through float16
+    assert [len(getattr(theirs.visual, f"layer{level}")) for level in (1, 2, 3, 4)] == [2, 2, 2, 2]
+
+
 def test_encodings_are_zero_after_the_end(folder):
     """Against the last layer as a hook sees it inside of clip's own function."""
     ours, seen = load_clip(folder), []

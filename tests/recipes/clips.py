@@ -15,6 +15,7 @@ from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch
 
 SIZE = {
+    "image_network": "vit",
     "image_size": 8,
     "patch": 4,
     "image_width": 64,
@@ -50,9 +51,9 @@ class Pairs:
         return [str(row) for row in rows]
 
 
-def recipe(equal="positives", hook=None, merge=True, dtype=torch.float32):
+def recipe(equal="positives", hook=None, merge=True, dtype=torch.float32, **changes):
     with seeded(0):
-        model = Contrastive(SIZE)
+        model = Contrastive({**SIZE, **changes})
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):  # theirs computes in float32 always
             module.forward = partial(nn.LayerNorm.forward, module)

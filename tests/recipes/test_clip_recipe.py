@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.errors import DarkroomError
 from darkroom.training.loop import train
 from forks import in_ranks
 from helpers import run, training
@@ -125,6 +126,24 @@ def test_it_learns_and_a_stopped_training_continues_bit_for_bit(tmp_path):
         train(recipe(hook=hook), settings, run(), places(tmp_path))
     resumed = train(recipe(), settings, run(), places(tmp_path))
     assert weights(resumed) == weights(whole) and curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
+
+
+RESNET = {"image_network": "resnet", "image_size": 32, "image_width": 2, "image_layers": 1}
+
+
+def test_a_residual_network_continues_bit_for_bit_with_its_batch_norms(tmp_path):
+    settings = training(images=36, batch=12, learning_rate=0.003)
+    whole = train(recipe(**RESNET), settings, run(), places(tmp_path / "whole"))
+    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 24 else None  # noqa: E731
+    with pytest.raises(SystemExit):
+        train(recipe(hook=hook, **RESNET), settings, run(), places(tmp_path))
+    resumed = train(recipe(**RESNET), settings, run(), places(tmp_path))
+    assert weights(resumed) == weights(whole)
+
+
+def test_a_residual_network_in_pieces_is_refused(tmp_path):
+    with pytest.raises(DarkroomError, match="batch norms must see an update as a whole"):
+        train(recipe(**RESNET), training(images=24, batch=12), run(micro_batch=4), places(tmp_path))
 
 
 def test_it_is_counted_on_paper():

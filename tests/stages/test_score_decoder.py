@@ -39,7 +39,7 @@ from data.making import make_part
 from helpers import run
 
 SIDE = 16
-WIDTHS = {"image_width": 64, "text_width": 64, "image_layers": 1, "text_layers": 1}
+WIDTHS = {"image_network": "vit", "image_width": 64, "text_width": 64, "image_layers": 1, "text_layers": 1}
 SIZE = {**WIDTHS, "image_size": SIDE, "patch": 8, "context_length": 32, "embed_dim": 8}
 INCEPTION = {"weights": "data/none", "sha256": "0" * 64}
 HOW = {"threads": 1, "batch": 8, "blocks": 2}

@@ -4,17 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.clip.package import CLIP, VOCABULARY
 from darkroom.clip.pixels import preprocessed
 from darkroom.clip.text import encode, to_tensor, tokens_of
 
+_STAGES = 4  # of CLIP's residual network
 HEAD = 64  # width of an attention head: `clip.load` takes the number of heads from the widths
 
 
 def arguments(
+    image_network: str,
     image_size: int,
     patch: int,
     image_width: int,
@@ -28,9 +30,9 @@ def arguments(
     return {
         "embed_dim": embed_dim,
         "image_resolution": image_size,
-        "vision_layers": image_layers,
+        "vision_layers": image_layers if image_network == "vit" else (image_layers,) * _STAGES,
         "vision_width": image_width,
-        "vision_patch_size": patch,
+        "vision_patch_size": patch if image_network == "vit" else None,
         "context_length": context_length,
         "vocab_size": VOCABULARY,
         "transformer_width": text_width,
@@ -42,9 +44,17 @@ def arguments(
 class Contrastive(CLIP):
     """CLIP in training: a call gives embeddings of images and of texts, and not their products."""
 
-    def __init__(self, size: Mapping[str, int]) -> None:
+    def __init__(self, size: Mapping[str, Any]) -> None:
         super().__init__(**arguments(**size))
         self.image_size = size["image_size"]
+
+    @property
+    def visual_blocks(self) -> list[nn.Module]:
+        """The blocks of the network of images, whose activations may be computed again in the backward pass.
+
+        Those of a residual network may not: a second pass would move its batch norms twice.
+        """
+        return list(self.visual.transformer.resblocks) if hasattr(self.visual, "transformer") else []
 
     def forward(self, images: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return images' and texts' embeddings, of length 1, float32 (N, D) and (M, D), and the scale of their cosines.

@@ -11,6 +11,7 @@ from torch import Tensor, distributed, nn
 from darkroom.clip.loss import LARGEST, contrastive_losses
 from darkroom.clip.network import Contrastive
 from darkroom.device import in_float32
+from darkroom.errors import DarkroomError
 from darkroom.recipes.seen import of_all_processes
 from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
 
@@ -73,7 +74,7 @@ class ClipRecipe(Recipe):
         self.equal, self.merge = equal_captions == "positives", merge
         self.modules: dict[str, nn.Module] = {"clip": model}
         self.phases: Sequence[Phase] = (Phase("clip", self.loss, after=self.cool),)
-        self.blocks = [*model.visual.transformer.resblocks, *model.transformer.resblocks]
+        self.blocks = [*model.visual_blocks, *model.transformer.resblocks]
         self.scorer = scorer
         self.evaluate_every = scorer.every if scorer else 0
         self._update: _Update | None = None
@@ -86,6 +87,7 @@ class ClipRecipe(Recipe):
         if len(whole) == len(batch) and world == 1:
             loss = self._losses(found, batch.data["captions"]).mean()
         else:
+            self._require_no_batch_norm()
             loss = self._of_whole(batch, whole, found, world)
         return {"loss": loss, "scale": found.scale.detach()}
 
@@ -122,6 +124,13 @@ class ClipRecipe(Recipe):
     def _losses(self, found: Embedded, captions: Tensor) -> Tensor:
         with in_float32(found.image.device):
             return contrastive_losses(*found, captions if self.equal else None)
+
+    def _require_no_batch_norm(self) -> None:
+        if any(isinstance(module, nn.BatchNorm2d) for module in self.model.modules()):
+            raise DarkroomError(
+                "`train_clip.trained.model.image_network` is resnet, whose batch norms must see an update as a whole: "
+                "leave `run.micro_batch` empty, make the batch smaller, or take vit."
+            )
 
     def _of_whole(self, batch: Batch, whole: Batch, found: Embedded, world: int) -> Tensor:
         """Return the update's loss, with the gradient that adds up to its own over all pieces and processes.

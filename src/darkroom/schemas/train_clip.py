@@ -14,14 +14,16 @@ Name = Literal[
     "RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-L/14@336px"
 ]  # OpenAI's
 
+RESNET_STEP = 32  # pixels, height and width, behind one place of the last level of CLIP's residual network
 HEAD = 64  # width of an attention head, which `clip.load` takes for granted
 
 NO_CLIP = "`train_clip.source` is none"
 
 
 class ClipModel(Section):
-    """The size of the two transformers."""
+    """The sizes of the network of images, a transformer or a residual network, and of the transformer of texts."""
 
+    image_network: Literal["vit", "resnet"]
     image_size: Positive
     patch: Positive
     image_width: Positive
@@ -33,12 +35,19 @@ class ClipModel(Section):
 
     @model_validator(mode="after")
     def _loadable(self) -> "ClipModel":
-        for name in ("image_width", "text_width"):
+        for name in ("image_width", "text_width") if self.image_network == "vit" else ("text_width",):
             if (width := getattr(self, name)) % HEAD:
                 raise ValueError(
                     f"{name} ({width}) must be a multiple of {HEAD}: `clip.load` makes a head of every {HEAD} channels"
                 )
-        if self.image_size % self.patch:
+        if self.image_network == "resnet":
+            if self.image_size % RESNET_STEP:
+                raise ValueError(
+                    f"image_size ({self.image_size}) must be a multiple of {RESNET_STEP}, by which a resnet reduces it"
+                )
+            if self.image_width % 2:
+                raise ValueError(f"image_width ({self.image_width}) must be even: a resnet begins with half of it")
+        elif self.image_size % self.patch:
             raise ValueError(f"patch ({self.patch}) must divide image_size ({self.image_size})")
         return self
 
@@ -96,6 +105,12 @@ class TrainClip(Section):
             raise ValueError(f"source is {self.source}, and the section `{self.source}` is missing")
         if self.source != "trained" and self.training.processes > 1:
             raise ValueError(f"source is {self.source}, which is not trained: set `training.processes` to 1")
+        resnet = self.trained is not None and self.trained.model.image_network == "resnet"
+        if self.source == "trained" and resnet and self.training.processes > 1:
+            raise ValueError(
+                "trained.model.image_network is resnet, whose batch norms see one process: set `training.processes` "
+                "to 1, or take vit"
+            )
         return self
 
 
