@@ -63,6 +63,40 @@ def test_another_clip_is_studied_and_its_counts_are_no_scores():
     assert [row.verdict for row in compare(*judged)] == ["not comparable: clip"]
 
 
+def told(scores, **card):
+    return Results("x", {"decoder": scores}, {"decoder": {**CARD, **card}})
+
+
+def test_what_was_told_is_better_when_more_of_it_is_seen():
+    worse = {"clip_image": 0.5, "colour_and_form": 0.5, "as_described": 0.25, "psnr": 10.0, "fd": 2.0, "fd_se": 0.1}
+    better = {"clip_image": 0.6, "colour_and_form": 0.6, "as_described": 0.5, "psnr": 11.0, "fd": 1.0, "fd_se": 0.1}
+    errors = {"colour_and_form_se": 0.01, "clip_image_se": 0.01}  # of the same test images: not independent
+    for old, new, word in ((worse, better, "better"), (better, worse, "worse")):
+        found = {row.name: row.verdict for row in compare(told(old | errors), told(new | errors))}
+        assert found.pop("fd") == f"{word} by 7.1 se"
+        assert set(found) == {"clip_image", "colour_and_form", "as_described", "psnr"}
+        assert set(found.values()) == {f"{word}, error not known"}
+
+
+def test_a_judge_counts_for_the_scores_that_are_its_own():
+    """What real images get is no score, and what other images get follows from the samples."""
+    scores = {"clip_text": 0.5, "colour": 0.5, "lpips": 0.5, "fd": 1.0, "clip_text_real": 0.75}
+    old = told(scores, clip="a", clip_unrelated={"image_other": 0.1}, scene_reader={"id": "a"}, lpips="a")
+    new = told(scores, clip="b", clip_unrelated={"image_other": 0.2}, scene_reader={"id": "b"}, lpips="b")
+    assert {row.name: row.verdict for row in compare(old, new)} == {
+        "clip_text": "not comparable: clip",
+        "colour": "not comparable: scene_reader.id",
+        "lpips": "not comparable: lpips",
+        "fd": "equal",
+    }
+    fewer = compare(told(scores), told(scores, n_fake=50))
+    assert {row.verdict for row in fewer} == {"not comparable: n_fake"}
+
+
+def test_where_nothing_was_made_there_is_nothing_to_compare():
+    assert compare(told({"fd": 1.0}), Results("y", {"decoder": {}}, {"decoder": {}})) == []
+
+
 def test_another_judge_or_count_is_not_comparable_and_another_sampler_is():
     other_judge = {**CARD, "extractors": {"in_domain": {"sha256": "b"}}}
     assert verdict({"fd": 1.0}, {"fd": 2.0}, other_judge) == {"dit.fd": "not comparable: extractors.in_domain.sha256"}

@@ -34,6 +34,17 @@ CLIP = {
     "image_to_text_r1": 0.75,
     "image_to_text_r1_se": 0.026,
 }
+EXTRACTED = {"fd": 2.25, "fd_debiased": 2.125, "fd_se": 0.25, "kid": 0.25, "kid_se": 0.125, "label_accuracy": 0.75}
+DECODER = {
+    **EXTRACTED,
+    **{"psnr": 14.25, "psnr_se": 0.125, "clip_image": 0.875, "clip_image_se": 0.0125},
+    **{"clip_text": 0.5, "clip_text_se": 0.0125, "clip_text_real": 0.625, "clip_text_real_se": 0.015625},
+    **{"colour": 0.9375, "colour_se": 0.0125, "colour_and_form": 0.8125, "colour_and_form_se": 0.025},
+    "n": 20,
+}
+TEXT = {**DECODER, "fd_debiased": 3.5, "colour_and_form": 0.625}
+PRIOR = {"cosine": 0.84375, "cosine_se": 0.0078125, "cosine_text": 0.59375, "cosine_other": 0.375}
+UNETS = ("base", "up")
 BANDS = ("loss_time_0_25", "loss_time_25_50", "loss_time_50_75", "loss_time_75_100")
 VOID = {"meta", "img", "br", "hr"}
 
@@ -83,8 +94,15 @@ def project(
     generating: bool = False,
     tokenizer: dict[str, float] = TOKENIZER,
     codes: tuple[list[int], list[int]] | None = None,
+    told: bool = False,
 ) -> None:
-    """Write into the working folder all that `report` reads; of a discrete tokenizer with `codes`, in two splits."""
+    """Write into the working folder all that `report` reads.
+
+    inception: with its distances.
+    generating: with images of the tokenizer's own.
+    codes: of a discrete tokenizer, in two splits.
+    told: with images of embeddings and of captions, and a prior.
+    """
     dit: dict[str, Any] = DIT | (INCEPTION if inception else {})
     counts = {split: {name: 10 * i + j for j, name in enumerate(CLASSES)} for i, split in enumerate(("train", "val"))}
     counts["test"] = dict.fromkeys(CLASSES, 1234)
@@ -148,6 +166,7 @@ def project(
     judged = {name: f"formula of {name} <&>" for name in CLIP if not name.endswith("_se")}
     card = {"clip": "abc", "reference": {"id": manifest_hash(catalog), "split": "test"}, "images": 260, "captions": 10}
     write_json(Path("cards/clip.json"), {**card, "formulas": {**judged, "se": "of a share"}})
+    decoding(manifest_hash(reference), told)
     for name in ("teacher", "tokenizer", "extractor", "dit", "clip"):
         folder = Path("curves") / name
         curve(folder, "train/loss", [(100, 2.0), (200, 0.5), (300, 0.01)])
@@ -156,6 +175,61 @@ def project(
     drawing = '<svg xmlns="http://www.w3.org/2000/svg" class="dag"><g><text>ingest</text></g></svg>\n'
     Path("docs").mkdir()
     Path("docs/dag.svg").write_text(drawing)
+
+
+def decoding(reference: str, told: bool) -> None:
+    """Write decoder, texts, prior and scene reader: trained and scored, or as the stages leave them where idle."""
+    for name in ("prior", "scene_reader", *(f"decoder/{unet}" for unet in UNETS)):
+        folder = Path("curves") / name
+        folder.mkdir(parents=True)
+        if told:
+            curve(folder, "train/loss", [(100, 2.0), (200, 0.5)])
+            curve(folder, "val/loss", [(200, 0.4)])
+    prior = Path("models/prior")
+    prior.mkdir(parents=True)
+    scores = {"split": "test", "images": 20, **PRIOR}
+    write_manifest(prior, "prior", trained=told, **({"scores": scores} if told else {"reason": "there is no CLIP"}))
+    how = {"common": {"solver": "dpm", "steps": 16, "guidance": 2.0, "eta": 0.0}, "unets": {"up": {"steps": 8}}}
+    for name, of, pictures in (
+        ("decoder", DECODER, ("grid", "variations", "interpolations", "inpainted")),
+        ("text", TEXT, ("grid",)),
+    ):
+        folder, where = Path("samples") / name, ((Path("metrics") / f"{name}.json"), (Path("cards") / f"{name}.json"))
+        folder.mkdir(parents=True)
+        if not told:
+            write_manifest(folder, "samples", images=0, classes=[], sampler={}, reason="no U-Net is trained", files={})
+            for path in where:
+                write_json(path, {})
+            continue
+        for picture in pictures:
+            grid(folder / f"{picture}.png", 18, 9)
+        write_manifest(
+            folder,
+            "samples",
+            images=20,
+            classes=CLASSES,
+            split="test",
+            condition="image" if name == "decoder" else "text",
+            sampler=how if name == "decoder" else {"decoder": how, "prior": {"solver": "ddim", "steps": 20}},
+            files={f"{picture}.png": "" for picture in pictures},
+            **({"prior": manifest_hash(prior)} if name == "text" else {}),
+        )
+        write_json(where[0], of)
+        card = {
+            "n_fake": 20,
+            "samples": manifest_hash(folder),
+            "reference": {"id": reference, "split": "train"},
+            "formulas": {key: f"formula of {key} <&>" for key in of if key != "n"},
+            "notes": ["few samples"],
+            "clip_unrelated": {"image_other": 0.375, "text_other": 0.25},
+            "scene_reader": {
+                "id": "",
+                "n": 20,
+                "originals": {"colour": 0.984375, "colour_and_form": 0.96875},
+                "renders": {"colour": 1.0, "colour_and_form": 0.9921875},
+            },
+        }
+        write_json(where[1], card)
 
 
 def change(path: str, **changes: Any) -> None:

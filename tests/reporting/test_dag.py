@@ -46,13 +46,18 @@ def dags(draw_value: st.DrawFn) -> tuple[list[tuple[int, int]], int]:
 
 def test_edges_are_those_that_dvc_yaml_implies() -> None:
     dvc, params = read("dvc.yaml"), read("params.yaml")
-    names = {**params, "key": "one", "item": {"path": "data/none"}}
-    reads, writes = {}, {}
+    reads: dict[str, list[str]] = {}
+    writes: dict[str, list[str]] = {}
     for name, stage in dvc["stages"].items():
         entry = stage.get("do", stage)
-        reads[name] = [resolve(str(dep), names) for dep in entry.get("deps", [])]
-        made = [*entry.get("outs", []), *entry.get("metrics", [])]
-        writes[name] = [(out if isinstance(out, str) else next(iter(out))).replace("${key}", "one") for out in made]
+        made = [*entry.get("outs", []), *entry.get("metrics", []), *entry.get("plots", [])]
+        outs = [out if isinstance(out, str) else next(iter(out)) for out in made]
+        over = params
+        for key in stage.get("foreach", "").strip("${}").split("."):
+            over = over[key] if key else {"": {}}
+        copies = [{**params, "key": key, "item": item} for key, item in over.items()]
+        reads[name] = [resolve(str(dep), names) for names in copies for dep in entry.get("deps", [])]
+        writes[name] = [resolve(out, names) for names in copies for out in outs]
     everything = nx.DiGraph()
     for maker, outs in writes.items():
         for reader, deps in reads.items():
@@ -62,7 +67,12 @@ def test_edges_are_those_that_dvc_yaml_implies() -> None:
     assert set(graph.edges) == set(nx.transitive_reduction(everything).edges)
     assert len(graph.edges) < everything.number_of_edges()
     assert list(graph.stages) == list(dvc["stages"])
-    assert graph.spread == {"ingest": "part", "encode_latents": "part"}
+    assert graph.spread == {
+        "ingest": "part",
+        "encode_latents": "part",
+        "embed_clip": "part",
+        "train_decoder": "unet",
+    }
 
 
 @given(dags())

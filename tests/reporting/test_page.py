@@ -17,6 +17,7 @@ from darkroom.reporting.headline import wilson
 from darkroom.reporting.inputs import read_inputs
 from darkroom.reporting.page import render
 from darkroom.schemas.report import Params, Report
+from darkroom.schemas.sample_decoder import Names
 from darkroom.stages.report import run
 from helpers import run as run_section
 from reporting.making import (
@@ -52,7 +53,7 @@ def read_back(shown: str) -> tuple[float, int, float]:
 
 
 def test_two_writes_are_equal_and_described(made: Path) -> None:
-    params = Params(run=run_section(), report=Report(title=TITLE))
+    params = Params(run=run_section(), report=Report(title=TITLE), train_decoder=Names(unets={}))
     run(params)
     first = {path.name: path.read_bytes() for path in Path("reports").iterdir()}
     run(params)

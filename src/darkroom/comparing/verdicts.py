@@ -7,21 +7,25 @@ from typing import Any
 
 from darkroom.comparing.revisions import Results
 from darkroom.reporting.cards import flat
-from darkroom.reporting.scores import OF_CLIP, error_of
+from darkroom.reporting.scores import OF_CLIP, OF_PAIRS, OF_SCENES, error_of
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
 _USED = {"codebook_usage", "codebook_perplexity"}
-_SHARES = {"label_accuracy", "confident", "rarest_class", *OF_CLIP}
-HIGHER_IS_BETTER = {*_SHARES, "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
+_SHARES = {"label_accuracy", "confident", "rarest_class", *OF_CLIP, *OF_SCENES}
+_COSINES = {"clip_image", "clip_text"}
+HIGHER_IS_BETTER = {*_SHARES, *_COSINES, "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
 NO_CARD = "a card is missing"
-_COUNTS = {"n", "images", "captions"}  # no scores
+_NO_SCORES = {"n", "images", "captions", "clip_text_real"}  # counts, and what real images get
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
-STUDIED = {"sampler", "samples", "formulas", "notes", "seed"}
+STUDIED = {"sampler", "samples", "formulas", "notes", "seed", "clip_unrelated"}
 # Of the card of a file alone: that of CLIP names the CLIP that is scored; in others, one that judges.
 STUDIED_OF = {"clip": {"clip"}}
+# Judges of some scores of a file, which the others do not depend on: by the name of the card's key.
+JUDGES = {"clip": _COSINES, "clip_is_condition": _COSINES, "scene_reader": {*OF_SCENES}, "lpips": {"lpips"}}
+JUDGED = {"decoder", "text"}  # the files
 # Means over the same images in both: their errors are not independent, and the error of the difference is not known.
-PAIRED = {"psnr", "ssim", "ms_ssim", "lpips", *OF_CLIP}
+PAIRED = {"ssim", "ms_ssim", *OF_CLIP, *OF_PAIRS}
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,13 @@ def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any], file: str
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
+def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
+    """Return of the differing keys of a card those that a score depends on."""
+    if file not in JUDGED:
+        return differing
+    return [key for key in differing if name in JUDGES.get(key.partition(".")[0], {name})]
+
+
 def _verdict(name: str, difference: float, se: float | None, protocol: list[str]) -> str:
     if protocol:
         return f"not comparable: {', '.join(protocol)}"
@@ -89,9 +100,9 @@ def compare(old: Results, new: Results) -> list[Row]:
         known = file in old.cards and file in new.cards
         protocol = differing_protocol(old.cards[file], new.cards[file], file) if known else [NO_CARD]
         for name in sorted(before.keys() & after.keys()):
-            if name in _COUNTS or name.endswith("_se"):
+            if name in _NO_SCORES or name.endswith("_se"):
                 continue
             errors = standard_error(name, before), standard_error(name, after)
             row = Row(file, name, before[name], after[name], *errors, verdict="")
-            rows.append(replace(row, verdict=_verdict(name, row.difference, row.se, protocol)))
+            rows.append(replace(row, verdict=_verdict(name, row.difference, row.se, protocol_of(name, file, protocol))))
     return rows

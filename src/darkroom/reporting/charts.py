@@ -168,13 +168,14 @@ def line_chart(
     return Markup("".join([*parts, key, "</svg>"]))
 
 
-def error_bars(rows: Sequence[tuple[str, float, float]], title: str, width: float = 460.0) -> Markup:
+def error_bars(rows: Sequence[tuple[str, float, float]], title: str, width: float = 460.0, runs: int = 1) -> Markup:
     """Return values with bars of one standard error to each side, one below the other, on one axis from 0 or below.
 
     Args:
-        rows: (name, value, standard error), at least one; the first is the run's own.
+        rows: (name, value, standard error), at least one; the first `runs` are the run's own.
         title: what the chart shows, for whoever does not see it.
         width: px.
+        runs: how many are not of real images.
     """
     pitch, top, left = 30.0, 8.0, 150.0
     base = top + pitch * len(rows)
@@ -187,7 +188,7 @@ def error_bars(rows: Sequence[tuple[str, float, float]], title: str, width: floa
         parts.append(f'<text class="tick mid" x="{_px(x(tick))}" y="{_px(base + 18)}">{short(tick)}</text>')
     for at, (name, value, error) in enumerate(rows):
         y = top + pitch * (at + 0.5)
-        parts.append(f'<g class="{"real" if at else "run"}">')
+        parts.append(f'<g class="{"real" if at >= runs else "run"}">')
         parts.append(f'<text class="label end" x="{_px(left - 12)}" y="{_px(y + 4)}">{escape(name)}</text>')
         parts.append(f'<path class="line" d="M{_px(x(value - error))} {_px(y)}H{_px(x(value + error))}"/>')
         parts.append(f'<circle cx="{_px(x(value))}" cy="{_px(y)}" r="4.5"/></g>')

@@ -8,10 +8,14 @@ from pathlib import Path
 
 from darkroom.artifacts.manifest import ArtifactError
 
-TABLES = Path("plots/metrics")
+CURVES, TABLES = Path("curves"), Path("plots/metrics")
 BANDS = ("0_25", "25_50", "50_75", "75_100")  # of the diffusion time, in percent
-# What evaluation while training finds: of the DiT, and of CLIP.
-SCORES = ("fd", "fd_debiased", "label_accuracy", "zero_shot_accuracy", "image_to_text_r1", "text_to_image_r1")
+# What evaluation while training finds: of the DiT, of CLIP, and of the prior.
+SCORES = (
+    *("fd", "fd_debiased", "label_accuracy"),
+    *("zero_shot_accuracy", "image_to_text_r1", "text_to_image_r1"),
+    *("cosine", "cosine_text", "cosine_other"),
+)
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,13 @@ class Training:
 
 
 def read_training(folder: Path) -> Training:
-    """Return the curves of the training that wrote `folder`, named after it.
+    """Return the curves of the training that wrote `folder`, named after it: clip, or decoder/base.
 
     Raises:
         ArtifactError: the folder is missing, or a table is not one of numbers; names file and line.
     """
     return Training(
-        name=folder.name,
+        name=folder.relative_to(CURVES).as_posix(),
         train=read_curve(folder, "train/loss"),
         val=read_curve(folder, "val/loss"),
         learning_rate=read_curve(folder, "learning_rate"),

@@ -99,6 +99,25 @@ class Samples(Facts):
     sampler: dict[str, Any]
 
 
+class ToldSamples(Facts):
+    """samples/decoder and samples/text: how many images, of which split, how they were made; `reason` without any."""
+
+    images: int
+    split: str = ""
+    condition: str = ""
+    prior: str | None = None
+    sampler: dict[str, Any]
+    files: dict[str, str]
+    reason: str = ""
+
+
+class PriorFacts(Facts):
+    """models/prior: whether it was trained, and what it scores, with the split and the images of it."""
+
+    trained: bool
+    scores: dict[str, Any] = {}
+
+
 class Reconstructions(Facts):
     """samples/reconstructions: how many originals are shown, of which split, and the size of the codebook or 0."""
 
@@ -114,14 +133,23 @@ class CardReference(Facts):
     split: str
 
 
+class ReaderFacts(Facts):
+    """What the scene reader reads right: of the originals of the samples, and of renders that it has not seen."""
+
+    originals: Scores
+    renders: Scores
+
+
 class Card(Facts):
-    """The protocol of a metrics file."""
+    """The protocol of a metrics file; of images with originals also what bounds their scores."""
 
     n_fake: int
     samples: str | None = None
     reference: CardReference
     formulas: dict[str, str]
     notes: list[str]
+    scene_reader: ReaderFacts | None = None
+    clip_unrelated: Scores = {}
 
 
 class ClipCard(Facts):

@@ -1,9 +1,11 @@
 """The first thing on the page: a few numbers, each with its error and one plain sentence."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from darkroom.metrics.names import score_names
+from darkroom.reporting.decoder import Told
 from darkroom.reporting.inputs import Inputs
 from darkroom.reporting.numbers import Number, fixed, number, percent
 from darkroom.reporting.scores import DEBIASED, DISTANCES, TITLES, value_of
@@ -34,6 +36,25 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, (middle - reach) / (1 + z2)), min(1.0, (middle + reach) / (1 + z2))
 
 
+def _share(title: str, share: float, n: int, says: str) -> Headline:
+    low, high = wilson(share, n)
+    sentence = f"of {n:,} {says} (95% interval {fixed(100 * low, 1)} to {percent(high)})."
+    return Headline(title, share, percent(share), sentence)
+
+
+def _told(told: Told | None, of: str) -> Iterator[Headline]:
+    """Yield how many images show what was told: colour and form where a scene reader judged, else the class."""
+    if told is None:
+        return
+    scores, n = told.scored.scores, told.scored.card.n_fake
+    if "colour_and_form" in scores:
+        says = f"images made of {of} show things of the right colour and form, to a network that reads such pictures"
+        yield _share(f"Colour and form, of {of}", scores["colour_and_form"], n, says)
+    elif "label_accuracy" in scores:
+        says = f"images made of {of} are taken for the class of the image that was told of, by the same classifier"
+        yield _share(f"Label accuracy, of {of}", scores["label_accuracy"], n, says)
+
+
 def _difference(run: Number, real: Number) -> str:
     """Say how far the run lies from unseen real images, in the light of both errors, which are independent."""
     gap = number(run.value - real.value, math.hypot(run.se or 0.0, real.se or 0.0))
@@ -48,19 +69,17 @@ def _difference(run: Number, real: Number) -> str:
 
 
 def headlines(inputs: Inputs) -> list[Headline]:
-    """Return the numbers at the top of the page: label accuracy, a distance for each extractor, reconstructions."""
+    """Return the numbers at the top: label accuracy, a distance for each extractor, what was told, reconstructions."""
     found: list[Headline] = []
     scores, n = inputs.dit.scores, inputs.dit.card.n_fake
     if "label_accuracy" in scores:
         share = scores["label_accuracy"]
-        low, high = wilson(share, n)
         found.append(
-            Headline(
+            _share(
                 "Label accuracy",
                 share,
-                percent(share),
-                f"of {n:,} generated images are taken for the class that was asked for, by a classifier trained on "
-                f"real images (95% interval {fixed(100 * low, 1)} to {percent(high)}).",
+                n,
+                "generated images are taken for the class that was asked for, by a classifier trained on real images",
             )
         )
     for extractor, floor in inputs.reference.extractors.items():
@@ -79,6 +98,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 run.se_text,
             )
         )
+    found += [*_told(inputs.decoder, "embeddings"), *_told(inputs.text, "captions")]
     card = inputs.tokenizer.card
     if psnr := value_of("psnr", inputs.tokenizer.scores):
         found.append(

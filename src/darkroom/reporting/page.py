@@ -1,6 +1,6 @@
 """The page: one HTML file that needs nothing else. Equal inputs give equal bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from darkroom.reporting.cards import flat, written
 from darkroom.reporting.charts import error_bars
 from darkroom.reporting.codes import drawn as draw_codes
 from darkroom.reporting.damage import damage_rows, range_of
+from darkroom.reporting.decoder import PAIR_COLUMNS, PairRow, Told, pair_rows, sampling
 from darkroom.reporting.headline import headlines
-from darkroom.reporting.inputs import Inputs, Scored
+from darkroom.reporting.inputs import Inputs
 from darkroom.reporting.numbers import Number, widths
+from darkroom.reporting.scored import Scored
 from darkroom.reporting.scores import (
     DEBIASED,
     DISTANCES,
@@ -21,6 +23,7 @@ from darkroom.reporting.scores import (
     OF_CLASSES,
     OF_CLIP,
     OF_CODES,
+    OF_PRIOR,
     RATES,
     TITLES,
     USE,
@@ -28,12 +31,13 @@ from darkroom.reporting.scores import (
     Row,
     distance_rows,
     rows,
+    value_of,
 )
 from darkroom.reporting.trainings import drawn
 from darkroom.tables import bytes_of
 
-# Trainings that do nothing where nobody asks for them, or where published weights are taken.
-OPTIONAL = {"teacher", "clip"}
+# The others do nothing where nobody asks for them, or where published weights are taken.
+ALWAYS = {"tokenizer", "extractor", "dit"}
 _SPLITS = ("train", "val", "test")
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
 
@@ -43,8 +47,8 @@ class Group:
     """Rows of the table of scores that share their counts, the heading above them, and a chart of the distances."""
 
     title: str
-    counts: tuple[str, str, str]
-    rows: list[Row]
+    counts: tuple[str, ...]
+    rows: Sequence[Row | PairRow]
     aside: str = ""
     distance: str = ""
     chart: Markup | None = None
@@ -55,24 +59,38 @@ class Group:
         return widths(_cells(self.rows))
 
 
-def _cells(rows: list[Row]) -> list[Number]:
-    return [cell for row in rows for cell in (row.run, row.unseen, row.halves) if cell]
+def _cells(rows: Sequence[Row | PairRow]) -> list[Number]:
+    return [cell for row in rows for cell in row.cells if cell]
 
 
-def _bars(row: Row, where: str) -> Markup | None:
-    """Return the chart of a distance beside its noise floor, where all three values have errors."""
-    named = {"generated": row.run, "unseen real": row.unseen, "halves of real": row.halves}
+def told(inputs: Inputs) -> Iterator[tuple[str, Told]]:
+    """Yield the images that were made of embeddings, and of captions, with what they are called."""
+    if inputs.decoder is not None:
+        yield (
+            "Images of embeddings" if inputs.decoder.samples.condition == "image" else "Decoded images",
+            inputs.decoder,
+        )
+    if inputs.text is not None:
+        yield "Images of captions", inputs.text
+
+
+def _bars(row: Row, where: str, others: dict[str, Number | None]) -> Markup | None:
+    """Return the chart of a distance, those of the `others` and the noise floor, where all values have errors."""
+    named = {"generated": row.run, **others, "unseen real": row.unseen, "halves of real": row.halves}
     found = [(name, one.value, one.se) for name, one in named.items() if one and one.se is not None]
     if len(found) < len(named):
         return None
-    return error_bars(found, f"{row.title} in the {where}, with standard errors")
+    return error_bars(found, f"{row.title} in the {where}, with standard errors", runs=1 + len(others))
 
 
 def groups(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
-    yield from generated(inputs, inputs.dit, "Generated images")
+    others = {name.removeprefix("Images "): each.scored for name, each in told(inputs)}
+    yield from generated(inputs, inputs.dit, "Generated images", others)
     if inputs.own is not None:
-        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images")
+        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images", {})
+    for title, each in told(inputs):
+        yield from generated(inputs, each.scored, title)
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.reference.split} split"
     found = rows(inputs.tokenizer.scores, list(MEANING))
@@ -85,20 +103,47 @@ def groups(inputs: Inputs) -> Iterator[Group]:
 
 
 def clip_group(inputs: Inputs) -> Iterator[Group]:
-    """Yield the group of CLIP's scores, where there are some."""
+    """Yield the groups of CLIP's scores and of the prior's, where there are some."""
     card = inputs.clip.card
     if found := rows(inputs.clip.scores, OF_CLIP):
         aside = f"{card.captions:,} captions that differ"
         yield Group(f"CLIP on the {card.reference.split} split", (f"n = {card.images:,}", "", ""), found, aside)
+    if inputs.prior is not None and (found := rows(inputs.prior.scores, OF_PRIOR)):
+        yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
 
 
-def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
-    """Yield the groups of generated images: one for each extractor, one for the labels."""
+def pair_groups(inputs: Inputs) -> list[Group]:
+    """Return the groups of the table that compares images with their originals and captions; none without any."""
+    found = [(title, each, list(pair_rows(each.scored))) for title, each in told(inputs)]
+    return [
+        Group(f"{title}, {each.samples.split} split", (f"n = {each.samples.images:,}",), rows)
+        for title, each, rows in found
+        if rows
+    ]
+
+
+def _notes(inputs: Inputs) -> list[str]:
+    """Return what the cards note, each note once; whose it is where an image was told something."""
+    plain = [inputs.dit, *([inputs.own.scored] if inputs.own else []), inputs.tokenizer]
+    notes = [note for each in plain for note in each.card.notes]
+    return list(
+        dict.fromkeys([*notes, *(f"{name}: {note}" for name, of in told(inputs) for note in of.scored.card.notes)])
+    )
+
+
+def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
+    """Yield the groups of generated images: one for each extractor, one for the labels.
+
+    The distances come with a chart, in which those of `others` stand too; without one where that is None.
+    """
     scores, n = made.scores, f"n = {made.card.n_fake:,}"
     for extractor, floor in inputs.reference.extractors.items():
         found = distance_rows(extractor, scores, floor.held_out, floor.halves)
         name = _EXTRACTORS[extractor]
-        chart = next((_bars(row, name) for row in found if row.name == DEBIASED[extractor]), None)
+        chart = None
+        for row in found:
+            if row.name == DEBIASED[extractor] and others is not None:
+                chart = _bars(row, name, {of: value_of(row.name, each.scores) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
         distance = f"{DISTANCES[extractor]} in the {name}"
         # Even and odd rows of the features that are kept: halves against each other.
@@ -127,15 +172,23 @@ def render(title: str, inputs: Inputs) -> str:
     environment.filters["written"] = written
     environment.filters["bytes"] = bytes_of
     environment.filters["range"] = range_of
+    environment.filters["sampling"] = sampling
     environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
     table = list(groups(inputs))
-    shown = [row for group in table for row in group.rows]
+    pairs = pair_groups(inputs)
+    shown = [row for group in (*table, *pairs) for row in group.rows]
+    # Columns of which no row has a number are left out.
+    columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
     columns = min(len(inputs.samples.classes), 10)
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
         headlines=headlines(inputs),
         groups=table,
+        pairs=pairs,
+        pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
+        notes=_notes(inputs),
+        told=dict(told(inputs)),
         whole=widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.
         meanings={TITLES.get(name, name): text for name, text in MEANING.items() if name in {r.name for r in shown}},
@@ -148,11 +201,12 @@ def render(title: str, inputs: Inputs) -> str:
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
         # Some are trained only where they are asked for.
-        curves=[drawn(each) for each in inputs.trainings if each.name not in OPTIONAL or each.train.points],
+        curves=[drawn(each) for each in inputs.trainings if each.name in ALWAYS or each.train.points],
         cards={
             "Generated images": list(flat(inputs.dit.protocol)),
             **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),
             "Reconstructions": list(flat(inputs.tokenizer.protocol)),
+            **{name: list(flat(each.scored.protocol)) for name, each in told(inputs)},
             "CLIP": list(flat(inputs.clip.protocol)),
         },
     )

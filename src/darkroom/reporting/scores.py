@@ -29,11 +29,38 @@ _CLIP = {
     "text_to_image_r5": "The same where fewer than five images of other captions are as near.",
 }
 
+_PAIRS = {
+    "clip_image": "Cosine of CLIP's embeddings of an image and of its original, mean over images. Higher is better; "
+    "beside it what an image and the next original get.",
+    "clip_text": "Cosine of CLIP's embeddings of an image and of its caption, mean over images. Higher is better, up "
+    "to about what the originals get; beside it what an image and the next caption get.",
+    "clip_text_real": "The same of the originals.",
+    "colour": "The share of images in which the scene reader sees the colours that the caption names, and no other. "
+    "Higher is better; its own mistakes bound it, so beside it stands the same share of real images.",
+    "form": "The same of forms.",
+    "size": "The same of sizes.",
+    "position": "The share of images whose thing is where the caption says, or whose things are as many as it says, or "
+    "so to each other.",
+    "colour_and_form": "The share of images in which each thing has both the colour and the form that the caption "
+    "names.",
+    "as_described": "The share of images of which the caption is true in all that it says.",
+}
+_PRIOR = {
+    "cosine": "Cosine of an embedding that the prior makes of a caption and that of the image with this caption, mean "
+    "over images. Higher is better.",
+    "cosine_text": "The same of the embedding of the caption itself: what a prior would have that hands it on.",
+    "cosine_other": "The same of the prior's embedding and that of every other image: what knowing nothing would have.",
+}
+
 # The scores of a codebook: in the train split, in the split that is reconstructed, and what the codes cost.
 USE, USE_SCORED = tuple(_USE), tuple(f"{name}_scored" for name in _USE)
 RATES = ("bits_per_pixel", "bits_per_pixel_entropy")
 OF_CODES = tuple(_CODES)
 OF_CLIP = tuple(_CLIP)
+OF_PRIOR = tuple(_PRIOR)
+# Of an image and its original, or its caption; the last ones by the scene reader.
+OF_PAIRS = ("psnr", "lpips", *_PAIRS)
+OF_SCENES = ("colour", "form", "size", "position", "colour_and_form", "as_described")
 
 # One line each. A score that is not here does not get onto the page unexplained.
 MEANING = {
@@ -51,18 +78,20 @@ MEANING = {
     "at least 0.9: images that it knows. Higher is better.",
     "rarest_class": "The share of generated images that are taken for the rarest class: near 0 where a class is never "
     "made, at most one by the number of classes.",
-    "psnr": "Peak signal-to-noise ratio of a reconstruction, 10 log10(255² / mean squared error) in dB, mean over "
-    "images. Higher is better.",
+    "psnr": "Peak signal-to-noise ratio of an image and its original, 10 log10(255² / mean squared error) in dB, mean "
+    "over images. Higher is better; an embedding does not hold the pixels, so of a decoder it is low.",
     "ssim": "Structural similarity of a reconstruction and its original: brightness, contrast and structure in small "
     "windows, mean over images. 1 for equal images.",
     "ms_ssim": "Structural similarity over five scales, the coarsest a sixteenth of the image's size. 1 for equal "
     "images.",
-    "lpips": "Perceptual distance of a reconstruction from its original: between their features in VGG16, weighted as "
+    "lpips": "Perceptual distance of an image from its original: between their features in VGG16, weighted as "
     "people judge images. 0 for equal images; lower is better.",
     "rfd": "Fréchet distance between the features of reconstructions and of their originals. Lower is better.",
     "rfid": "rfd in the features of the Inception network.",
     **_CODES,
     **_CLIP,
+    **_PAIRS,
+    **_PRIOR,
 }
 TITLES = {
     "label_accuracy": "label accuracy",
@@ -78,6 +107,14 @@ TITLES = {
     "image_to_text_r5": "caption of an image, R@5",
     "text_to_image_r1": "image of a caption, R@1",
     "text_to_image_r5": "image of a caption, R@5",
+    "clip_image": "CLIP, image and original",
+    "clip_text": "CLIP, image and caption",
+    "clip_text_real": "CLIP, original and caption",
+    "colour_and_form": "colour and form",
+    "as_described": "as described",
+    "cosine": "cosine, made",
+    "cosine_text": "cosine, of the text",
+    "cosine_other": "cosine, of another image",
     "bits_per_pixel": "bits per pixel",
     "bits_per_pixel_entropy": "bits per pixel, entropy-coded",
 }
@@ -100,6 +137,11 @@ class Row:
     def title(self) -> str:
         """What stands in the table."""
         return TITLES.get(self.name, self.name)
+
+    @property
+    def cells(self) -> tuple[Number | None, ...]:
+        """The numbers from left to right."""
+        return self.run, self.unseen, self.halves
 
 
 def error_of(name: str) -> str:

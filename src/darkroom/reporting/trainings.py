@@ -15,12 +15,16 @@ _TITLES = {
     "extractor": "Extractor",
     "dit": "Diffusion transformer",
     "clip": "CLIP",
+    "prior": "Prior",
+    "scene_reader": "Scene reader",
 }
 # The classes of lines, in the style sheet: a colour and dashes each.
 _BANDS = {"0_25": "band-1", "25_50": "band-2", "50_75": "band-3", "75_100": "band-4"}
 _DISTANCES = {"fd": "biased", "fd_debiased": "debiased"}
 _FOUND = {"zero_shot_accuracy": "band-1", "image_to_text_r1": "band-2", "text_to_image_r1": "band-4"}
 _CALLED = {"band-1": "class", "band-2": "caption", "band-4": "image"}
+_COSINES = {"cosine": "band-1", "cosine_text": "band-2", "cosine_other": "band-4"}
+_NEAR = {"band-1": "made", "band-2": "of the text", "band-4": "of another image"}
 
 
 @dataclass(frozen=True)
@@ -33,15 +37,22 @@ class Drawn:
     bands: Markup
     scores: tuple[Markup, ...]
     found: Markup  # of CLIP, how often it finds the right one
+    cosines: Markup  # of the prior, how near its embeddings come
     points: tuple[int, int]
     lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
     bands_missing: bool
     left_out: int
 
 
+def title_of(name: str) -> str:
+    """Return what a training is called: the U-Nets of the decoder are decoder/NAME."""
+    group, _, unet = name.partition("/")
+    return f"Decoder: U-Net {unet}" if group == "decoder" else _TITLES[name]
+
+
 def drawn(training: Training) -> Drawn:
     """Return what the page shows of a training."""
-    title, lowest = _TITLES[training.name], training.val.lowest
+    title, lowest = title_of(training.name), training.val.lowest
     curves = [training.train, training.val, *training.bands.values(), *training.scores.values()]
     distances = _distances(training, title)
     accuracy = _accuracy(training, title, _NARROW if distances else _WIDE)
@@ -65,6 +76,7 @@ def drawn(training: Training) -> Drawn:
         ),
         scores=tuple(chart for chart in (distances, accuracy) if chart),
         found=_found(training, title),
+        cosines=_cosines(training, title),
         points=(len(training.train.points), len(training.val.points)),
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
@@ -107,4 +119,17 @@ def _found(training: Training, title: str) -> Markup:
         names=_CALLED,
         dots=_FOUND.values(),
         y_range=(0.0, 1.0),
+    )
+
+
+def _cosines(training: Training, title: str) -> Markup:
+    return line_chart(
+        {_COSINES[name]: training.scores[name].points for name in _COSINES},
+        f"{title}: cosine with the embedding of the image while training",
+        "cosine",
+        _WIDE,
+        _HEIGHT + 18,  # the key takes a row of its own
+        log=False,
+        names=_NEAR,
+        dots=_COSINES.values(),
     )

@@ -2,6 +2,7 @@
 
 from darkroom.params import Section
 from darkroom.schemas.run import Run
+from darkroom.schemas.sample_decoder import Names
 
 
 class Report(Section):
@@ -14,4 +15,5 @@ class Params(Section):
     """What dvc.yaml gives to `report`."""
 
     run: Run
+    train_decoder: Names
     report: Report

@@ -14,7 +14,7 @@ OUT = Path("reports")
 def run(params: Params) -> None:
     """Write the page, one file that needs nothing else."""
     require_writable(OUT)
-    page = render(params.report.title, read_inputs()).encode()
+    page = render(params.report.title, read_inputs(list(params.train_decoder.unets))).encode()
     with atomic_folder(OUT) as folder:
         write_bytes(folder / "index.html", page)
         write_manifest(folder, "report", title=params.report.title, files=file_hashes(folder))
