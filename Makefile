@@ -2,7 +2,7 @@
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHON
 
-.PHONY: demo test test-all torture lint format clean setup img2dataset
+.PHONY: demo demo-text test test-all torture lint format clean setup img2dataset
 
 # The whole DAG, then its scores.
 demo: setup
@@ -11,6 +11,16 @@ demo: setup
 	@.venv/bin/dvc metrics show
 	@echo
 	@echo "The page: reports/index.html"
+
+# The same on rendered, captioned scenes, where a text becomes an image. It lays presets/shapes-text.yaml over params.yaml;
+# `darkroom preset digits` and `dvc checkout` bring the digits back.
+demo-text: setup
+	PYTHONPATH=src .venv/bin/python -m darkroom preset shapes-text
+	.venv/bin/snakemake --cores all --quiet host rules
+	@echo
+	@.venv/bin/dvc metrics show
+	@echo
+	@echo 'The page: reports/index.html. Then: .venv/bin/darkroom sample --text "a large red star at the left"'
 
 test: setup
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m "not slow"
