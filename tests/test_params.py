@@ -94,6 +94,19 @@ FAULTS = [
     ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
     ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
     ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
+    ("sample_decoder.unets.top", {"steps": 4}, "`sample_decoder.unets.top` is of no U-Net under `train_decoder.unets`"),
+    (
+        "train_decoder.unets.base.diffusion.image_dropout",
+        0.0,
+        "`sample_decoder.common.guidance` is 2.0, and `train_dec",
+    ),
+    (
+        "sample_decoder.images",
+        19,
+        "`score_decoder.blocks` is 10, and needs at least 20 images; `sample_decoder.images`",
+    ),
+    ("sample_text.images", 19, "`score_text.blocks` is 10, and needs at least 20 images; `sample_text.images` is 19"),
+    ("embed_clip.store", ["train", "val"], "`train_prior.evaluate.split` is test, whose embeddings `embed_clip.store`"),
     ("train_decoder.common.init.folder", "models/x", "each U-Net has weights of its own"),
     (
         "train_tokenizer.parts",
@@ -149,6 +162,47 @@ def test_lpips_needs_images_that_vgg16_can_see(clone):
     check()
     change(clone / "params.yaml", "score_tokenizer.lpips", "lpips")
     with pytest.raises(DarkroomError, match=r"`score_tokenizer\.lpips` needs images of 16 pixels at least"):
+        check()
+
+
+def test_lpips_of_decoded_images_needs_as_many(clone):
+    small = {"ingest.image_size": 12, "train_dit.model.patch": 1, "train_clip.trained.model.image_size": 8}
+    sizes = {"base.size": 6, "up.size": 12, "up.low_size": 6}
+    for key, value in {**small, **{f"train_decoder.unets.{key}": size for key, size in sizes.items()}}.items():
+        change(clone / "params.yaml", key, value)
+    check()
+    change(clone / "params.yaml", "score_decoder.lpips", "lpips")
+    with pytest.raises(DarkroomError, match=r"`score_decoder\.lpips` needs images of 16 pixels at least"):
+        check()
+
+
+def test_a_prior_that_knows_every_text_cannot_be_guided(clone):
+    change(clone / "params.yaml", "train_prior.diffusion.text_dropout", 0.0)
+    check()
+    change(clone / "params.yaml", "sample_text.prior.guidance", 3.0)
+    with pytest.raises(
+        DarkroomError, match=r"`sample_text\.prior\.guidance` is 3.0, and `train_prior\.diffusion\.text_d"
+    ):
+        check()
+
+
+def test_a_split_must_have_images_for_all_blocks_where_it_is_known_how_many(clone):
+    change(clone / "params.yaml", "score_decoder.blocks", 80)
+    check()  # `parts.second.stop` is empty, so nobody knows
+    change(clone / "params.yaml", "parts.second.stop", 1000)
+    with pytest.raises(
+        DarkroomError, match=r"`score_decoder\.blocks` is 80, .* the split test will have about 150: give"
+    ):
+        check()
+
+
+def test_without_clip_nothing_is_asked_of_what_reads_it(clone):
+    change(clone / "params.yaml", "train_clip.source", "none")
+    for key, value in (("train_decoder.unets.base.diffusion.image_dropout", 0.0), ("sample_text.images", 3)):
+        change(clone / "params.yaml", key, value)
+    check()
+    change(clone / "params.yaml", "sample_decoder.images", 3)  # of the U-Net that is told nothing
+    with pytest.raises(DarkroomError, match=r"`sample_decoder\.images` is 3"):
         check()
 
 

@@ -4,12 +4,12 @@ import difflib
 import importlib
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pydantic import create_model
 
+from darkroom.check_texts import texts_fit
 from darkroom.errors import DarkroomError
 from darkroom.params import (
     DVC,
@@ -30,12 +30,9 @@ from darkroom.params import (
     stage_entry,
     validate,
 )
-from darkroom.schemas.embed_clip import EmbedClip
-from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.sources import settings_of
 from darkroom.schemas.tokenizers.losses import SMALLEST
 from darkroom.schemas.train_clip import unfit as clip_unfit
-from darkroom.schemas.train_decoder import TrainDecoder
 from darkroom.stages import SPREAD, STAGES, TRAININGS, singular
 
 SSIM_WINDOW = 11  # pixels
@@ -175,56 +172,6 @@ def _guidance_fits(params: Mapping[str, Any]) -> None:
             )
 
 
-def _decoder_fits(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) -> None:
-    """Check that the U-Nets that are trained lead to images of `size` pixels, and that what they are told is stored.
-
-    Args:
-        decoder: its section.
-        embed: that of the embeddings.
-        size: pixels of an image.
-        factor: of these behind one place of the latent.
-    """
-    if not any(unet.trained for unet in decoder.unets.values()):
-        return
-    key = f"{PARAMS}: `train_decoder.unets"
-    wanted = size if decoder.tokenizer == NO_FILE else size // factor
-    what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
-    sizes = {unet.size: name for name, unet in decoder.unets.items()}
-    if len(sizes) < len(decoder.unets):
-        raise DarkroomError(f"{key}`: two of {', '.join(decoder.unets)} have the same size: each enlarges another.")
-    if (largest := max(sizes)) != wanted:
-        raise DarkroomError(
-            f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set it to {wanted}, and the sizes of "
-            "the others to what it enlarges, or `trained` to false for all."
-        )
-    for name, unet in decoder.unets.items():
-        if unet.low_size is not None and unet.low_size not in sizes:
-            known = " or ".join(str(each) for each in sorted(sizes) if each < unet.size)
-            raise DarkroomError(
-                f"{key}.{name}.low_size` is {unet.low_size}, and no U-Net makes images of that size: set it to "
-                f"{known or 'null'}."
-            )
-    for below, above in pairwise(sorted(size for size, name in sizes.items() if decoder.unets[name].trained)):
-        if (found := decoder.unets[sizes[above]].low_size) != below:
-            raise DarkroomError(
-                f"{key}.{sizes[above]}.low_size` is {found}, and the next smaller U-Net that is trained, "
-                f"`{sizes[below]}`, makes images of {below} pixels: set it to {below}."
-            )
-    for name, unet in decoder.unets.items():
-        if not unet.trained or unet.embeddings == NO_FILE:
-            continue
-        if missing := sorted({"train", "val"} - set(embed.store)):
-            raise DarkroomError(
-                f"{key}.{name}.embeddings` is {unet.embeddings}, and `embed_clip.store` leaves out {missing[0]}: name "
-                f"it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
-            )
-        if unet.model.text_tokens and not embed.encodings:
-            raise DarkroomError(
-                f"{key}.{name}.model.text_tokens` reads what CLIP says of each token, and `embed_clip.encodings` is "
-                "false: set it to true."
-            )
-
-
 def _losses_fit(kind: str, chosen: Section, size: int) -> None:
     """Check that images of `size` pixels are large enough for the networks that a tokenizer's losses ask."""
     for key in ("perceptual", "adversarial"):
@@ -344,7 +291,7 @@ def check(params: dict[str, Any] | None = None) -> str:
     channels, size = len(params["ingest"]["channels"]), params["ingest"]["image_size"]
     if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
-    _decoder_fits(whole_params.train_decoder, whole_params.embed_clip, size, kind.factor)  # type: ignore[attr-defined]
+    texts_fit(whole_params, kind.factor)
     if reason := clip_unfit(whole_params.train_clip, size):  # type: ignore[attr-defined]
         raise DarkroomError(f"{PARAMS}: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"

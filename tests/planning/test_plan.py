@@ -22,7 +22,8 @@ KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),
     *("sample_tokenizer", "encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
     *("score_tokenizer_samples", "train_dit", "sample_dit", "score_dit", "train_clip"),
-    *("embed_clip@first", "embed_clip@second", "train_decoder@base", "train_decoder@up", "report"),
+    *("embed_clip@first", "embed_clip@second", "train_decoder@base", "train_decoder@up", "sample_decoder"),
+    *("train_scene_reader", "score_decoder", "train_prior", "sample_text", "score_text", "report"),
 ]
 
 
@@ -76,7 +77,7 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(quick):
     weights = dit["memory"]["weights"]
     assert dit["disk"] == {"outputs": 4 * weights, "state": 3 * (2 * weights + trained["optimizer"])}
     trainings = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit", "train_clip")
-    for name in (*trainings, "train_decoder@base", "train_decoder@up"):
+    for name in (*trainings, "train_decoder@base", "train_decoder@up", "train_prior"):
         stage = stages[name]
         assert stage["seconds"] > 0 and stage["backward"] > 1.5 * stage["forward"] > 0 and stage["source"] == "measured"
         assert stage["memory"]["activations"] > 0

@@ -57,6 +57,11 @@ def sizes() -> tuple[int, tuple[int, int]]:
     return clip.embed_dim, (clip.context_length, clip.text_width)
 
 
+def no_clip() -> bool:
+    """Return whether there is to be no CLIP, so that what reads one is idle."""
+    return section("train_clip").train_clip.source == "none"
+
+
 def clip_recipe(facts: Facts) -> ClipRecipe:
     """Return the recipe of train_clip on noise."""
     params = section("train_clip")
@@ -72,6 +77,8 @@ def plan_clip(facts: Facts) -> StagePlan:
     """Plan train_clip: the training, or the import, and the scores of captions and images."""
     params = section("train_clip")
     settings = params.train_clip
+    if no_clip():
+        return StagePlan("train_clip")
     if settings.source == "pretrained":
         with torch.device("meta"):
             parameters = sum(p.numel() for p in network(settings).parameters())
@@ -82,7 +89,7 @@ def plan_clip(facts: Facts) -> StagePlan:
     plan = plan_training("train_clip", lambda device: clip_recipe(facts), settings.training, params.run, facts, 1)
     if plan.source == "measured":
         passes = Passes("train_clip", settings.training.threads, params.run.device, facts.clock)
-        _embed(passes, untrained(), settings.evaluate.batch, 1, 1, facts)
+        embed(passes, untrained(), settings.evaluate.batch, 1, 1, facts)
         each = batches(min(settings.evaluate.images, facts.count(settings.evaluate.split)), settings.evaluate.batch)
         while_training = batches(settings.training.images, settings.training.validate_every)
         validated = batches(min(settings.evaluate.images, facts.count("val")), settings.evaluate.batch)
@@ -92,6 +99,8 @@ def plan_clip(facts: Facts) -> StagePlan:
 
 def plan_embed(facts: Facts, part: str) -> StagePlan:
     """Plan embed_clip of a part: images in batches, each caption of a shard once; nothing that is taken over."""
+    if no_clip():
+        return StagePlan(address("embed_clip", part))
     params, ingest = section("embed_clip", part), section("ingest", part).ingest
     settings, imported = params.embed_clip, folder_of(params, part) is not None
     passes = Passes(address("embed_clip", part), settings.threads, params.run.device, facts.clock)
@@ -100,14 +109,14 @@ def plan_embed(facts: Facts, part: str) -> StagePlan:
     each = batches(min(ingest.shard_size, facts.captions), settings.batch)
     images = 0 if imported else batches(total, settings.batch)
     texts = 0 if imported and settings.imported.texts else shards * each
-    _embed(passes, clip, settings.batch, images, texts, facts)
+    embed(passes, clip, settings.batch, images, texts, facts)
     passes.plan.seconds += total * facts.read_seconds
     row = 2 * clip.embed_dim + (clip.context_length * clip.text_width if settings.encodings else 0)
     passes.plan.disk = {"outputs": 2 * total * 2 * row}  # float16
     return passes.plan
 
 
-def _embed(passes: Passes, clip: Clip, batch: int, images: int, texts: int, facts: Facts) -> None:
+def embed(passes: Passes, clip: Clip, batch: int, images: int, texts: int, facts: Facts) -> None:
     """Add so many forward passes over images, and over texts."""
     passes.network(clip.network)
     clip.to(passes.device)

@@ -7,7 +7,7 @@ import torch
 from darkroom.generators.normaliser import Normaliser
 from darkroom.generators.standard import Standard
 from darkroom.params import address
-from darkroom.planning.clips import sizes, untrained
+from darkroom.planning.clips import no_clip, sizes, untrained
 from darkroom.planning.facts import Facts
 from darkroom.planning.rows import NoiseImages, NoiseLatents, NoiseTold
 from darkroom.planning.stage_plan import StagePlan
@@ -63,10 +63,18 @@ def _unit(dim: int) -> Standard:
     return Standard([0.0] * dim, [1.0] * dim)
 
 
+def left_out(name: str) -> bool:
+    """Return whether a U-Net is left out of the cascade: it has no weights, or there is no CLIP to tell it anything."""
+    decoder = section("train_decoder", name).train_decoder
+    unet, init = decoder.unets[name], decoder.training_of(name).init
+    weights = unet.trained or init.folder != NO_FILE or init.url is not None
+    return not weights or (unet.conditioned and no_clip())
+
+
 def plan_unet(facts: Facts, name: str) -> StagePlan:
     """Plan train_decoder of a U-Net: its output is the averaged and the raw weights; nothing where it is idle."""
     params, stage = section("train_decoder", name), address("train_decoder", name)
-    if params.idle:
+    if params.idle or left_out(name):
         return StagePlan(stage)
     settings = params.train_decoder.training_of(name)
     return plan_training(stage, lambda device: decoder_recipe(facts, name, device), settings, params.run, facts, 2)

@@ -115,7 +115,7 @@ def plan_score_tokenizer(facts: Facts) -> StagePlan:
     calls = batches(total, settings.batch)
     extractors = sorted({"in_domain", *params.reference_stats.extractors})
     passes.add(model.reconstruct, images, (1 + len(extractors)) * calls, total)
-    _see(passes, extractors, facts, settings.batch, 2 * total)
+    see(passes, extractors, facts, settings.batch, 2 * total)
     if settings.lpips == "lpips":
         network = untrained("lpips", facts.image_shape[1])
         passes.network(network)
@@ -138,7 +138,7 @@ def _inception() -> nn.Module:
     return inception_v3(weights=None, aux_logits=False, init_weights=False)
 
 
-def _see(passes: Passes, names: list[str], facts: Facts, batch: int, total: int) -> None:
+def see(passes: Passes, names: list[str], facts: Facts, batch: int, total: int) -> None:
     """Add the passes of extractors over `total` images."""
     images, calls = noise_images(facts, batch), batches(total, batch)
     if "in_domain" in names:
@@ -163,7 +163,7 @@ def plan_reference(facts: Facts) -> StagePlan:
     settings = params.reference_stats
     passes = Passes("reference_stats", settings.threads, params.run.device, facts.clock)
     total = facts.count(settings.split) + facts.count(settings.held_out)
-    _see(passes, list(settings.extractors), facts, settings.batch, total)
+    see(passes, list(settings.extractors), facts, settings.batch, total)
     kept = min(settings.kid_images, facts.count(settings.split))
     lengths = {"in_domain": section("train_extractor").train_extractor.model.features, "inception": _INCEPTION_FEATURES}
     sizes = [lengths[name] for name in settings.extractors]
@@ -190,7 +190,7 @@ def plan_dit(facts: Facts) -> StagePlan:
     if settings.every and plan.source == "measured":
         passes = Passes("train_dit", params.train_dit.training.threads, params.run.device, facts.clock)
         _generate(passes, settings, facts)
-        _see(passes, ["in_domain"], facts, settings.batch, settings.images)
+        see(passes, ["in_domain"], facts, settings.batch, settings.images)
         plan.seconds += params.train_dit.training.images // settings.every * passes.plan.seconds
     return plan
 
@@ -216,7 +216,7 @@ def plan_score(facts: Facts) -> StagePlan:
     settings = params.score_dit
     passes = Passes("score_dit", settings.threads, params.run.device, facts.clock)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
-    _see(passes, names, facts, settings.batch, section("sample_dit").sample_dit.images)
+    see(passes, names, facts, settings.batch, section("sample_dit").sample_dit.images)
     return passes.plan
 
 
@@ -251,7 +251,7 @@ def plan_score_tokenizer_samples(facts: Facts) -> StagePlan:
     settings = params.score_tokenizer_samples
     passes = Passes("score_tokenizer_samples", settings.threads, params.run.device, facts.clock)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
-    _see(passes, names, facts, settings.batch, section("sample_tokenizer").sample_tokenizer.images)
+    see(passes, names, facts, settings.batch, section("sample_tokenizer").sample_tokenizer.images)
     return passes.plan
 
 

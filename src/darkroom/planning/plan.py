@@ -52,7 +52,7 @@ def last_times(path: Path) -> dict[str, float]:
 
 
 def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
-    from darkroom.planning import clips, decoders, passes, trainings
+    from darkroom.planning import clips, decoders, decodings, passes, priors, readers, trainings
 
     stage, _, item = name.partition("@")
     whole = {
@@ -67,6 +67,12 @@ def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
         "sample_dit": passes.plan_sample,
         "score_dit": passes.plan_score,
         "train_clip": clips.plan_clip,
+        "sample_decoder": decodings.plan_sample_decoder,
+        "train_scene_reader": readers.plan_reader,
+        "score_decoder": decodings.plan_score_decoder,
+        "train_prior": priors.plan_prior,
+        "sample_text": decodings.plan_sample_text,
+        "score_text": decodings.plan_score_text,
     }
     each = {
         "ingest": passes.plan_ingest,

@@ -33,6 +33,14 @@ class _Rows:
         return [f"noise-{row}" for row in rows]
 
 
+class Bare(_Rows):
+    """Rows with nothing in them, for `NoiseTold`."""
+
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
 class NoiseImages(_Rows):
     """`images` uint8 (N, C, H, W), uniform; `labels` int64 (N,)."""
 

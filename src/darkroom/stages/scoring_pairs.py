@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.clip.judge import open_clip
+from darkroom.clip.load import KIND as CLIP
 from darkroom.clip.network import Clip
 from darkroom.data.catalog import load_catalog
 from darkroom.data.joining import original_rows
@@ -31,7 +32,7 @@ from darkroom.schemas.score_decoder import Judges
 from darkroom.schemas.score_dit import ScoreDiT
 from darkroom.stages.scoring import Further, score
 
-READER = Path("models/scene_reader")
+MODEL, READER = Path("models/clip"), Path("models/scene_reader")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,13 @@ def _captions(pairs: Pairs, where: Path) -> list[str] | None:
             "measure no similarity (`score_decoder.clip: data/none`)."
         )
     return captions or None
+
+
+def _clip(path: str) -> Clip | None:
+    """Return the CLIP that is asked; None where none is, or where `train_clip` was told to make none."""
+    if path == NO_FILE or (Path(path) == MODEL and read_manifest(MODEL, CLIP)["weights"] is None):
+        return None
+    return open_clip(Path(path), "score_decoder.clip")
 
 
 def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, condition: str | None) -> Further:
@@ -127,7 +135,7 @@ def measure_pairs(
     if judges.lpips == "lpips":
         weights, shape = Path(judges.vgg16), samples.image_shape
         measures["lpips"], facts["lpips"] = perceptual_measure(weights, shape, "score_decoder.vgg16", device)
-    clip = None if judges.clip == NO_FILE else open_clip(Path(judges.clip), "score_decoder.clip")
+    clip = _clip(judges.clip)
     captions = None if clip is None else _captions(pairs, where)
     reader, asked = None, []
     if judges.attributes == "scenes":

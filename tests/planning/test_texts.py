@@ -1,0 +1,83 @@
+"""Plans of the decoder's and the texts' stages: what they count, and that nothing is planned of what is idle."""
+
+import json
+
+import pytest
+import yaml
+
+from darkroom.params import read_yaml
+from darkroom.planning import facts, passes, plan, stale, trainings
+
+IDLE = [
+    *("train_clip", "embed_clip@first", "train_decoder@base", "train_decoder@up", "sample_decoder"),
+    *("train_scene_reader", "score_decoder", "train_prior", "sample_text", "score_text"),
+]
+
+
+@pytest.fixture
+def quick(clone, monkeypatch):
+    """A clone whose plan measures for a moment; calls it with changes and stages, and returns the plans by name."""
+    monkeypatch.setattr(trainings, "BUDGET", 0.02)
+    monkeypatch.setattr(passes, "BUDGET", 0.01)
+    monkeypatch.setattr(plan, "_busy", lambda: 0.0)
+    monkeypatch.setattr(facts, "_IMAGES", 4)
+
+    def planned(stages, **changes):
+        values = read_yaml(clone / "params.yaml")
+        for path, value in changes.items():
+            *above, last = path.split("__")
+            place = values
+            for key in above:
+                place = place[key]
+            place[last] = value
+        (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+        monkeypatch.setattr(stale, "ask_dvc", lambda: (stages, set(stages)))
+        found = json.loads(plan.plan(in_json=True))["stages"]
+        return {stage["stage"]: stage for stage in found}
+
+    return planned
+
+
+def test_without_clip_nothing_below_it_takes_time(quick):
+    change = {"train_clip__source": "none", "train_decoder__unets__up__trained": False}
+    for stage in quick(IDLE, **change).values():
+        assert (stage["seconds"], stage["parameters"], stage["source"]) == (0, None, "measured"), stage["stage"]
+
+
+def test_a_u_net_that_is_told_nothing_is_planned_without_clip(quick):
+    found = quick(
+        ["train_decoder@base", "train_decoder@up", "sample_decoder", "sample_text"], train_clip__source="none"
+    )
+    assert found["train_decoder@base"]["seconds"] == found["sample_text"]["seconds"] == 0
+    assert found["sample_decoder"]["parameters"] == found["train_decoder@up"]["parameters"] > 0
+
+
+def test_the_judges_that_are_asked_are_counted(quick):
+    stages = ["train_scene_reader", "score_decoder"]
+    plain = quick(stages)
+    asked = quick(stages, score_decoder__attributes="scenes")
+    assert plain["train_scene_reader"]["seconds"] == 0 and asked["train_scene_reader"]["backward"] > 0
+    reader = asked["train_scene_reader"]["parameters"]
+    assert asked["score_decoder"]["parameters"] == plain["score_decoder"]["parameters"] + reader
+
+
+def test_passes_are_counted_by_hand(quick, monkeypatch):
+    """24 images in batches of 12: 2 passes; 8 varied, 8 between and one filled in twice: 1 + 1 + 2; of 2 steps each."""
+    calls = []
+
+    def counted(self, function, batch, count, images, scale=1):
+        calls.append((len(batch), count, images, scale))
+
+    monkeypatch.setattr(passes.Passes, "add", counted)
+    quick(["sample_decoder"], sample_decoder__pictures__resamples=2, sample_decoder__unets__up__steps=3)
+    assert calls == [(12, 6, 24, 2), (12, 6, 24, 3)]
+    calls.clear()
+    change = {"sample_text__prior__candidates": 4, "sample_text__prior__batch": 10, "sample_text__prior__steps": 5}
+    quick(["sample_text"], **change)
+    assert calls == [(10, 10, 24, 5), (12, 2, 24, 2), (12, 2, 24, 3)]
+
+
+def test_the_prior_reads_encodings_where_they_are_stored(quick):
+    plain = quick(["train_prior"])["train_prior"]
+    more = quick(["train_prior"], embed_clip__encodings=True)["train_prior"]
+    assert more["parameters"] > plain["parameters"] > 0 and more["forward"] > 2 * plain["forward"]
