@@ -1,10 +1,13 @@
 """The stages that make images of embeddings and of texts, and those that score them: passes of untrained networks."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from darkroom.clip.judge import open_clip
+from darkroom.diffusion.denoising import Denoise, Denoised
 from darkroom.generators.denoiser import denoiser
 from darkroom.generators.unet import Conditions, UNetConfig
 from darkroom.generators.variations import COLUMNS
@@ -59,11 +62,15 @@ def _cascade(passes: Passes, settings: SampleDecoder, calls: int, images: int, f
         ask = denoiser(recipe.model, recipe.prediction, told, how.guidance, None, config.self_condition)
         steps = torch.full((batch,), 500, device=device)
         x = torch.randn(batch, config.image_channels, config.size, config.size)
-        passes.add(lambda x, ask=ask, steps=steps: ask(x, steps, None), x, calls, images, scale=how.steps)
+        passes.add(partial(_asked, ask, steps), x, calls, images, scale=how.steps)
     if section("train_decoder", _trained()[0]).train_decoder.tokenizer != NO_FILE:
         tokenizer = tokenizer_recipe(facts).model
         passes.network(tokenizer)
         passes.add(tokenizer.decode, torch.randn(batch, *tokenizer.latent_shape), calls, images)
+
+
+def _asked(ask: Denoise, steps: Tensor, x: Tensor) -> Denoised:
+    return ask(x, steps, None)
 
 
 def _further(settings: SampleDecoder, images: int) -> int:
