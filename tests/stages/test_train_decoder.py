@@ -221,6 +221,15 @@ def test_samples_of_another_clip_are_refused(clone: Path) -> None:
         sample_decoder.run(sampling(("base",)))
 
 
+def test_embeddings_that_are_normalised_otherwise_are_refused(clone: Path) -> None:
+    train_decoder.run(params(), "base")
+    embed(normalise=False)
+    with pytest.raises(
+        ArtifactError, match="trained on embeddings of length 1, and data/embeddings holds embeddings of"
+    ):
+        sample_decoder.run(sampling(("base",)))
+
+
 def test_embeddings_of_other_images_are_refused_with_their_key(clone: Path) -> None:
     shutil.rmtree("data/shards/two")
     make_part(Path("data/shards"), "two", 30, 59, spec=SPEC)

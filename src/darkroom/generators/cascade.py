@@ -115,6 +115,11 @@ class Cascade:
         return next((member.facts["clip"] for member in self.members if member.facts["clip"] is not None), None)
 
     @property
+    def normalised(self) -> bool:
+        """Whether the embeddings that the U-Nets are told have length 1."""
+        return all(member.facts["normalised"] for member in self.members if member.facts["clip"] is not None)
+
+    @property
     def low_size(self) -> int | None:
         """Pixels of the images that the first trained U-Net enlarges; None: it begins with noise alone."""
         return self.members[0].facts["low_size"]

@@ -56,6 +56,13 @@ def told_by(
             "data/embeddings comes from another CLIP than the decoder was trained with: train it again "
             "(`dvc repro train_decoder`)."
         )
+    if stored.normalised != decoder.cascade.normalised:
+        of_one, with_lengths = "embeddings of length 1", "embeddings of their own lengths"
+        trained_on, there = (of_one, with_lengths) if decoder.cascade.normalised else (with_lengths, of_one)
+        raise ArtifactError(
+            f"the decoder was trained on {trained_on}, and data/embeddings holds {there}: set `embed_clip.normalise` "
+            "as it was, or train it again (`dvc repro train_decoder`)."
+        )
     found = stored.__getitems__(rows, names)
     image, text = (torch.from_numpy(found[name]).float() if name in found else None for name in wanted)
     return image, text
