@@ -19,7 +19,8 @@ def test_fid_stands_beside_fd_and_only_what_reads_it_runs(fresh: Sandbox):
     fresh.edit({"reference_stats": {"extractors": ["in_domain", "inception"], "inception": inception}})
     with fresh.bodies() as ran:
         fresh.snakemake()
-    stages = {"reference_stats", "score_tokenizer", "score_tokenizer_samples", "score_dit", "report"}
+    scores = {"score_tokenizer", "score_tokenizer_samples", "score_dit", "score_decoder", "score_text"}
+    stages = {"reference_stats", *scores, "report"}
     assert set(ran) == stages and len(ran) == len(stages) and ran[-1] == "report"
     found = json.loads((fresh.root / "metrics/tokenizer.json").read_text())
     assert found.items() >= tokenizer.items() and set(found) - set(tokenizer) == {"rfid"}

@@ -16,7 +16,8 @@ from dag.sandbox import ENGINES, NOTHING, Sandbox, side_by_side
 pytestmark = pytest.mark.slow
 
 IMAGES = 100
-# All but the tokenizer, which is trained on the parts that params.yaml names, and the latents of these.
+# All but the tokenizer, which is trained on the parts that params.yaml names, the latents of these, their
+# embeddings, as CLIP learns nothing of images without captions, and the reader of scenes, which no score asks for.
 BELOW = {
     "ingest@third",
     "encode_latents@third",
@@ -28,6 +29,15 @@ BELOW = {
     "train_dit",
     "sample_dit",
     "score_dit",
+    "train_clip",
+    "embed_clip@third",
+    "train_decoder@base",
+    "train_decoder@up",
+    "sample_decoder",
+    "score_decoder",
+    "train_prior",
+    "sample_text",
+    "score_text",
     "report",
 }
 

@@ -16,6 +16,7 @@ from darkroom.data.sample import Entry, Raw
 from darkroom.data.splits import SPLITS
 from darkroom.inspecting.summary import summary
 from darkroom.inspecting.text import text_of
+from data.embeddings_made import make_embeddings
 from data.making import Noise, make_part, pixels
 from inspecting.making import configure, said
 
@@ -43,6 +44,17 @@ def test_counts_of_every_part_and_split(made: Path) -> None:
         sum(part["images"][split] for part in facts["parts"]) for split in SPLITS
     ]
     assert len({len(line) for line in (head, first, second, total)}) == 1  # aligned
+
+
+def test_embeddings_are_told_where_there_are_any(made: Path) -> None:
+    assert facts_of()["embeddings"] == []
+    make_embeddings(SHARDS, Path("data/embeddings"), "first", store=("train", "val"))
+    none = {"embed": lambda *_: {}, "names": [], "clip": "", "dim": 0, "store": []}
+    make_embeddings(SHARDS, Path("data/embeddings"), "second", **none)
+    (facts,) = facts_of()["embeddings"]
+    assert facts["part"] == "first" and facts["splits"] == ["train", "val"] and facts["dim"] == 4
+    text = said("show")[1]
+    assert "embeddings of images and texts and encodings, 4 numbers in float16, train, val: first" in text
 
 
 def test_one_split_of_one_part(made: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,7 @@ from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.cli import main
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.inspecting.faults import Fault, lines, remake
+from data.embeddings_made import make_embeddings
 from data.making import make_latents
 from data.making_tars import img2dataset
 from inspecting.making import ROOT, catalogue, configure, index_in_place, rows_of, said
@@ -186,6 +188,37 @@ def test_latents_of_other_images_and_of_another_tokenizer(made: Path) -> None:
     assert "data/latents/second/manifest.json: was made by another tokenizer than the others" in text
     rewritten(Path("data/latents/first"), "latents", lambda m: m.update(shards="0" * 64))
     assert "first/manifest.json: says that they were made from other images than data/shards/first" in said("verify")[1]
+
+
+def test_embeddings_are_checked_as_latents_are(made: Path) -> None:
+    folder = Path("data/embeddings")
+    for part in ("first", "second"):
+        make_embeddings(SHARDS, folder, part, store=("train", "test"))
+    code, text = said("verify")
+    manifest = read_manifest(folder / "first", "embeddings")
+    stored = sum(manifest["splits"][split]["images"] for split in ("train", "test"))
+    assert code == 0 and text.startswith(f"first    30 images in 6 shards, 30 latents, {stored} embeddings, ")
+    file = folder / "first/train/text_emb_00000.npy"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    code, text = said("verify")
+    assert code == 1 and f"{file}: is damaged: its sha256 is not that of the manifest" in text
+    file.unlink()
+    (folder / "second/notes.txt").touch()
+    text = said("verify")[1]
+    assert f"{file}: is missing" in text and "second/notes.txt: is of no shard, and nothing reads it" in text
+    make_embeddings(SHARDS, folder, "second", clip="d" * 64)
+    assert "second/manifest.json: was made by another CLIP than the others" in said("verify")[1]
+    rewritten(folder / "first", "embeddings", lambda m: m.update(shards="0" * 64))
+    assert "first/manifest.json: says that they were made from other images than data/shards/first" in said("verify")[1]
+
+
+def test_embeddings_of_other_rows_are_found_with_their_key(made: Path) -> None:
+    make_embeddings(SHARDS, Path("data/embeddings"), "second")
+    shutil.move("data/embeddings/second", "data/embeddings/first")
+    text = said("verify")[1]
+    assert "first/manifest.json: is of another part" in text
+    assert "index.parquet: has another" in text and "row" in text
 
 
 def test_the_catalog_says_what_its_parts_say(made: Path) -> None:

@@ -18,7 +18,15 @@ from stages.sources_made import COUNT, MAKERS
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit")
+# What images without captions need: then nothing reads them.
+CAPTIONLESS = {"train_clip": {"source": "none"}, "train_decoder": {"unets": {"up": {"trained": False}}}}
 ONE_UPDATE = {"images": 8, "batch": 8, "warmup": 0, "log_every": 8, "validate_every": 8}
+
+
+BELOW = (
+    ("train_decoder", "up"),
+    *((stage, None) for stage in ("sample_decoder", "score_decoder", "train_prior", "sample_text", "score_text")),
+)
 
 
 def run(stage: str, part: str | None = None) -> None:
@@ -64,6 +72,8 @@ def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any]) -> No
 @pytest.mark.parametrize("source", MAKERS)
 def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part, changes = MAKERS[source](clone.parent / "collection", monkeypatch)
+    if source == "hub":  # it has no captions
+        changes = {**changes, **CAPTIONLESS}
     perceptual = {"network": "teacher", "weight": 0.1}  # so that there is a teacher
     train_once(clone, part, {**changes, "train_tokenizer": {"kl": {"perceptual": perceptual}}})
     catalog = load_catalog()
@@ -73,6 +83,12 @@ def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monke
     for model in ("teacher", "tokenizer", "extractor", "dit"):
         assert any((clone / "models" / model).rglob("*.safetensors"))
         assert f'"images_seen": {ONE_UPDATE["images"]}' in (clone / "models" / model / "manifest.json").read_text()
+    if source == "hub":
+        for stage, item in (("train_clip", None), ("embed_clip", "only"), ("train_decoder", "base"), *BELOW):
+            run(stage, item)
+        assert '"trained": false' in (clone / "models/prior/manifest.json").read_text()
+        assert '"images": 0' in (clone / "samples/text/manifest.json").read_text()
+        assert (clone / "metrics/decoder.json").read_text().strip() == "{}"
 
 
 @pytest.mark.parametrize("channels", ["L", "RGBA"])

@@ -69,11 +69,11 @@ def check_latents(
         if facts.images != table.num_rows:
             result.faults.append(Fault(folder / NAME, "has other counts than its index", damaged, detail=split))
         if split in indexes:
-            result.faults += _rows(folder / split / INDEX, table, indexes[split], encode)
+            result.faults += other_rows(folder / split / INDEX, table, indexes[split], encode)
 
     if latents.codebook is not None:
         known.add(folder / CODEBOOK)
-        result.faults += _whole(folder / CODEBOOK, latents.codebook.sha256, damaged)
+        result.faults += whole(folder / CODEBOOK, latents.codebook.sha256, damaged)
 
     def check(each: tuple[Path, LatentFile]) -> list[Fault]:
         return list(_file(each[0], each[1], latents.latent, damaged))
@@ -88,8 +88,8 @@ def check_latents(
     return result
 
 
-def _rows(path: Path, latents: pa.Table, images: pa.Table, remedy: str) -> Iterator[Fault]:
-    """Yield the rows of latents that are of another image than the same row of the image shards."""
+def other_rows(path: Path, latents: pa.Table, images: pa.Table, remedy: str) -> Iterator[Fault]:
+    """Yield the rows of latents or embeddings that are of another image than the same row of the image shards."""
     if latents.num_rows != images.num_rows:
         detail = f"{latents.num_rows:,}, and {images.num_rows:,} images"
         yield Fault(path, "has another number of rows than the image shards", remedy, detail=detail)
@@ -105,7 +105,8 @@ def _rows(path: Path, latents: pa.Table, images: pa.Table, remedy: str) -> Itera
                 yield Fault(path, what, remedy, latents["key"][row].as_py(), detail)
 
 
-def _whole(path: Path, sha256: str, remedy: str) -> list[Fault]:
+def whole(path: Path, sha256: str, remedy: str) -> list[Fault]:
+    """Return that a file is missing or has another SHA-256, if so."""
     if not path.is_file():
         return [Fault(path, "is missing", remedy)]
     if sha256_file(path) != sha256:
@@ -114,7 +115,7 @@ def _whole(path: Path, sha256: str, remedy: str) -> list[Fault]:
 
 
 def _file(path: Path, entry: LatentFile, latent: Shape, remedy: str) -> Iterator[Fault]:
-    if faults := _whole(path, entry.sha256, remedy):
+    if faults := whole(path, entry.sha256, remedy):
         yield from faults
     else:
         try:

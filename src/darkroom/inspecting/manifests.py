@@ -1,7 +1,9 @@
-"""The manifests of image shards and latents as types: another shape is a fault, and nothing is read by it."""
+"""The manifests of image shards, latents and embeddings as types: another shape is a fault, and nothing is read."""
 
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+from pydantic import Field
 
 from darkroom.artifacts.manifest import NAME, check_seal, read_manifest
 from darkroom.reporting.facts import Facts, ImageFacts, typed
@@ -104,6 +106,45 @@ class Latents(Facts):
     latent: Shape
     codebook: Codebook | None = None
     splits: LatentSplits
+
+
+class EmbeddingFiles(Facts):
+    """A shard of embeddings, and the hash of each of its files: image, text, encoding."""
+
+    name: str
+    images: int
+    sha256: dict[str, str]
+
+
+class EmbeddingSplit(Facts):
+    """The embeddings of a split, where they are stored."""
+
+    stored: bool
+    images: int
+    shards: list[EmbeddingFiles] = Field(default_factory=list)
+    index_sha256: str = ""
+
+
+class EmbeddingSplits(Facts):
+    """What there is of each split."""
+
+    train: EmbeddingSplit
+    val: EmbeddingSplit
+    test: EmbeddingSplit
+
+
+class Embeddings(Facts):
+    """data/embeddings/PART. `clip`: the CLIP that made them, empty where there is none."""
+
+    part: str
+    clip: str
+    normalised: bool
+    names: list[str]
+    dim: int
+    encoding_shape: tuple[int, int] | None
+    dtype: str
+    shards: str
+    splits: EmbeddingSplits
 
 
 Kind = TypeVar("Kind", bound=Facts)

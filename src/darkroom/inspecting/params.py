@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
@@ -11,7 +12,7 @@ from darkroom.params import PARAMS, Section, lookup, read_yaml, validate
 from darkroom.schemas.ingest import Ingest
 from darkroom.schemas.parts import Parts
 
-_FOLDERS = (SHARDS, LATENT_PARTS)
+_FOLDERS = (SHARDS, LATENT_PARTS, EMBEDDING_PARTS)
 
 
 class Params(Section):

@@ -13,6 +13,8 @@ from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.data.catalog_writer import natural_order
 from darkroom.data.damage import Action
 from darkroom.data.duplicates import find_duplicates, find_shared_keys
+from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
+from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.grid import spread
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.latent_file import KIND as LATENTS_KIND
@@ -30,6 +32,7 @@ def summary(
     every_row: bool = False,
     root: Path = SHARDS,
     latents: Path = LATENT_PARTS,
+    embeddings: Path = EMBEDDING_PARTS,
 ) -> dict[str, Any]:
     """Return what is known of some parts, as JSON values.
 
@@ -39,11 +42,13 @@ def summary(
         every_row: list every row of the parts' quarantine.parquet, not only the first of each reason.
         root: data/shards.
         latents: data/latents.
+        embeddings: data/embeddings.
 
     Returns:
         parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine), images, classes, sizes,
-        captions, quarantine, latents (of each part that has any: form, shape, dtype, codes), and duplicates and
-        shared_keys over all splits.
+        captions, quarantine, latents (of each part that has any: form, shape, dtype, codes), embeddings (of each
+        part that has any: names, dim, encoding_shape, dtype, normalised, splits), and duplicates and shared_keys over
+        all splits.
 
     Raises:
         ArtifactError: a part is missing or damaged; names the file.
@@ -66,6 +71,7 @@ def summary(
         "captions": _captions(index),
         "quarantine": _quarantine(manifests, root, every_row),
         "latents": _latents(parts, latents),
+        "embeddings": _embeddings(parts, embeddings),
         "duplicates": find_duplicates(manifests, root),
         "shared_keys": find_shared_keys(manifests, root),
     }
@@ -98,6 +104,18 @@ def _latents(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
             codebook = manifest.get("codebook")
             facts = {"form": "distribution", **manifest["latent"], "codes": codebook and codebook["size"]}
             found.append({"part": name, **facts})
+    return found
+
+
+def _embeddings(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
+    """Return what the embeddings of each part that has any are stored as."""
+    found = []
+    for name in names:
+        manifest = read_manifest(root / name, EMBEDDINGS_KIND) if (root / name / NAME).is_file() else {"clip": ""}
+        if manifest["clip"]:
+            facts = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
+            stored = [split for split, facts in manifest["splits"].items() if facts["stored"]]
+            found.append({"part": name, **facts, "splits": stored})
     return found
 
 

@@ -49,6 +49,13 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
         stored.setdefault(what, []).append(latent["part"])
     for what, names in stored.items():
         yield f"latents, {what}: {', '.join(names)}"
+    told: dict[str, list[str]] = {}
+    for each in facts["embeddings"]:
+        length = f"{each['dim']} numbers in {each['dtype']}{', of length 1' if each['normalised'] else ''}"
+        words = [f"{name}s" for name in each["names"]]
+        told.setdefault(f"{' and '.join(words)}, {length}, {', '.join(each['splits'])}", []).append(each["part"])
+    for what, names in told.items():
+        yield f"embeddings of {what}: {', '.join(names)}"
 
 
 def _classes(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from darkroom.artifacts.manifest import NAME, manifest_hash
+from darkroom.artifacts.manifest import NAME, manifest_hash, read_manifest
 from darkroom.data.catalog import CATALOG
+from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import SELECTION
 from darkroom.inspecting.catalog_check import check_catalog, check_selection
+from darkroom.inspecting.embeddings_check import EmbeddingResult, check_embeddings
 from darkroom.inspecting.faults import Fault, lines
 from darkroom.inspecting.latents_check import LatentResult, check_latents
 from darkroom.inspecting.params import left_over, read_params, require_known
@@ -18,7 +20,7 @@ from darkroom.inspecting.part_check import Result, check_part
 from darkroom.progress import told
 from darkroom.tables import bytes_of
 
-_TOKENIZER = Path("models/tokenizer")
+_TOKENIZER, _CLIP = Path("models/tokenizer"), Path("models/clip")
 
 
 def verify(names: Sequence[str], also_remote: bool = False) -> bool:
@@ -37,6 +39,7 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
     width = max(map(len, (*chosen, "catalog")))
     processors, faults = os.cpu_count() or 1, 0
     tokenizers: dict[str, str] = {}
+    clips: dict[str, str] = {}
     readable: list[str] = []
     for name in chosen:
         began = time.monotonic()
@@ -55,10 +58,15 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
             latents = check_latents(folder, name, shards, result.indexes, processors)
             if latents.manifest is not None:
                 tokenizers[name] = latents.manifest.tokenizer
-        found = [*result.faults, *latents.faults]
-        print(f"{name:<{width}}  {_line(result, latents, time.monotonic() - began)}: {_verdict(found)}")
+        embeddings = EmbeddingResult()
+        if (folder := EMBEDDING_PARTS / name).is_dir():
+            embeddings = check_embeddings(folder, name, shards, result.indexes, processors)
+            if embeddings.manifest is not None:
+                clips[name] = embeddings.manifest.clip
+        found = [*result.faults, *latents.faults, *embeddings.faults]
+        print(f"{name:<{width}}  {_line(result, latents, embeddings, time.monotonic() - began)}: {_verdict(found)}")
         faults += _print(found)
-    found = list(_tokenizers(tokenizers))
+    found = [*_tokenizers(tokenizers), *_clips(clips)]
     if CATALOG.is_dir():
         found += check_catalog(CATALOG, parts, readable, sound=not faults and chosen == parts)
         found += check_selection(SELECTION, readable) if SELECTION.is_dir() else ()
@@ -71,11 +79,13 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
     return not faults
 
 
-def _line(result: Result, latents: LatentResult, seconds: float) -> str:
-    size = result.bytes + latents.bytes
+def _line(result: Result, latents: LatentResult, embeddings: EmbeddingResult, seconds: float) -> str:
+    size = result.bytes + latents.bytes + embeddings.bytes
     text = f"{result.images:,} images in {result.shards:,} shards"
     if latents.rows:
         text += f", {latents.rows:,} latents"
+    if embeddings.rows:
+        text += f", {embeddings.rows:,} embeddings"
     if result.skipped:
         text += f", {result.skipped:,} remote shards not read (`--remote` reads them)"
     return f"{text}, {bytes_of(size)} at {bytes_of(size / max(seconds, 1e-9))}/s"
@@ -101,4 +111,20 @@ def _tokenizers(found: dict[str, str]) -> Iterable[Fault]:
         if tokenizer != now:
             yield Fault(
                 LATENT_PARTS / name / NAME, "was made by another tokenizer than the others or than is there", remedy
+            )
+
+
+def _clips(found: dict[str, str]) -> Iterable[Fault]:
+    """Yield the parts whose embeddings were made by another CLIP than the first part's, or than is there now.
+
+    Those that others have made are of the CLIP that `train_clip.pretrained` names, as `embed_clip` takes them.
+    """
+    remedy = "make them again with `dvc repro embed_clip`"
+    now = next(iter(found.values()), None)
+    if (_CLIP / NAME).is_file():
+        now = read_manifest(_CLIP, "clip")["weights"] or ""
+    for name, clip in found.items():
+        if clip != now:
+            yield Fault(
+                EMBEDDING_PARTS / name / NAME, "was made by another CLIP than the others or than is there", remedy
             )

@@ -1,0 +1,67 @@
+"""What a change of tokenizer, CLIP, decoder, prior or scores reaches: asked of DVC, and of dvc.lock, without a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dag.sandbox import Sandbox
+from darkroom.params import related
+
+SCORES = {"score_decoder", "score_text"}
+SAMPLES = {"sample_decoder", "sample_text", *SCORES}
+PIXELS = {"train_tokenizer", "score_tokenizer", "sample_tokenizer", "score_tokenizer_samples", "train_dit"}
+PIXELS |= {"sample_dit", "score_dit", "encode_latents@first", "encode_latents@second"}
+TEXTS = {"train_decoder@base", "train_prior", *SAMPLES}
+EMBEDDINGS = {"embed_clip@first", "embed_clip@second"}
+
+# What is changed, and all stages that then are to run, beside the page.
+CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "tokenizer": ({"train_tokenizer": {"kl": {"kl_weight": 0.01}}}, PIXELS),
+    "clip": ({"train_clip": {"training": {"seed": 9}}}, {"train_clip", *EMBEDDINGS, *TEXTS}),
+    "base": ({"train_decoder": {"unets": {"base": {"model": {"layers": 2}}}}}, {"train_decoder@base", *SAMPLES}),
+    "up": ({"train_decoder": {"unets": {"up": {"model": {"layers": 2}}}}}, {"train_decoder@up", *SAMPLES}),
+    "sampling": ({"sample_decoder": {"common": {"steps": 3}}}, SAMPLES),
+    "pictures": ({"sample_decoder": {"pictures": {"inpainted": 2}}}, SAMPLES),
+    "prior": ({"train_prior": {"model": {"depth": 2}}}, {"train_prior", "sample_text", "score_text"}),
+    "texts": ({"sample_text": {"prior": {"guidance": 2.0}}}, {"sample_text", "score_text"}),
+    "blocks": ({"score_decoder": {"blocks": 6}}, {"score_decoder"}),
+    "judge": ({"score_decoder": {"clip": "data/none"}}, SCORES),
+    "attributes": ({"score_decoder": {"attributes": "scenes"}}, {"train_scene_reader", *SCORES}),
+    "reader": ({"train_scene_reader": {"held_out": 40}}, {"train_scene_reader", *SCORES}),
+    "text blocks": ({"score_text": {"blocks": 6}}, {"score_text"}),
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    """A copy with everything up to date, in which each test changes params.yaml and puts it back."""
+    return committed.copy(tmp_path_factory.mktemp("changes") / "a clone with spaces")
+
+
+def reached(sandbox: Sandbox) -> set[str]:
+    """Return the stages that DVC finds changed, and all that read what these make, but for the page."""
+    found, lock = sandbox.stale(), sandbox.lock()
+    grown = True
+    while grown:
+        outs = [out["path"] for stage in found for out in lock[stage]["outs"]]
+        below = {
+            stage
+            for stage, entry in lock.items()
+            if any(related(dep["path"], out) for dep in entry["deps"] for out in outs)
+        }
+        grown = not below <= found
+        found |= below
+    return found - {"report"}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_reaches_its_own_chain_and_nothing_else(sandbox: Sandbox, what: str) -> None:
+    changes, expected = CHANGES[what]
+    path = Path(sandbox.root / "params.yaml")
+    before = path.read_text()
+    try:
+        sandbox.edit(changes)
+        assert reached(sandbox) == expected
+    finally:
+        path.write_text(before)
