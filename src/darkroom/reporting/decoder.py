@@ -102,7 +102,7 @@ class PairRow:
         return self.run, self.originals, self.renders, self.unrelated
 
 
-PAIR_COLUMNS = ("these images", "their originals", "renders that the judge has not seen", "another image or caption")
+PAIR_COLUMNS = ("these images", "their originals", "unseen renders", "by chance")
 # A score, the one that says the same of the originals, and the fact of the card that says it of pairs by chance.
 _REAL = {"clip_text": "clip_text_real"}
 _UNRELATED = {"clip_image": "image_other", "clip_text": "text_other"}

@@ -128,7 +128,7 @@ def _cosines(training: Training, title: str) -> Markup:
         f"{title}: cosine with the embedding of the image while training",
         "cosine",
         _WIDE,
-        _HEIGHT + 18,  # the key takes a row of its own
+        _HEIGHT,
         log=False,
         names=_NEAR,
         dots=_COSINES.values(),
