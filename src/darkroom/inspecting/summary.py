@@ -111,10 +111,11 @@ def _embeddings(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
     """Return what the embeddings of each part that has any are stored as."""
     found = []
     for name in names:
-        manifest = read_manifest(root / name, EMBEDDINGS_KIND) if (root / name / NAME).is_file() else {"clip": ""}
+        there = (root / name / NAME).is_file()
+        manifest: dict[str, Any] = read_manifest(root / name, EMBEDDINGS_KIND) if there else {"clip": ""}
         if manifest["clip"]:
             facts = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
-            stored = [split for split, facts in manifest["splits"].items() if facts["stored"]]
+            stored = [split for split, each in manifest["splits"].items() if each["stored"]]
             found.append({"part": name, **facts, "splits": stored})
     return found
 
