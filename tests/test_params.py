@@ -167,7 +167,7 @@ def test_lpips_needs_images_that_vgg16_can_see(clone):
 
 def test_lpips_of_decoded_images_needs_as_many(clone):
     small = {"ingest.image_size": 12, "train_dit.model.patch": 1, "train_clip.trained.model.image_size": 8}
-    sizes = {"base.size": 6, "up.size": 12, "up.low_size": 6}
+    sizes = {"base.size": 6, "base.model.patch": 1, "up.size": 12, "up.model.patch": 1, "up.low_size": 6}
     for key, value in {**small, **{f"train_decoder.unets.{key}": size for key, size in sizes.items()}}.items():
         change(clone / "params.yaml", key, value)
     check()
@@ -187,6 +187,7 @@ def test_a_prior_that_knows_every_text_cannot_be_guided(clone):
 
 
 def test_a_split_must_have_images_for_all_blocks_where_it_is_known_how_many(clone):
+    change(clone / "params.yaml", "sample_decoder.images", None)
     change(clone / "params.yaml", "score_decoder.blocks", 80)
     check()  # `parts.second.stop` is empty, so nobody knows
     change(clone / "params.yaml", "parts.second.stop", 1000)
