@@ -111,7 +111,9 @@ def _embeddings(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
     """Return what the embeddings of each part that has any are stored as."""
     found = []
     for name in names:
-        manifest = read_manifest(root / name, EMBEDDINGS_KIND) if (root / name / NAME).is_file() else {"clip": ""}
+        if not (root / name / NAME).is_file():
+            continue
+        manifest = read_manifest(root / name, EMBEDDINGS_KIND)
         if manifest["clip"]:
             facts = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
             stored = [split for split, facts in manifest["splits"].items() if facts["stored"]]
