@@ -111,14 +111,8 @@ def _embeddings(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
     """Return what the embeddings of each part that has any are stored as."""
     found = []
     for name in names:
-<<<<<<< HEAD
         there = (root / name / NAME).is_file()
         manifest: dict[str, Any] = read_manifest(root / name, EMBEDDINGS_KIND) if there else {"clip": ""}
-=======
-        if not (root / name / NAME).is_file():
-            continue
-        manifest = read_manifest(root / name, EMBEDDINGS_KIND)
->>>>>>> 51fb5c0614216337cf933b9eeefe7b85dc959617
         if manifest["clip"]:
             facts = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
             stored = [split for split, each in manifest["splits"].items() if each["stored"]]
