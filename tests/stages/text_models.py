@@ -98,17 +98,7 @@ def embed(parts: dict[str, bool], normalise: bool = True) -> None:
     """Write `data/embeddings` by that CLIP."""
     values = {
         "run": run().model_dump(),
-        "parts": {
-            part: {
-                "source": "digits",
-                "path": "data/none",
-                "embeddings": "data/none",
-                "start": 0,
-                "stop": None,
-                "settings": {},
-            }
-            for part in parts
-        },
+        "parts": {part: {"embeddings": "data/none"} for part in parts},
         "embed_clip": {
             "threads": 1,
             "batch": 8,
