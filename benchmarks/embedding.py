@@ -2,9 +2,9 @@
 
     python benchmarks/embedding.py [--threads 2] [--images 256] [--size small|b32]
 
-The bare pass is `encode_image` of a batch of tensors that is ready; it and the embedder, which also reads, decodes,
-checks and resizes the images, take turns in one process on the same images. The networks have random weights: `small`
-is that of params.yaml at 32 pixels, `b32` as large as OpenAI's ViT-B/32 at 224.
+The bare pass is `encode_image` of batches of tensors that are ready; it takes turns with the embedder on the same
+images, decoded in memory, and in shards, from which it also reads, checks and decodes them, in one process. The
+networks have random weights: `small` is that of params.yaml at 32 pixels, `b32` as large as OpenAI's ViT-B/32 at 224.
 """
 
 import argparse
@@ -35,7 +35,6 @@ TEXT = {
     "small": {"text_width": 64, "text_layers": 2, "context_length": 16, "embed_dim": 64},
     "b32": {"text_width": 512, "text_layers": 12, "context_length": 77, "embed_dim": 512},
 }
-ROUNDS = 5
 
 
 def shards(folder: Path, size: int, images: int) -> ImageShards:
@@ -53,12 +52,23 @@ def shards(folder: Path, size: int, images: int) -> ImageShards:
     return ImageShards.open_folder(folder)
 
 
+class InMemory:
+    """The same images, decoded: what the embedder adds beside reading."""
+
+    def __init__(self, images: np.ndarray) -> None:
+        self.images = images
+
+    def __getitems__(self, rows: list[int]) -> np.ndarray:
+        return self.images[list(rows)]
+
+
 def main() -> None:
-    """Print the speed of both, and their ratio: the median of the rounds'."""
+    """Print the speeds and their ratios to the bare pass: the medians of the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", choices=["small", "b32"], default="small")
     given = parser.parse_args()
     device = set_up_device(given.threads, "cpu")
@@ -66,24 +76,32 @@ def main() -> None:
     size = {**(SMALL if given.size == "small" else B32), **TEXT[given.size]}
     clip = Clip(Contrastive(size), "random").to(device)
     embedder = Embedder(clip, given.batch, normalise=True, encodings=False)
+    rows = range(given.images)
     with tempfile.TemporaryDirectory() as folder:
         reader = shards(Path(folder) / "shards", size["image_size"], given.images)
-        ready = torch.from_numpy(reader.__getitems__(range(given.images))).split(given.batch)
-        ready = [preprocessed(batch, clip.image_size) for batch in ready]
-        ratios = []
-        for number in range(ROUNDS + 1):
-            began = time.perf_counter()
+        memory = InMemory(reader.__getitems__(rows))
+        ready = [preprocessed(batch, clip.image_size) for batch in torch.from_numpy(memory.images).split(given.batch)]
+
+        def bare() -> None:
             with torch.no_grad():
-                bare = [clip.network.encode_image(batch) for batch in ready]
-            middle = time.perf_counter()
-            embedder.shard(reader, reader.shards[0], ["image"])["image"].astype(np.float16)
-            end = time.perf_counter()
-            assert len(bare) == len(ready)
-            if number:  # the first warms up
-                ratios.append((middle - began) / (end - middle))
-                speeds = [given.images / seconds for seconds in (middle - began, end - middle)]
-                print(f"bare {speeds[0]:,.0f} images/s, embedder {speeds[1]:,.0f} images/s, ratio {ratios[-1]:.2f}")
-    print(f"{given.size}, {given.threads} threads: ratio {np.median(ratios):.2f}")
+                for batch in ready:
+                    clip.network.encode_image(batch)
+
+        ways = {
+            "bare": bare,
+            "from memory": lambda: embedder.images(memory, rows).astype(np.float16),
+            "from shards": lambda: embedder.images(reader, rows).astype(np.float16),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(given.rounds + 1):
+            for name, way in ways.items():
+                began = time.perf_counter()
+                way()
+                if number:  # the first warms up
+                    seconds[name].append(time.perf_counter() - began)
+    for name, found in seconds.items():
+        ratio = np.median([one / other for one, other in zip(seconds["bare"], found, strict=True)])
+        print(f"{given.size} {name}: {given.images / np.median(found):,.0f} images/s, ratio {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,6 @@ def preprocessed(images: Tensor, size: int) -> Tensor:
 
     What `clip.load` returns beside the network, on tensors. Raises: see `to_rgb`.
     """
-    x = resized(to_rgb(images), size) / 255
+    x = resized(to_rgb(images), size).div_(255)  # its own, so in place: a third of the time
     mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (MEAN, STD))
-    return (x - mean) / std
+    return x.sub_(mean).div_(std)
