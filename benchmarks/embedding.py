@@ -58,8 +58,8 @@ class InMemory:
     def __init__(self, images: np.ndarray) -> None:
         self.images = images
 
-    def __getitems__(self, rows: list[int]) -> np.ndarray:
-        return self.images[list(rows)]
+    def __getitems__(self, rows: range) -> np.ndarray:
+        return self.images[rows.start : rows.stop]
 
 
 def main() -> None:
