@@ -18,6 +18,9 @@ def attempt(checked):
     def attempted(size=32, perceptual=None, adversarial=None, levels=4, **changes):
         def change(values):
             values["ingest"]["image_size"] = size
+            values["train_clip"]["source"] = "none"  # what else has a size is not asked about here
+            for unet in values["train_decoder"]["unets"].values():
+                unet["trained"] = False
             values["train_teacher"]["model"]["channels"] = [16] * levels
             values["train_tokenizer"] |= changes
             values["train_tokenizer"]["kl"]["perceptual"] |= perceptual or {}
