@@ -1,14 +1,19 @@
 """The files of a network: what it is built from, and its weights."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.artifacts.manifest import ArtifactError
+
+Network = TypeVar("Network", bound=nn.Module)
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -18,6 +23,31 @@ def write_network(folder: Path, config: Mapping[str, Any], state: Mapping[str, T
     """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
     write_json(folder / CONFIG, dict(config))
     write_bytes(folder / WEIGHTS, save({name: value.detach().cpu().contiguous() for name, value in state.items()}))
+
+
+def open_network(folder: Path, build: Callable[[dict[str, Any]], Network], what: str, stage: str) -> Network:
+    """Return the network that `write_network` wrote, on the CPU, in evaluation mode.
+
+    Args:
+        folder: where it lies.
+        build: makes an untrained one of its configuration. What it draws is not seen outside: its weights are replaced.
+        what: it is, for messages.
+        stage: that makes it, for messages.
+
+    Raises:
+        ArtifactError: a file is missing, damaged, or does not fit the other; names it.
+    """
+    try:
+        config, weights = read_network(folder)
+        with torch.random.fork_rng(devices=[]):
+            network = build(config)
+        network.load_state_dict(weights)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{folder} holds no {what} ({error}): run {stage} (`dvc repro`).") from error
+    except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
+    return network.eval()
 
 
 def read_network(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -1,17 +1,15 @@
 """The diffusion transformer (Peebles and Xie, 2023, "Scalable diffusion models with transformers", 2212.09748)."""
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from einops import rearrange
-from safetensors.torch import load_model, save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.artifacts.networks import open_network, write_network
 
 
 @dataclass(frozen=True)
@@ -172,13 +170,13 @@ class DiT(nn.Module):
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", asdict(self.config))
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        write_bytes(folder / "model.safetensors", save(weights))
+        write_network(folder, asdict(self.config), self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "DiT":
-        """Return the model that `save_pretrained` wrote, in evaluation mode."""
-        model = cls(DiTConfig(**json.loads((folder / "config.json").read_text())))
-        load_model(model, folder / "model.safetensors")
-        return model.eval()
+        """Return the model that `save_pretrained` wrote, in evaluation mode, on the CPU.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
+        """
+        return open_network(folder, lambda config: cls(DiTConfig(**config)), "transformer", "train_dit")

@@ -13,7 +13,7 @@ import torch
 from diffusers import PriorTransformer
 from torch import Tensor, nn
 
-from darkroom.artifacts.networks import read_network, write_network
+from darkroom.artifacts.networks import open_network, write_network
 
 _ADDED = 4  # tokens beside the encodings: the text embedding, the time, the noisy image embedding, the query
 _NULL = 0.02  # standard deviation at the start of what is learned as a token
@@ -120,9 +120,14 @@ class PriorNetwork(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "PriorNetwork":
-        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode."""
-        config, state = read_network(folder)
-        shape = config["text_shape"]
-        network = cls(PriorConfig(**{**config, "text_shape": None if shape is None else tuple(shape)}))
-        network.load_state_dict(state)
-        return network.eval()
+        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
+        """
+
+        def build(config: dict[str, Any]) -> "PriorNetwork":
+            shape = config["text_shape"]
+            return cls(PriorConfig(**{**config, "text_shape": None if shape is None else tuple(shape)}))
+
+        return open_network(folder, build, "prior", "train_prior")

@@ -15,7 +15,7 @@ from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.networks import read_network, write_network
+from darkroom.artifacts.networks import open_network, write_network
 
 _FREQUENCIES = 64  # of the embedding of a noise level
 
@@ -234,12 +234,17 @@ class DecoderUNet(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "DecoderUNet":
-        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode."""
-        config, state = read_network(folder)
-        lists = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
-        network = cls(UNetConfig(**{**config, **lists}))
-        network.load_state_dict(state)
-        return network.eval()
+        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
+        """
+
+        def build(config: dict[str, Any]) -> "DecoderUNet":
+            tuples = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+            return cls(UNetConfig(**{**config, **tuples}))
+
+        return open_network(folder, build, "U-Net", "train_decoder")
 
 
 def _block(way: str, attention: bool, crossed: bool) -> str:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
-from darkroom.artifacts.networks import read_network, write_network
+from darkroom.artifacts.networks import open_network, write_network
 from darkroom.metrics.extractors.load import Images, batched
 from darkroom.metrics.perceptual import to_rgb
 from darkroom.schemas.train_scene_reader import GRID
@@ -133,17 +132,7 @@ class SceneReader(nn.Module):
         Raises:
             ArtifactError: a file is missing, damaged, or does not fit the other; names it.
         """
-        try:
-            config, weights = read_network(folder)
-            with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced: no draw may be seen outside
-                network = cls(**config)
-            network.load_state_dict(weights)
-        except FileNotFoundError as error:
-            raise ArtifactError(f"{folder} holds no reader ({error}): run train_scene_reader (`dvc repro`).") from error
-        except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
-        return network.eval()
+        return open_network(folder, lambda config: cls(**config), "reader", "train_scene_reader")
 
 
 def things_in(

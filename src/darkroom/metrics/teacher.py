@@ -8,12 +8,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
-from darkroom.artifacts.networks import read_network, write_network
+from darkroom.artifacts.networks import open_network, write_network
 from darkroom.errors import DarkroomError
 
 KIND = "teacher"
@@ -75,17 +73,7 @@ class Teacher(nn.Module):
         Raises:
             ArtifactError: a file is missing, damaged, or does not fit the other; names it.
         """
-        try:
-            config, weights = read_network(folder)
-            with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced: no draw may be seen outside
-                network = cls(**config)
-            network.load_state_dict(weights)
-        except FileNotFoundError as error:
-            raise ArtifactError(f"{folder} holds no teacher ({error}): run train_teacher (`dvc repro`).") from error
-        except (ValueError, TypeError, SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
-        return network.eval()
+        return open_network(folder, lambda config: cls(**config), "teacher", "train_teacher")
 
 
 def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import PartName, Positive, Seed
+from darkroom.schemas.overrides import Overrides, merged
 from darkroom.schemas.run import Run
-from darkroom.schemas.train_decoder import Probability, Settings
+from darkroom.schemas.train_decoder import Probability
 
 
 class UNetSampling(Section):
@@ -48,23 +49,18 @@ class SampleDecoder(Section):
     batch: Positive
     weights: Literal["ema", "raw"]
     common: UNetSampling
-    unets: dict[PartName, Settings]
+    unets: dict[PartName, Overrides]
     pictures: Pictures
     shard_size: Positive
 
     def sampling(self, name: str) -> UNetSampling:
         """Return how a U-Net is sampled: `common`, with what its own section has otherwise."""
-        return UNetSampling.model_validate({**self.common.model_dump(), **self.unets.get(name, {})})
+        return merged(self.common, self.unets.get(name, {}), f"unets.{name}")
 
     @model_validator(mode="after")
     def _own(self) -> "SampleDecoder":
         for name in self.unets:
-            try:
-                self.sampling(name)
-            except ValidationError as error:
-                fault = error.errors()[0]
-                key = ".".join(str(part) for part in ("unets", name, *fault["loc"]))
-                raise ValueError(f"`{key}`: {fault['msg'].removeprefix('Value error, ')}") from None
+            self.sampling(name)
         return self
 
 

@@ -1,19 +1,17 @@
 """The sections that `train_decoder` reads: what all U-Nets of the cascade share, and each by itself."""
 
-import difflib
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE, PartName, Positive, Share, Weight
+from darkroom.schemas.overrides import OWN_TRAINING, Overrides, merged, require_known
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 
 ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
 Probability = Annotated[float, Field(ge=0, le=1)]
-_OWN = set(Training.model_fields) - {"threads", "processes", "init"}  # what a U-Net's training may have for itself
-Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 
 
 class Model(Section):
@@ -104,16 +102,12 @@ class UNet(Section):
     model: Model
     diffusion: Diffusion
     low: Low
-    training: Settings
+    training: Overrides
 
     @field_validator("training")
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
-        if unknown := sorted(values.keys() - _OWN):
-            near = difflib.get_close_matches(unknown[0], _OWN, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else f": {', '.join(sorted(_OWN))}"
-            raise ValueError(f"`{unknown[0]}` is none of the keys that a U-Net may have for itself{hint}")
-        return values
+        return require_known(values, OWN_TRAINING, "a U-Net")
 
     @property
     def told_image(self) -> bool:
@@ -175,9 +169,9 @@ class TrainDecoder(Section):
 
     def training_of(self, name: str) -> Training:
         """Return the settings of a U-Net's training: `common`, with what its own section has otherwise."""
-        unet, common = self.unets[name], self.common.model_dump()
-        init = {**common["init"], "folder": unet.weights}
-        return Training.model_validate({**common, **unet.training, "init": init})
+        unet = self.unets[name]
+        init = {**self.common.init.model_dump(), "folder": unet.weights}
+        return merged(self.common, {**unet.training, "init": init}, f"unets.{name}.training")
 
     @model_validator(mode="after")
     def _begins(self) -> "TrainDecoder":
@@ -191,12 +185,7 @@ class TrainDecoder(Section):
     @model_validator(mode="after")
     def _trainable(self) -> "TrainDecoder":
         for name in self.unets:
-            try:
-                self.training_of(name)
-            except ValidationError as error:
-                fault = error.errors()[0]
-                key = ".".join(str(part) for part in ("training", *fault["loc"]))
-                raise ValueError(f"`unets.{name}.{key}`: {fault['msg'].removeprefix('Value error, ')}") from None
+            self.training_of(name)
         return self
 
     @model_validator(mode="after")

@@ -2,10 +2,11 @@
 
 from typing import Literal
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE, PartNames
+from darkroom.schemas.overrides import merged
 from darkroom.schemas.run import Run
 from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
@@ -15,10 +16,6 @@ from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.tokenizers.vq_ar import VQAR
 from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
-
-
-def _merged(common: Training, kind: Kind) -> Training:
-    return Training.model_validate({**common.model_dump(), **kind.training})
 
 
 class TrainTokenizer(Section):
@@ -44,7 +41,7 @@ class TrainTokenizer(Section):
     @property
     def training(self) -> Training:
         """The settings of the training: `common`, with what the chosen kind has otherwise."""
-        return _merged(self.common, self.chosen)
+        return merged(self.common, self.chosen.training, f"{self.kind}.training")
 
     @property
     def perceptual(self) -> Perceptual | None:
@@ -94,12 +91,7 @@ class TrainTokenizer(Section):
         for name in type(self).model_fields:
             section = getattr(self, name)
             if isinstance(section, Kind) and section.training:
-                try:
-                    _merged(self.common, section)
-                except ValidationError as error:
-                    fault = error.errors()[0]
-                    key = ".".join(str(part) for part in ("training", *fault["loc"]))
-                    raise ValueError(f"`{name}.{key}`: {fault['msg'].removeprefix('Value error, ')}") from None
+                merged(self.common, section.training, f"{name}.training")
         return self
 
 

@@ -17,7 +17,9 @@ from darkroom.random import derive
 from darkroom.recipes.decoder import DecoderRecipe
 from darkroom.recipes.decoder_opening import Opened, config_of, open_data
 from darkroom.schemas.numbers import NO_FILE
+from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_decoder import Params, UNet
+from darkroom.stages.untrained import write_untrained
 from darkroom.training.curves import write_curves
 from darkroom.training.initial import initialise
 from darkroom.training.loop import seeded, train
@@ -26,6 +28,7 @@ from darkroom.training.trainer import Places
 
 MODELS, CURVES, LOGS = Path("models/decoder"), Path("curves/decoder"), Path("logs")
 KIND = "decoder"
+_LEFT_OUT = "this U-Net is left out of the cascade"
 
 
 def build(params: Params, name: str, opened: Opened) -> DecoderRecipe:
@@ -73,11 +76,11 @@ def run(params: Params, name: str) -> None:
     for path in (out, curves):
         require_writable(path)
     if not settings.trained and training.init.folder == NO_FILE and training.init.url is None:
-        _write_none(out, curves, "`trained` is false")
+        write_untrained(out, curves, KIND, "`trained` is false", _LEFT_OUT)
         return
     catalog = load_catalog(shards=None)
     if _untold(settings, list(catalog.parts)):
-        _write_none(out, curves, "there is no CLIP (`train_clip.source` is none)")
+        write_untrained(out, curves, KIND, NO_CLIP, _LEFT_OUT)
         return
     device = set_up_device(training.threads, params.run.device)
     opened = open_data(section, name, catalog, device)
@@ -111,13 +114,3 @@ def _untold(settings: UNet, parts: Sequence[str]) -> bool:
     if settings.clip != NO_FILE:
         return read_manifest(Path(settings.clip), CLIP)["weights"] is None
     return settings.embeddings != NO_FILE and no_embeddings(parts, Path(settings.embeddings))
-
-
-def _write_none(out: Path, curves: Path, reason: str) -> None:
-    """Write a U-Net without weights, which the cascade leaves out, and curves without a point."""
-    if (place := rank()) is not None and place.number:
-        return
-    write_curves(curves, [])
-    with atomic_folder(out) as folder:
-        write_manifest(folder, KIND, trained=False, reason=reason, files={})
-    print(f"{reason}: this U-Net is left out of the cascade")

@@ -11,14 +11,13 @@ from darkroom.data.embeddings import EmbeddingShards, no_embeddings
 from darkroom.device import set_up_device
 from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
-from darkroom.launch import rank
 from darkroom.random import derive
 from darkroom.recipes.prior import PriorRecipe
 from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts, statistics
 from darkroom.recipes.prior_scores import Scorer
 from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_prior import Params
-from darkroom.training.curves import write_curves
+from darkroom.stages.untrained import write_untrained
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
@@ -52,16 +51,6 @@ def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) 
     return PriorConfig(dim, encoding_shape, **params.train_prior.model.model_dump())
 
 
-def _write_none() -> None:
-    """Write a prior without weights, which says why, and curves without a point; the first process alone does."""
-    if (place := rank()) is not None and place.number:
-        return
-    write_curves(CURVES, [])
-    with atomic_folder(OUT) as folder:
-        write_manifest(folder, KIND, trained=False, reason=NO_CLIP, files={})
-    print(f"{NO_CLIP}: no prior is trained")
-
-
 def run(params: Params) -> None:
     """Train the prior, write it, averaged weights and the raw ones in `raw/`, and tell how near it comes."""
     settings, training = params.train_prior, params.train_prior.training
@@ -69,7 +58,7 @@ def run(params: Params) -> None:
         require_writable(path)
     catalog = load_catalog(shards=None)
     if no_embeddings(list(catalog.parts)):
-        _write_none()
+        write_untrained(OUT, CURVES, KIND, NO_CLIP, "no prior is trained")
         return
     device = set_up_device(training.threads, params.run.device)
     parts, splits = captioned_parts(list(catalog.parts)), ("train", "val", settings.evaluate.split)

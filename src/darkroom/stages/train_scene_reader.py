@@ -9,12 +9,11 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.images import ImageSpec
 from darkroom.device import set_up_device
-from darkroom.launch import rank
 from darkroom.metrics.scene_reader import KIND, SceneReader
 from darkroom.random import derive
 from darkroom.recipes.scene_reader import WORDS, Renders, SceneReaderRecipe, accuracy
 from darkroom.schemas.train_scene_reader import Params
-from darkroom.training.curves import write_curves
+from darkroom.stages.untrained import write_untrained
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
@@ -38,23 +37,13 @@ def renders(params: Params, split: str) -> Renders:
     return Renders(settings.training.seed, split, count, params.ingest.image_size, settings.kinds)
 
 
-def _write_none(reason: str) -> None:
-    """Write a reader without weights, which says why, and curves without a point; the first process alone does."""
-    if (place := rank()) is not None and place.number:
-        return
-    write_curves(CURVES, [])
-    with atomic_folder(OUT) as folder:
-        write_manifest(folder, KIND, trained=False, reason=reason, files={})
-    print(f"{reason}: no scene reader is trained")
-
-
 def run(params: Params) -> None:
     """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
     settings = params.train_scene_reader
     for path in (OUT, CURVES):
         require_writable(path)
     if params.idle:
-        _write_none(params.idle)
+        write_untrained(OUT, CURVES, KIND, params.idle, "no scene reader is trained")
         return
     spec = ImageSpec(params.ingest.image_size, params.ingest.channels, "png")
     device = set_up_device(settings.training.threads, params.run.device)

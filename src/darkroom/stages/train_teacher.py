@@ -10,13 +10,12 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.data.selection import load_selection
 from darkroom.device import set_up_device
-from darkroom.launch import rank
 from darkroom.metrics.teacher import KIND, Teacher
 from darkroom.random import derive
 from darkroom.recipes.data import Images
 from darkroom.recipes.teacher import TURNS, NamedImages, TeacherRecipe, class_names
 from darkroom.schemas.train_teacher import Params
-from darkroom.training.curves import write_curves
+from darkroom.stages.untrained import write_untrained
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
@@ -40,23 +39,13 @@ def build(
     return TeacherRecipe(model, settings.target, settings.augment, settings.training.seed, train_rows, val_rows)
 
 
-def _write_none(reason: str) -> None:
-    """Write a teacher without weights, which says why, and curves without a point; the first process alone does."""
-    if (place := rank()) is not None and place.number:
-        return
-    write_curves(CURVES, [])
-    with atomic_folder(OUT) as folder:
-        write_manifest(folder, KIND, trained=False, reason=reason, files={})
-    print(f"{reason}: no teacher is trained")
-
-
 def run(params: Params) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
     settings = params.train_teacher
     for path in (OUT, CURVES):
         require_writable(path)
     if params.idle:
-        _write_none(params.idle)
+        write_untrained(OUT, CURVES, KIND, params.idle, "no teacher is trained")
         return
     set_up_device(settings.training.threads, params.run.device)
     selection = load_selection()

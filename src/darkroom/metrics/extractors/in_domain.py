@@ -3,23 +3,16 @@
 It is trained by `train_extractor` on the train split, and nothing that generates may learn from it.
 """
 
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from darkroom.artifacts.atomic import write_bytes, write_json
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.networks import open_network, write_network
 from darkroom.errors import DarkroomError
-
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 
 
 def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
@@ -90,9 +83,7 @@ class Classifier(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        write_json(folder / CONFIG, self.config)
-        write_bytes(folder / WEIGHTS, save(weights))
+        write_network(folder, self.config, self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "Classifier":
@@ -101,15 +92,4 @@ class Classifier(nn.Module):
         Raises:
             ArtifactError: a file is missing, damaged, or does not fit the other; names it.
         """
-        try:
-            config = json.loads((folder / CONFIG).read_text())
-            weights = load_file(folder / WEIGHTS)
-            with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced: no draw may be seen outside
-                network = cls(**config)
-            network.load_state_dict(weights)
-        except FileNotFoundError as error:
-            raise ArtifactError(f"{folder} holds no extractor ({error}): run train_extractor (`dvc repro`).") from error
-        except (ValueError, TypeError, SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
-        return network.eval()
+        return open_network(folder, lambda config: cls(**config), "extractor", "train_extractor")

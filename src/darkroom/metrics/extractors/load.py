@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
-from darkroom.metrics.extractors.in_domain import WEIGHTS, Classifier
+from darkroom.metrics.extractors.in_domain import Classifier
 
 Images = Tensor | NDArray[np.uint8]
 

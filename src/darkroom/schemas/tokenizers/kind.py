@@ -1,12 +1,11 @@
 """What the sections of all kinds of tokenizers share."""
 
-import difflib
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, field_validator
 
 from darkroom.params import Section
-from darkroom.schemas.training import Training
+from darkroom.schemas.overrides import OWN_TRAINING, require_known
 
 # The kinds that make images by themselves, which `sample_tokenizer` then does.
 GENERATING = ("vq_ar",)
@@ -23,9 +22,6 @@ def _countable(codes: int) -> int:
 
 Codes = Annotated[int, Field(ge=2), AfterValidator(_countable)]
 
-_FIXED = {"threads", "processes", "init"}  # read before the kind is known, or dependencies of the stage
-_OWN = set(Training.model_fields) - _FIXED
-
 
 class Kind(Section):
     """A kind of tokenizer.
@@ -41,11 +37,7 @@ class Kind(Section):
     @field_validator("training")
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
-        if unknown := sorted(values.keys() - _OWN):
-            near = difflib.get_close_matches(unknown[0], _OWN, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else f": {', '.join(sorted(_OWN))}"
-            raise ValueError(f"`{unknown[0]}` is none of the keys that a kind may have for itself{hint}")
-        return values
+        return require_known(values, OWN_TRAINING, "a kind")
 
     @property
     def factor(self) -> int:
