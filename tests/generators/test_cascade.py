@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.generators.cascade import Asked, Cascade, spherical
+from darkroom.generators.cascade import Cascade
 from darkroom.generators.decode import Decoder
-from darkroom.generators.variations import inpainted, interpolations, variations
+from darkroom.generators.member import Asked
+from darkroom.generators.variations import inpainted, interpolations, spherical, variations
 from darkroom.schemas.sample_decoder import UNetSampling
 from generators.small_unets import TOLD, normals, unet
 

@@ -11,6 +11,7 @@ from darkroom.diffusion.denoising import sample
 from darkroom.diffusion.noise import NoiseSchedule
 from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import Prior, guided, prediction_of, sample_prior, text_direction
+from darkroom.generators.standard import Standard
 
 CONFIG = PriorConfig(embed_dim=8, text_shape=(5, 6), width=16, depth=2, heads=2)
 HOW = SimpleNamespace(solver="dpm", steps=4, guidance=1.5, candidates=2, batch=6)
@@ -28,7 +29,7 @@ def network(config=CONFIG):
 
 def prior(config=CONFIG, target="x0", normalised=True):
     made = network(config)
-    made.set_statistics(torch.linspace(-0.2, 0.2, 8), torch.linspace(0.3, 0.6, 8))
+    made.set_standard(Standard(torch.linspace(-0.2, 0.2, 8).tolist(), torch.linspace(0.3, 0.6, 8).tolist()))
     return Prior(made, prediction_of("cosine", 100, target), normalised)
 
 
@@ -189,7 +190,7 @@ def test_embeddings_come_as_they_are_stored():
     how = SimpleNamespace(**{**vars(HOW), "candidates": 1})  # which candidate fits depends on the statistics
     unit, free = (sample_prior(prior(normalised=each), text, words, how, 5, range(4)) for each in (True, False))
     bare = prior(normalised=False)
-    bare.network.set_statistics(torch.zeros(8), torch.ones(8))
+    bare.network.set_standard(Standard([0.0] * 8, [1.0] * 8))
     raw = sample_prior(bare, text, words, how, 5, range(4))
     assert torch.allclose(raw * torch.linspace(0.3, 0.6, 8) + torch.linspace(-0.2, 0.2, 8), free, atol=1e-6)
     assert torch.allclose(bare.network.transformer.post_process_latents(raw), raw)

@@ -10,9 +10,10 @@ from darkroom.diffusion.noise import NoiseSchedule
 from darkroom.errors import DarkroomError
 from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import Prior, prediction_of
+from darkroom.generators.standard import Standard
 from darkroom.random import draws
 from darkroom.recipes.prior import PriorRecipe
-from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts, statistics
+from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts
 from darkroom.recipes.prior_scores import Scorer, cosines
 from darkroom.schemas.train_prior import Diffusion
 from darkroom.training.loop import train
@@ -43,7 +44,7 @@ def recipe(network=Spy, rows=None, scorer=None, **changes):
     } | changes
     torch.manual_seed(0)
     made = network(PriorConfig(8, (5, 6), 16, 2, 2))
-    made.set_statistics(torch.zeros(8), torch.full((8,), 8**-0.5))
+    made.set_standard(Standard([0.0] * 8, [8**-0.5] * 8))
     prior = Prior(made, prediction_of("cosine", 50, told["target"]), normalised=True)
     made = PriorRecipe(prior, Diffusion(**told), 9, rows or [], rows or [])
     if scorer is not None:
@@ -144,12 +145,12 @@ def test_statistics_bring_each_element_or_all_together_to_unit_variance():
     embeddings.values["image"][:, 3] = 0.25
     image = torch.from_numpy(embeddings.values["image"]).float()
     network = PriorNetwork(PriorConfig(8, None, 16, 1, 2))
-    network.set_statistics(*statistics(embeddings, "scale"))
+    network.set_standard(Standard.of(embeddings.values["image"], "scale"))
     unit = network.to_unit(image)
     assert unit.square().mean().item() == pytest.approx(1, abs=0.01)
     assert torch.allclose(unit / unit.norm(dim=1, keepdim=True), image / image.norm(dim=1, keepdim=True), atol=1e-3)
     assert torch.allclose(network.from_unit(unit), image, atol=1e-6)
-    network.set_statistics(*statistics(embeddings, "standard"))
+    network.set_standard(Standard.of(embeddings.values["image"]))
     unit = network.to_unit(image)
     varies = torch.arange(8) != 3
     assert unit[:, varies].std(dim=0) == pytest.approx(1, abs=0.01) and unit.mean(dim=0).abs().max() < 0.02

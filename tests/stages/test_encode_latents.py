@@ -267,13 +267,15 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
 
 
 def test_verify_checks_codes_and_codebook(codes: None) -> None:
-    from darkroom.inspecting.latents_check import check_latents
+    from darkroom.inspecting.derived_check import check_derived
+    from darkroom.inspecting.latents_check import LATENT_LAYOUT
 
     stored("codes")
 
     def faults() -> list[str]:
         folder = Path("data/latents/one")
-        return [str(fault) for fault in check_latents(folder, "one", Path("data/shards/one"), {}, 1).faults]
+        found = check_derived(LATENT_LAYOUT, folder, "one", Path("data/shards/one"), {}, 1)
+        return [str(fault) for fault in found.faults]
 
     assert faults() == []
     path = Path("data/latents/one") / CODEBOOK

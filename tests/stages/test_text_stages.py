@@ -141,7 +141,7 @@ def test_models_of_other_clips_are_refused(clone):
     with pytest.raises(ArtifactError, match=r"models/decoder was trained with another CLIP than that of data/embedd"):
         make()
     write_decoder(load_clip().identity, normalised=False)
-    with pytest.raises(ArtifactError, match="normalised otherwise"):
+    with pytest.raises(ArtifactError, match="those of models/prior are of"):
         make()
     write_decoder(None)
     with pytest.raises(ArtifactError, match="no U-Net in models/decoder is told"):

@@ -217,16 +217,14 @@ def test_samples_of_another_clip_are_refused(clone: Path) -> None:
     files = file_hashes(Path("models/clip"))
     write_manifest(Path("models/clip"), "clip", **facts, long_captions="stop", files=files)
     embed()
-    with pytest.raises(ArtifactError, match="another CLIP than the decoder"):
+    with pytest.raises(ArtifactError, match="trained with another CLIP than that of data/embeddings"):
         sample_decoder.run(sampling(("base",)))
 
 
 def test_embeddings_that_are_normalised_otherwise_are_refused(clone: Path) -> None:
     train_decoder.run(params(), "base")
     embed(normalise=False)
-    with pytest.raises(
-        ArtifactError, match="trained on embeddings of length 1, and data/embeddings holds embeddings of"
-    ):
+    with pytest.raises(ArtifactError, match="trained on embeddings of length 1, and those of data/embeddings are of"):
         sample_decoder.run(sampling(("base",)))
 
 

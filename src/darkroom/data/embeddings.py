@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest
 from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, PREFIXES, file_name, map_embeddings, row_shapes
 from darkroom.data.index import EMBEDDINGS, Index, Indexed
 from darkroom.data.reader import ImageShards
+from darkroom.data.together import require_alike, require_made_of
 from darkroom.network import redacted
 
 EMBEDDING_PARTS = Path("data/embeddings")
 _THREADS = 4  # that open shards side by side
+_AGAIN = "make them again", "embed_clip"  # what to do about other ones, and the stage that does it
 _NOT_PICKLED = ("_contents", "_sha256", "_checked")  # made again where it arrives
 
 
@@ -96,26 +98,15 @@ class EmbeddingShards(Indexed):
                 or are normalised differently, or the image shards are others; names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
-        if not manifests:
-            raise ArtifactError("no part was asked for: name at least one under `parts` in params.yaml.")
-        (one, first), *others = manifests.items()
-        for part, manifest in others:
-            for what, fact in _alike(first).items():
-                if (other := _alike(manifest)[what]) != fact and None not in (fact, other):
-                    raise ArtifactError(
-                        f"the embeddings of `{one}` and `{part}` have different {what} ({fact} and {other}): make both "
-                        "again (`dvc repro embed_clip`)."
-                    )
+        facts = {part: _alike(manifest) for part, manifest in manifests.items()}
+        require_alike("embeddings", facts, *_AGAIN)
+        if shards_root is not None:
+            require_made_of("embeddings", manifests, shards_root, *_AGAIN)
         for part, manifest in manifests.items():
             if not manifest["splits"][split]["stored"]:
                 raise ArtifactError(
                     f"{root / part} does not hold the embeddings of the split {split}, which `embed_clip.store` leaves "
                     "out: name it there, or compute them with models/clip as they are needed."
-                )
-            if shards_root is not None and manifest["shards"] != manifest_hash(shards_root / part):
-                raise ArtifactError(
-                    f"the embeddings of `{part}` were made from other images than those in {shards_root / part}: "
-                    f"make them again (`dvc repro embed_clip@{part}`)."
                 )
         return cls(manifests, split, root)
 

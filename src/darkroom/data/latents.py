@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest
 from darkroom.data.index import LATENTS, Index, Indexed
 from darkroom.data.latent_file import (
     DTYPES,
@@ -22,9 +22,11 @@ from darkroom.data.latent_file import (
     stored_shape,
     to_float32,
 )
+from darkroom.data.together import require_alike, require_made_of
 
 LATENT_PARTS = Path("data/latents")
 _THREADS = 4  # that open shards side by side
+_AGAIN = "encode them again", "encode_latents"  # what to do about other ones, and the stage that does it
 # A channel whose variance is below this share of its mean square is constant: what is left is the sums' rounding.
 _CONSTANT = 1e-12
 _NOT_PICKLED = ("_contents", "_starts", "_sha256", "_checked")  # made again where it arrives
@@ -131,23 +133,10 @@ class LatentShards(Indexed):
                 forms, shapes or codebooks, or the image shards are others; names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
-        if not manifests:
-            raise ArtifactError("no part was asked for: name at least one under `parts` in params.yaml.")
-        (one, first), *others = manifests.items()
-        for part, manifest in others:
-            for (what, fact), other in zip(_alike(first).items(), _alike(manifest).values(), strict=True):
-                if other != fact:
-                    raise ArtifactError(
-                        f"the latents of `{one}` and `{part}` have different {what} ({fact} and {other}): "
-                        "encode both again (`dvc repro encode_latents`)."
-                    )
+        facts = {part: _alike(manifest) for part, manifest in manifests.items()}
+        require_alike("latents", facts, *_AGAIN)
         if shards_root is not None:
-            for part, manifest in manifests.items():
-                if manifest["shards"] != manifest_hash(shards_root / part):
-                    raise ArtifactError(
-                        f"the latents of `{part}` were made from other images than those in {shards_root / part}: "
-                        f"encode them again (`dvc repro encode_latents@{part}`)."
-                    )
+            require_made_of("latents", manifests, shards_root, *_AGAIN)
         return cls(manifests, split, root)
 
     def __len__(self) -> int:

@@ -1,74 +1,19 @@
 """The cascade of U-Nets: from embeddings to images, each U-Net enlarging what the last one made."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
-from darkroom.diffusion.denoising import Solver, inpaint, sample
-from darkroom.diffusion.thresholds import clipped, dynamically_clipped
-from darkroom.generators.denoiser import Prediction, denoiser
-from darkroom.generators.low_resolution import downsampled, noised, upsampled
-from darkroom.generators.standard import Standard
-from darkroom.generators.unet import Conditions, DecoderUNet
-from darkroom.random import derive, normal
+from darkroom.generators.denoiser import Prediction
+from darkroom.generators.member import Asked, Member, Sampling, generate
+from darkroom.generators.unet import DecoderUNet
 
 MODELS = Path("models/decoder")
-
-
-class Sampling(Protocol):
-    """How one U-Net is sampled; see `schemas.sample_decoder`."""
-
-    solver: Solver
-    steps: int
-    eta: float
-    guidance: float
-    threshold: Literal["clip", "dynamic", "none"]
-    percentile: float
-    embedding_noise: float
-    low_noise: float
-
-
-@dataclass(frozen=True)
-class Member:
-    """A trained U-Net of the cascade, and what its manifest says."""
-
-    name: str
-    network: DecoderUNet
-    prediction: Prediction
-    facts: Mapping[str, Any]
-
-    @property
-    def size(self) -> int:
-        """Pixels of its images, in height and width."""
-        return self.network.config.size
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What images are wanted: N of them.
-
-    numbers: which images they are: noise follows from (seed, number), so an image does not depend on its company.
-    image: CLIP image embeddings as stored, float32 (N, D); None: no U-Net is told any.
-    text: text encodings, float32 (N, L, W), likewise.
-    low: where the first trained U-Net enlarges, the images to enlarge, float32 (N, C, s, s) in [-1, 1].
-    known, mask: for in-painting, x_0 at the size of the last U-Net, and where it is kept, 1 or 0, (N, 1, S, S).
-    resamples: of in-painting.
-    """
-
-    numbers: Sequence[int]
-    image: Tensor | None = None
-    text: Tensor | None = None
-    low: Tensor | None = None
-    known: Tensor | None = None
-    mask: Tensor | None = None
-    resamples: int = field(default=5)
 
 
 class Cascade:
@@ -119,6 +64,39 @@ class Cascade:
         """Whether the embeddings that the U-Nets are told have length 1."""
         return all(member.facts["normalised"] for member in self.members if member.facts["clip"] is not None)
 
+    def told(self, name: Literal["image", "encoding"]) -> bool:
+        """Return whether a U-Net is told the image embedding, or the text encoding."""
+        configs = [member.network.config for member in self.members]
+        return any(each.embed_dim if name == "image" else each.text_shape for each in configs)
+
+    def require_clip(self, clip: str, where: str, normalised: bool | None = None) -> None:
+        """Check that the U-Nets are told what a CLIP says.
+
+        Args:
+            clip: its identity.
+            where: where it is, or what was made by it, for the message.
+            normalised: whether the embeddings from there have length 1; None: they will have, where they must.
+
+        Raises:
+            ArtifactError: no U-Net is told any embedding, or those of another CLIP, or of other lengths.
+        """
+        if self.clip is None:
+            raise ArtifactError(
+                "no U-Net in models/decoder is told an embedding or a text, so none can be asked for: set "
+                "`model.image_to_time` or `model.image_tokens` in `train_decoder.unets` for one of them."
+            )
+        if self.clip != clip:
+            raise ArtifactError(
+                f"models/decoder was trained with another CLIP than that of {where}: train it again "
+                "(`dvc repro train_decoder`)."
+            )
+        if normalised is not None and normalised != self.normalised:
+            ours, theirs = ("of length 1" if each else "of their own lengths" for each in (self.normalised, normalised))
+            raise ArtifactError(
+                f"models/decoder was trained on embeddings {ours}, and those of {where} are {theirs}: set "
+                "`embed_clip.normalise` as it was, or train again (`dvc repro train_decoder train_prior`)."
+            )
+
     @property
     def low_size(self) -> int | None:
         """Pixels of the images that the first trained U-Net enlarges; None: it begins with noise alone."""
@@ -141,7 +119,7 @@ class Cascade:
         """
         x = asked.low
         for member in self.members:
-            x = _sampled(member, sampling[member.name], asked, x, seed, device)
+            x = generate(member, sampling[member.name], asked, x, seed, device)
         assert x is not None  # there is a member
         return x
 
@@ -149,91 +127,3 @@ class Cascade:
 def trained(names: Sequence[str], root: Path = MODELS) -> list[str]:
     """Return those of some U-Nets that were trained."""
     return [name for name in names if read_manifest(root / name, "decoder")["trained"]]
-
-
-def _sampled(
-    member: Member, how: Sampling, asked: Asked, below: Tensor | None, seed: int, device: torch.device
-) -> Tensor:
-    """Return what one U-Net makes."""
-    config, numbers = member.network.config, asked.numbers
-    shape = (config.image_channels, config.size, config.size)
-
-    def noise(what: str, of: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(normal(seed, f"decoder/{member.name}/{what}", numbers, of)).to(device)
-
-    told = Conditions()
-    if config.embed_dim:
-        assert asked.image is not None
-        image = Standard.from_facts(member.facts)(asked.image.to(device))
-        if config.embedding_noise:
-            level = torch.full((len(numbers),), how.embedding_noise, device=device)
-            told = replace(told, image_noise=level)
-            image = noised(image, noise("embedding", (config.embed_dim,)), level)
-        told = replace(told, image=image)
-    if config.text_shape is not None:
-        assert asked.text is not None
-        told = replace(told, text=asked.text.to(device))
-    if config.low:
-        assert below is not None
-        large = upsampled(below.to(device), config.size)
-        if config.low_noise:
-            level = torch.full((len(numbers),), how.low_noise, device=device)
-            told = replace(told, low_noise=level)
-            large = noised(large, noise("low", shape), level)
-        told = replace(told, low=large)
-    keep = _keep(how) if member.prediction.bounded else None
-    denoise = denoiser(member.network, member.prediction, told, how.guidance, keep, config.self_condition)
-    steps = [derive(seed, f"decoder/{member.name}/steps", number) for number in numbers]
-    generators = [torch.Generator().manual_seed(each) for each in steps]
-    learned = member.prediction.learned_variance
-    start = noise("start", shape)
-    if asked.known is not None and asked.mask is not None:
-        known, mask = (downsampled(each.to(device), config.size) for each in (asked.known, asked.mask))
-        return inpaint(
-            denoise,
-            start,
-            member.prediction.schedule,
-            how.steps,
-            known,
-            (mask == 1).float(),  # a pixel that is known in part is not known
-            resamples=asked.resamples,
-            learned_variance=learned,
-            generators=generators,
-        )
-    return sample(
-        denoise,
-        start,
-        member.prediction.schedule,
-        how.solver,
-        how.steps,
-        eta=how.eta,
-        learned_variance=learned,
-        generators=generators,
-    )
-
-
-def _keep(how: Sampling) -> Callable[[Tensor], Tensor] | None:
-    """Return what keeps a predicted x_0 in its range."""
-    if how.threshold == "dynamic":
-        return partial(dynamically_clipped, percentile=how.percentile)
-    return clipped if how.threshold == "clip" else None
-
-
-def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Return points on the arc between two embeddings, (K, D): sin((1-a)θ)/sin θ · u + sin(aθ)/sin θ · v.
-
-    Source: Shoemake, "Animating rotation with quaternion curves", 1985. Lengths go from the one's to the other's.
-
-    Args:
-        one: (D,).
-        other: (D,).
-        share: a, how far from the first to the second, 0 to 1, (K,).
-    """
-    lengths = one.norm(), other.norm()
-    u, v = one / lengths[0], other / lengths[1]
-    angle = torch.arccos((u * v).sum().clamp(-1, 1))
-    far = torch.lerp(lengths[0], lengths[1], share)[:, None]
-    if float(angle) < 1e-4:  # the arc is a line
-        return far * torch.nn.functional.normalize(torch.lerp(u, v, share[:, None]), dim=1)
-    along = (torch.sin((1 - share) * angle)[:, None] * u + torch.sin(share * angle)[:, None] * v) / torch.sin(angle)
-    return far * along

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.images import ImageSpec
-from darkroom.generators.cascade import Asked, Cascade, Sampling
+from darkroom.generators.cascade import Cascade
 from darkroom.generators.low_resolution import downsampled, upsampled
+from darkroom.generators.member import Asked, Sampling
 from darkroom.generators.normaliser import Normaliser
 from darkroom.tokenizers.batches import decode_all
 from darkroom.tokenizers.load import load_tokenizer

@@ -14,6 +14,7 @@ from diffusers import PriorTransformer
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import open_network, write_network
+from darkroom.generators.standard import Standard
 
 _ADDED = 4  # tokens beside the encodings: the text embedding, the time, the noisy image embedding, the query
 _NULL = 0.02  # standard deviation at the start of what is learned as a token
@@ -69,13 +70,13 @@ class PriorNetwork(nn.Module):
             self.null_words = nn.Parameter(_NULL * torch.randn(length, config.width))
 
     @torch.no_grad()
-    def set_statistics(self, mean: Tensor, std: Tensor) -> None:
-        """Take in mean and standard deviation of the elements of stored image embeddings, (D,) both.
+    def set_standard(self, standard: Standard) -> None:
+        """Take in mean and standard deviation of the elements of stored image embeddings.
 
         They lie among the weights, under the names at which diffusers' pipelines look for them.
         """
-        self.transformer.clip_mean.copy_(mean[None])
-        self.transformer.clip_std.copy_(std[None])
+        self.transformer.clip_mean.copy_(standard.mean[None])
+        self.transformer.clip_std.copy_(standard.std[None])
 
     def to_unit(self, embeddings: Tensor) -> Tensor:
         """Return stored image embeddings (N, D) at about unit variance, float32."""

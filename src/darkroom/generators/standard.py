@@ -5,12 +5,14 @@ so narrow a one that what tells images apart is a hundredth of their length: it 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from darkroom.errors import DarkroomError
 
 _MOST = 4096  # embeddings that tell mean and deviation
 
@@ -23,10 +25,24 @@ class Standard:
         self.std = torch.tensor([each or 1.0 for each in std], dtype=torch.float32)
 
     @classmethod
-    def of(cls, embeddings: NDArray[Any]) -> "Standard":
-        """Return the standard of some embeddings, (N, D), to five digits, so that all machines find the same."""
+    def of(cls, embeddings: NDArray[Any], how: Literal["standard", "scale"] = "standard") -> "Standard":
+        """Return the standard of some image embeddings, (N, D), to five digits, so that all machines find the same.
+
+        Args:
+            embeddings: as stored.
+            how: standard: mean and deviation of each element. scale: mean 0, and the root mean square of all elements
+                for each: embeddings keep their directions, as those of Ramesh et al., 2022, do.
+
+        Raises:
+            DarkroomError: all are zero.
+        """
         values = embeddings.astype(np.float64)
-        return cls(*([float(f"{each:.5g}") for each in found] for found in (values.mean(axis=0), values.std(axis=0))))
+        if not values.any():
+            raise DarkroomError("all image embeddings are zero: embed the images again (`dvc repro embed_clip`).")
+        mean, std = values.mean(axis=0), values.std(axis=0)
+        if how == "scale":
+            mean, std = np.zeros_like(mean), np.full_like(std, np.sqrt((values**2).mean()))
+        return cls(*([float(f"{each:.5g}") for each in found] for found in (mean, std)))
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "Standard":

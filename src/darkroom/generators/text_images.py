@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.generators.cascade import Asked
 from darkroom.generators.decode import Decoder
+from darkroom.generators.member import Asked
 from darkroom.generators.prior_sampling import MODEL, Prior, PriorSampling, sample_prior
 
 
@@ -41,30 +41,6 @@ class Imagination:
         return self.decoder.images(Asked(numbers, found, encodings, low))
 
 
-def require_told(decoder: Decoder, clip: str, where: str) -> bool:
-    """Check that a decoder is told embeddings of a CLIP, and return whether they are normalised.
-
-    Args:
-        decoder: the one.
-        clip: the identity of the CLIP.
-        where: where it is, or what was made by it, for the message.
-
-    Raises:
-        ArtifactError: no U-Net is told any, or those of another CLIP; says what to do.
-    """
-    if decoder.cascade.clip is None:
-        raise ArtifactError(
-            "no U-Net in models/decoder is told an embedding or a text, so none can be asked for: set "
-            "`model.image_to_time` or `model.image_tokens` in `train_decoder.unets` for one of them."
-        )
-    if decoder.cascade.clip != clip:
-        raise ArtifactError(
-            f"models/decoder was trained with another CLIP than that of {where}: train it again "
-            "(`dvc repro train_decoder`)."
-        )
-    return all(member.facts["normalised"] for member in decoder.cascade.members if member.facts["clip"] is not None)
-
-
 def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> None:
     """Check that prior and decoder speak of the embeddings of one CLIP, stored in one way.
 
@@ -81,14 +57,5 @@ def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> 
         raise ArtifactError(
             f"{MODEL} was trained with another CLIP than that of {where}: train it again (`dvc repro train_prior`)."
         )
-    if require_told(decoder, clip, where) != prior.normalised:
-        raise ArtifactError(
-            f"models/decoder was trained on embeddings that were normalised otherwise than those of {MODEL}: train "
-            "both again (`dvc repro train_decoder train_prior`)."
-        )
-
-
-def told(decoder: Decoder, name: str) -> bool:
-    """Return whether a U-Net is told the image embedding (`image`) or the text encoding (`encoding`)."""
-    configs = [member.network.config for member in decoder.cascade.members]
-    return any(each.embed_dim if name == "image" else each.text_shape for each in configs)
+    decoder.cascade.require_clip(clip, where)
+    decoder.cascade.require_clip(clip, str(MODEL), prior.normalised)

@@ -5,8 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.generators.cascade import Asked, spherical
 from darkroom.generators.decode import Decoder
+from darkroom.generators.member import Asked
 
 COLUMNS = 8  # of images made for each row
 _HOLE = 0.5  # share of the side that is filled in
@@ -75,3 +75,23 @@ def inpainted(
     )
     holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128)).numpy()
     return _rows_of(real, np.stack([holes, _made(decoder, asked)], axis=1).reshape(-1, *real.shape[1:]))
+
+
+def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
+    """Return points on the arc between two embeddings, (K, D): sin((1-a)θ)/sin θ · u + sin(aθ)/sin θ · v.
+
+    Source: Shoemake, "Animating rotation with quaternion curves", 1985. Lengths go from the one's to the other's.
+
+    Args:
+        one: (D,).
+        other: (D,).
+        share: a, how far from the first to the second, 0 to 1, (K,).
+    """
+    lengths = one.norm(), other.norm()
+    u, v = one / lengths[0], other / lengths[1]
+    angle = torch.arccos((u * v).sum().clamp(-1, 1))
+    far = torch.lerp(lengths[0], lengths[1], share)[:, None]
+    if float(angle) < 1e-4:  # the arc is a line
+        return far * torch.nn.functional.normalize(torch.lerp(u, v, share[:, None]), dim=1)
+    along = (torch.sin((1 - share) * angle)[:, None] * u + torch.sin(share * angle)[:, None] * v) / torch.sin(angle)
+    return far * along

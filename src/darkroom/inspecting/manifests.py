@@ -97,12 +97,17 @@ class Codebook(Facts):
     sha256: str
 
 
-class Latents(Facts):
-    """data/latents/PART."""
+class Derived(Facts):
+    """What was made of the images of a part. `shards`: the hash of the manifest of the images."""
 
     part: str
-    tokenizer: str
     shards: str
+
+
+class Latents(Derived):
+    """data/latents/PART."""
+
+    tokenizer: str
     latent: Shape
     codebook: Codebook | None = None
     splits: LatentSplits
@@ -133,17 +138,15 @@ class EmbeddingSplits(Facts):
     test: EmbeddingSplit
 
 
-class Embeddings(Facts):
+class Embeddings(Derived):
     """data/embeddings/PART. `clip`: the CLIP that made them, empty where there is none."""
 
-    part: str
     clip: str
     normalised: bool
     names: list[str]
     dim: int
     encoding_shape: tuple[int, int] | None
     dtype: str
-    shards: str
     splits: EmbeddingSplits
 
 

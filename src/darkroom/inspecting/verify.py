@@ -12,9 +12,11 @@ from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import SELECTION
 from darkroom.inspecting.catalog_check import check_catalog, check_selection
-from darkroom.inspecting.embeddings_check import EmbeddingResult, check_embeddings
+from darkroom.inspecting.derived_check import Found, check_derived
+from darkroom.inspecting.embeddings_check import EMBEDDING_LAYOUT
 from darkroom.inspecting.faults import Fault, lines
-from darkroom.inspecting.latents_check import LatentResult, check_latents
+from darkroom.inspecting.latents_check import LATENT_LAYOUT
+from darkroom.inspecting.manifests import Embeddings, Latents
 from darkroom.inspecting.params import left_over, read_params, require_known
 from darkroom.inspecting.part_check import Result, check_part
 from darkroom.progress import told
@@ -53,16 +55,12 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
         )
         shards = None if result.manifest is None else SHARDS / name
         readable += [name] if shards else []
-        latents = LatentResult()
-        if (folder := LATENT_PARTS / name).is_dir():
-            latents = check_latents(folder, name, shards, result.indexes, processors)
-            if latents.manifest is not None:
-                tokenizers[name] = latents.manifest.tokenizer
-        embeddings = EmbeddingResult()
-        if (folder := EMBEDDING_PARTS / name).is_dir():
-            embeddings = check_embeddings(folder, name, shards, result.indexes, processors)
-            if embeddings.manifest is not None:
-                clips[name] = embeddings.manifest.clip
+        latents = check_derived(LATENT_LAYOUT, LATENT_PARTS / name, name, shards, result.indexes, processors)
+        if latents.manifest is not None:
+            tokenizers[name] = latents.manifest.tokenizer
+        embeddings = check_derived(EMBEDDING_LAYOUT, EMBEDDING_PARTS / name, name, shards, result.indexes, processors)
+        if embeddings.manifest is not None:
+            clips[name] = embeddings.manifest.clip
         found = [*result.faults, *latents.faults, *embeddings.faults]
         print(f"{name:<{width}}  {_line(result, latents, embeddings, time.monotonic() - began)}: {_verdict(found)}")
         faults += _print(found)
@@ -79,7 +77,7 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
     return not faults
 
 
-def _line(result: Result, latents: LatentResult, embeddings: EmbeddingResult, seconds: float) -> str:
+def _line(result: Result, latents: Found[Latents], embeddings: Found[Embeddings], seconds: float) -> str:
     size = result.bytes + latents.bytes + embeddings.bytes
     text = f"{result.images:,} images in {result.shards:,} shards"
     if latents.rows:

@@ -3,6 +3,7 @@
 import torch
 
 from darkroom.generators.prior_sampling import Prior, PriorSampling, guided
+from darkroom.generators.standard import Standard
 from darkroom.planning.clips import no_clip, sizes
 from darkroom.planning.facts import Facts
 from darkroom.planning.passes import Passes, batches
@@ -22,7 +23,7 @@ def prior_recipe(facts: Facts) -> PriorRecipe:
     told = {"image": (dim,), "text": (dim,), **({"encoding": shape} if shape else {})}
     train, val = (NoiseTold(Bare(facts.count(split)), told) for split in ("train", "val"))
     config = train_prior.config_of(params, dim, shape)
-    return train_prior.build(params, config, (torch.zeros(dim), torch.ones(dim)), embedding.normalise, train, val)
+    return train_prior.build(params, config, Standard([0.0] * dim, [1.0] * dim), embedding.normalise, train, val)
 
 
 def add_prior(passes: Passes, prior: Prior, how: PriorSampling, images: int) -> None:

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.data.embedding_file import KIND
@@ -57,47 +55,6 @@ def captioned_parts(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> list[
             "captions (`parts` and the source's section in params.yaml), and run `dvc repro`."
         )
     return found
-
-
-def statistics(
-    embeddings: EmbeddingShards, how: Literal["scale", "standard"], most: int = 4096
-) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation by which image embeddings come to unit variance, float32 (D,) both.
-
-    scale: 0 and the root mean square of all elements: embeddings keep their directions (as Ramesh et al.'s published
-    successors have them). standard: of each element by itself: what all images have in common, which is most of the
-    embedding where CLIP is small, is taken off, and the noise then hides what tells images apart.
-
-    Args:
-        embeddings: of the train split.
-        how: see above.
-        most: embeddings that they are taken from, evenly apart; to three digits, so that all machines find the same.
-
-    Raises:
-        DarkroomError: all embeddings are zero.
-    """
-    if how == "scale":
-        scale = _scale(embeddings, most)
-        return torch.zeros(embeddings.dim), torch.full((embeddings.dim,), 1 / scale)
-    rows = np.unique(np.linspace(0, len(embeddings) - 1, min(most, len(embeddings))).astype(np.int64))
-    found = embeddings.__getitems__(rows.tolist())["image"].astype(np.float64)
-    std = found.std(axis=0)
-    mean, std = (_three_digits(each) for each in (found.mean(axis=0), np.where(std > 0, std, 1.0)))
-    return mean, std
-
-
-def _scale(embeddings: EmbeddingShards, most: int) -> float:
-    """Return sqrt(D) over the root mean square length of at most so many embeddings, evenly apart, to three digits."""
-    rows = np.unique(np.linspace(0, len(embeddings) - 1, min(most, len(embeddings))).astype(np.int64))
-    found = embeddings.__getitems__(rows.tolist(), ("image",))["image"].astype(np.float64)
-    length = float(np.sqrt((found**2).sum(axis=1).mean()))
-    if not length:
-        raise DarkroomError("all image embeddings in data/embeddings are zero: embed the images again.")
-    return float(f"{embeddings.dim**0.5 / length:.3g}")
-
-
-def _three_digits(values: NDArray[np.float64]) -> Tensor:
-    return torch.tensor([float(f"{value:.3g}") for value in values])
 
 
 def require_texts(rows: CaptionedEmbeddings) -> None:

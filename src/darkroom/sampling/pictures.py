@@ -23,9 +23,8 @@ from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.generators.cascade import Asked
 from darkroom.generators.decode import Decoder
-from darkroom.generators.text_images import require_told
+from darkroom.generators.member import Asked
 from darkroom.sampling.unseen import unseen_words
 from darkroom.schemas.sample_text import Params
 from darkroom.stages.sample_decoder import open_decoder
@@ -89,11 +88,11 @@ def _of_files(
 ) -> list[NDArray[np.uint8]]:
     """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W)."""
     decoder = open_decoder(params.sample_decoder, list(params.train_decoder.unets), device)
-    normalised = require_told(decoder, clip.identity, str(CLIP_FOLDER))
+    decoder.cascade.require_clip(clip.identity, str(CLIP_FOLDER))
     how = _preparation(decoder)
     given = torch.from_numpy(np.stack([_read(Path(file), how) for file in files]))
     embeddings = torch.cat([clip.images(one[None]).cpu() for one in given])
-    if normalised:
+    if decoder.cascade.normalised:
         embeddings = functional.normalize(embeddings, dim=1)
     each = torch.arange(len(files)).repeat_interleave(images)
     low = decoder.low(given)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, write_manifest
+from darkroom.artifacts.manifest import write_manifest
 from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.catalog import load_catalog
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
@@ -20,13 +21,15 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
-from darkroom.generators.cascade import Asked, Cascade, trained
+from darkroom.generators.cascade import Cascade, trained
 from darkroom.generators.decode import Decoder
+from darkroom.generators.member import Asked
 from darkroom.generators.variations import COLUMNS, inpainted, interpolations, variations
 from darkroom.schemas.sample_decoder import Params, SampleDecoder
 
 OUT = Path("samples/decoder")
 _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
+_TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
 
 
 def open_decoder(section: SampleDecoder, names: list[str], device: torch.device) -> Decoder:
@@ -42,29 +45,17 @@ def told_by(
     """Return the image embeddings (N, D) and text encodings (N, L, W) of some rows, as far as the decoder is told them.
 
     Raises:
-        ArtifactError: they come from another CLIP than the decoder was trained with.
+        ArtifactError: they come from another CLIP than the decoder was trained with, or are of other lengths.
     """
-    configs = [member.network.config for member in decoder.cascade.members]
-    wanted = {"image": any(each.embed_dim for each in configs), "encoding": any(each.text_shape for each in configs)}
-    names = [name for name, there in wanted.items() if there]
+    cascade = decoder.cascade
+    names = [name for name in _TOLD if cascade.told(name)]
     if not names:
         return None, None
     stored = EmbeddingShards.open_parts(parts, split)
     require_same_images(stored, images)
-    if stored.clip != decoder.cascade.clip:
-        raise ArtifactError(
-            "data/embeddings comes from another CLIP than the decoder was trained with: train it again "
-            "(`dvc repro train_decoder`)."
-        )
-    if stored.normalised != decoder.cascade.normalised:
-        of_one, with_lengths = "embeddings of length 1", "embeddings of their own lengths"
-        trained_on, there = (of_one, with_lengths) if decoder.cascade.normalised else (with_lengths, of_one)
-        raise ArtifactError(
-            f"the decoder was trained on {trained_on}, and data/embeddings holds {there}: set `embed_clip.normalise` "
-            "as it was, or train it again (`dvc repro train_decoder`)."
-        )
+    cascade.require_clip(stored.clip, "data/embeddings", stored.normalised)
     found = stored.__getitems__(rows, names)
-    image, text = (torch.from_numpy(found[name]).float() if name in found else None for name in wanted)
+    image, text = (torch.from_numpy(found[name]).float() if name in found else None for name in _TOLD)
     return image, text
 
 

@@ -17,7 +17,7 @@ from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.generators.cascade import trained
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior
-from darkroom.generators.text_images import Imagination, require_same_clip, told
+from darkroom.generators.text_images import Imagination, require_same_clip
 from darkroom.recipes.prior_data import captioned_parts, captioned_rows
 from darkroom.schemas.sample_text import Params
 from darkroom.stages.sample_decoder import open_decoder, samples, write_no_samples, write_pairs
@@ -64,7 +64,7 @@ def run(params: Params) -> None:
         )
     imagination = open_imagination(params, device, stored.clip, "data/embeddings")
     prior, decoder = imagination.prior, imagination.decoder
-    encoded = prior.network.config.text_shape is not None or told(decoder, "encoding")
+    encoded = prior.network.config.text_shape is not None or decoder.cascade.told("encoding")
     found = stored.__getitems__(rows, ("text", "encoding") if encoded else ("text",))
     text, words = (torch.from_numpy(found[name]).float() if name in found else None for name in ("text", "encoding"))
     assert text is not None  # it was asked for

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from torch import Tensor
-
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
@@ -11,9 +9,10 @@ from darkroom.data.embeddings import EmbeddingShards, no_embeddings
 from darkroom.device import set_up_device
 from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
+from darkroom.generators.standard import Standard, chosen_rows
 from darkroom.random import derive
 from darkroom.recipes.prior import PriorRecipe
-from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts, statistics
+from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts
 from darkroom.recipes.prior_scores import Scorer
 from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_prior import Params
@@ -30,7 +29,7 @@ _DIGITS = 6  # of a score in the manifest
 def build(
     params: Params,
     config: PriorConfig,
-    statistics: tuple[Tensor, Tensor],
+    standard: Standard,
     normalised: bool,
     train_rows: Rows,
     val_rows: Rows,
@@ -41,7 +40,7 @@ def build(
     with seeded(derive(settings.training.seed, "prior/weights")):
         network = PriorNetwork(config)
     told = settings.diffusion.model_dump(include={"schedule", "timesteps", "target"})
-    network.set_statistics(*statistics)
+    network.set_standard(standard)
     prior = Prior(network, prediction_of(**told), normalised)
     return PriorRecipe(prior, settings.diffusion, settings.training.seed, train_rows, val_rows, scorer)
 
@@ -72,7 +71,7 @@ def run(params: Params) -> None:
         recipe = build(
             params,
             config_of(params, stored.dim, stored.encoding_shape),
-            statistics(stored, settings.diffusion.normalise),
+            Standard.of(stored.__getitems__(chosen_rows(len(stored)))["image"], settings.diffusion.normalise),
             stored.normalised,
             rows["train"],
             rows["val"],
