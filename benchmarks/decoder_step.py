@@ -77,7 +77,8 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     from originals.pairs import Images
     from recipes.small_decoder import section
 
-    model = {"layers": 1, "head_dim": 32, "norm_groups": 8, "image_tokens": 4, "text_tokens": False, **pair.model}
+    model = {"layers": 1, "head_dim": 32, "norm_groups": 8, "image_tokens": 4, "image_map": 0, "text_tokens": False}
+    model |= pair.model
     settings = section(model=model, size=SIZE)
     rows = Told(Images(256, 3, SIZE).images, torch.randn(256, EMBEDDING).half())
     opened = Opened(PixelSpace(), Teller(), {}, 3, {}, EMBEDDING, None)

@@ -74,7 +74,7 @@ def measure(name: str, folder: Path) -> str:
     width, depth, heads, batch = MODELS[name]
     torch.manual_seed(0)
     model = DiT(DiTConfig(CHANNELS, SIZE, CLASSES, width, depth, heads, 2))
-    diffusion = Diffusion(time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1)
+    diffusion = Diffusion(normalise="channel", time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1)
     normaliser = Normaliser([0.0] * CHANNELS, [1.0] * CHANNELS)
     recipe = DiTRecipe(model, diffusion, 0, Latents(), Latents(), normaliser, None)  # type: ignore[arg-type]
     settings = training(images=10**6 * batch, batch=batch, threads=THREADS, log_every=10**9, validate_every=10**9)

@@ -15,7 +15,7 @@ SMALL: dict[str, Any] = {
     "head_dim": 8,
     "norm_groups": 4,
 }
-TOLD: dict[str, Any] = {"embed_dim": 6, "image_tokens": 2, "image_to_time": True}
+TOLD: dict[str, Any] = {"embed_dim": 6, "image_tokens": 2, "image_to_time": True, "image_map": 3}
 
 
 def unet(seed: int = 0, **changes: Any) -> DecoderUNet:

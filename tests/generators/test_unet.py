@@ -39,9 +39,13 @@ def test_self_conditioning_is_heard_and_nothing_is_zeros() -> None:
     assert not torch.allclose(said(network, told), said(network, told, X), atol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["tokens", "time"])
-def test_the_image_enters_as_tokens_and_with_the_time(way: str) -> None:
-    changes = {"image_tokens": 2 if way == "tokens" else 0, "image_to_time": way == "time"}
+@pytest.mark.parametrize("way", ["tokens", "time", "map"])
+def test_the_image_enters_as_tokens_with_the_time_and_as_a_map(way: str) -> None:
+    changes = {
+        "image_tokens": 2 if way == "tokens" else 0,
+        "image_to_time": way == "time",
+        "image_map": 3 * (way == "map"),
+    }
     network, told = unet(embed_dim=6, **changes), everything()
     other = Conditions(image=told.image + 1)  # type: ignore[operator]
     assert not torch.allclose(said(network, told), said(network, other), atol=1e-5)

@@ -23,6 +23,7 @@ MODEL: dict[str, Any] = {
     "dropout": 0.0,
     "image_tokens": 2,
     "image_to_time": True,
+    "image_map": 3,
     "text_tokens": True,
     "self_condition": False,
 }
@@ -49,7 +50,13 @@ LOW: dict[str, Any] = {
     "crop": None,
 }
 UP = {"size": 16, "low_size": 8, "embeddings": "data/none"}
-UP_MODEL = {"attention": [False, False], "image_tokens": 0, "image_to_time": False, "text_tokens": False}
+UP_MODEL = {
+    "attention": [False, False],
+    "image_tokens": 0,
+    "image_to_time": False,
+    "image_map": 0,
+    "text_tokens": False,
+}
 STEPS = 40
 MEAN, STD = [0.1, -0.2, 0.3, 0.0, 1.0, 0.5], [0.5, 2.0, 1.0, 0.25, 1.5, 0.0]  # of embeddings
 IMAGES = 24

@@ -124,7 +124,7 @@ def embed(parts: dict[str, bool], normalise: bool = True) -> None:
 def write_decoder(clip: str | None, normalised: bool = True, text: bool = True, low_size: int | None = None) -> None:
     """Write `models/decoder/base`, which is told embeddings of a CLIP, and texts or not; or which enlarges."""
     folder = Path("models/decoder/base")
-    told = {"embed_dim": SIZE["embed_dim"], "image_tokens": 2, "image_to_time": True} if clip else {}
+    told = {"embed_dim": SIZE["embed_dim"], "image_tokens": 2, "image_to_time": True, "image_map": 3} if clip else {}
     shape = (SIZE["context_length"], SIZE["text_width"]) if text and clip else None
     network = unet(image_channels=3, text_shape=shape, low=low_size is not None, **told)
     for where in (folder, folder / "raw"):

@@ -83,7 +83,7 @@ class Cascade:
         if self.clip is None:
             raise ArtifactError(
                 "no U-Net in models/decoder is told an embedding or a text, so none can be asked for: set "
-                "`model.image_to_time` or `model.image_tokens` in `train_decoder.unets` for one of them."
+                "`model.image_to_time`, `image_map` or `image_tokens` in `train_decoder.unets` for one of them."
             )
         if self.clip != clip:
             raise ArtifactError(

@@ -36,6 +36,7 @@ class UNetConfig:
     embed_dim: length of the image embedding; 0: not told.
     image_tokens: tokens made of the embedding; 0: none.
     image_to_time: whether the embedding is added to the time's.
+    image_map: channels of a map of the last level's places, made of the embedding and seen beside the image; 0: none.
     embedding_noise: whether the embedding may be noisy, and the U-Net is told how much.
     text_shape: tokens and width of the text encoding; None: not told.
     low: whether it enlarges an image, which is then told.
@@ -56,6 +57,7 @@ class UNetConfig:
     embed_dim: int = 0
     image_tokens: int = 0
     image_to_time: bool = False
+    image_map: int = 0
     embedding_noise: bool = False
     text_shape: tuple[int, int] | None = None
     low: bool = False
@@ -128,7 +130,7 @@ class DecoderUNet(nn.Module):
         places = config.image_channels * config.patch**2
         unet: Any = UNet2DConditionModel(
             sample_size=config.size // config.patch,
-            in_channels=places * (1 + extra),
+            in_channels=places * (1 + extra) + config.image_map,
             out_channels=places * (1 + config.learned_variance),
             down_block_types=tuple(_block("Down", each, crossed) for each in config.attention),
             mid_block_type="UNetMidBlock2DCrossAttn" if crossed and config.attention[-1] else "UNetMidBlock2D",
@@ -151,6 +153,8 @@ class DecoderUNet(nn.Module):
             self.null_image = nn.Parameter(torch.randn(config.embed_dim))
         if config.image_tokens:
             self.image_tokens = nn.Linear(config.embed_dim, config.image_tokens * last)
+        if config.image_map:
+            self.image_map = nn.Linear(config.embed_dim, config.image_map * self._map_side**2)
         if config.text_shape is not None:
             length, width = config.text_shape
             self.text_tokens = nn.Linear(width, last)
@@ -160,6 +164,10 @@ class DecoderUNet(nn.Module):
         config = self.config
         levels = config.embedding_noise + config.low_noise
         return config.embed_dim * config.image_to_time + _FREQUENCIES * levels
+
+    @property
+    def _map_side(self) -> int:
+        return self.config.size // self.config.patch // 2 ** (len(self.config.channels) - 1)
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -184,7 +192,7 @@ class DecoderUNet(nn.Module):
             inputs.append(torch.zeros_like(x) if before is None else before)
         image = self._image(told)
         output = self.unet(
-            functional.pixel_unshuffle(torch.cat(inputs, dim=1), config.patch),
+            self._with_map(functional.pixel_unshuffle(torch.cat(inputs, dim=1), config.patch), image),
             steps,
             encoder_hidden_states=self._tokens(image, told),
             class_labels=self._vector(x, image, told),
@@ -200,6 +208,14 @@ class DecoderUNet(nn.Module):
         if told.image_kept is None:
             return told.image
         return torch.where(told.image_kept[:, None], told.image, self.null_image.to(told.image.dtype))
+
+    def _with_map(self, x: Tensor, image: Tensor | None) -> Tensor:
+        """Return x (N, K, H, H) with the map that a linear layer makes of the embeddings behind it."""
+        if not self.config.image_map:
+            return x
+        assert image is not None
+        places = self.image_map(image).unflatten(1, (self.config.image_map, self._map_side, self._map_side))
+        return torch.cat([x, functional.interpolate(places, size=x.shape[2:], mode="bilinear")], dim=1)
 
     def _tokens(self, image: Tensor | None, told: Conditions) -> Tensor | None:
         """Return the tokens of the cross-attention, (N, K, width)."""

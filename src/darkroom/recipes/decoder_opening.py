@@ -161,6 +161,7 @@ def config_of(settings: UNet, opened: Opened) -> UNetConfig:
         embed_dim=opened.embed_dim if settings.told_image else 0,
         image_tokens=model.image_tokens,
         image_to_time=model.image_to_time,
+        image_map=model.image_map,
         embedding_noise=bool(settings.diffusion.embedding_noise),
         text_shape=opened.text_shape if model.text_tokens else None,
         low=low,

@@ -26,6 +26,7 @@ class Model(Section):
     dropout: Share
     image_tokens: Annotated[int, Field(ge=0)]
     image_to_time: bool
+    image_map: Annotated[int, Field(ge=0)]
     text_tokens: bool
     self_condition: bool
 
@@ -112,7 +113,7 @@ class UNet(Section):
     @property
     def told_image(self) -> bool:
         """Whether it is told the image embedding."""
-        return bool(self.model.image_tokens or self.model.image_to_time)
+        return bool(self.model.image_tokens or self.model.image_to_time or self.model.image_map)
 
     @property
     def conditioned(self) -> bool:
@@ -134,6 +135,8 @@ class UNet(Section):
     def _crops(self) -> "UNet":
         crop, low = self.low.crop, self.low_size
         step = self.model.patch * 2 ** (len(self.model.channels) - 1)
+        if crop is not None and self.model.image_map:
+            raise ValueError("model.image_map is of whole images, and low.crop cuts squares out: leave one of them out")
         if crop is not None and low is not None and (crop > self.size or crop % step or crop * low % self.size):
             raise ValueError(
                 f"low.crop ({crop}) must be at most size ({self.size}), a multiple of {step}, and stand for whole "
@@ -146,12 +149,14 @@ class UNet(Section):
         named = [key for key in ("embeddings", "clip") if getattr(self, key) != NO_FILE]
         if self.conditioned and len(named) != 1:
             raise ValueError(
-                "image_tokens, image_to_time or text_tokens ask for CLIP: name `embeddings` (data/embeddings) or, to "
-                f"compute them while training, `clip` (models/clip), and one of them only: the other is {NO_FILE}"
+                "image_tokens, image_to_time, image_map or text_tokens ask for CLIP: name `embeddings` "
+                "(data/embeddings) or, to compute them while training, `clip` (models/clip), and one of them only: the "
+                f"other is {NO_FILE}"
             )
         if not self.conditioned and named:
             raise ValueError(
-                f"`{named[0]}` is named, and no image_tokens, image_to_time or text_tokens read it: set it to {NO_FILE}"
+                f"`{named[0]}` is named, and no image_tokens, image_to_time, image_map or text_tokens reads it: set "
+                f"it to {NO_FILE}"
             )
         if self.diffusion.embedding_noise and not self.told_image:
             raise ValueError("diffusion.embedding_noise is of the image embedding, of which nothing is told")
