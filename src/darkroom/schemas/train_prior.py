@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.diffusion import Probability, ScheduleName
 from darkroom.schemas.numbers import Positive, Seed, Share
 from darkroom.schemas.run import Run
-from darkroom.schemas.train_decoder import Probability, ScheduleName
 from darkroom.schemas.training import Training
 
 
