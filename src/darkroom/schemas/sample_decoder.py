@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from darkroom.params import Section
 from darkroom.schemas.diffusion import Probability
 from darkroom.schemas.numbers import PartName, Positive, Seed
-from darkroom.schemas.overrides import Overrides, merged
+from darkroom.schemas.overrides import Overrides, merged, require_known
 from darkroom.schemas.run import Run
 from darkroom.schemas.unet_names import Names
 
@@ -60,7 +60,8 @@ class SampleDecoder(Section):
 
     @model_validator(mode="after")
     def _own(self) -> "SampleDecoder":
-        for name in self.unets:
+        for name, own in self.unets.items():
+            require_known(own, UNetSampling.model_fields, "a U-Net")
             self.sampling(name)
         return self
 

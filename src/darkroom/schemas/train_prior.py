@@ -74,6 +74,15 @@ class TrainPrior(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _stepped(self) -> "TrainPrior":
+        if self.evaluate.steps > self.diffusion.timesteps:
+            raise ValueError(
+                f"evaluate.steps ({self.evaluate.steps}) must be at most diffusion.timesteps "
+                f"({self.diffusion.timesteps})"
+            )
+        return self
+
 
 class Params(Section):
     """What dvc.yaml gives to `train_prior`."""
