@@ -68,7 +68,7 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     """Return our recipe, on images and embeddings of noise, and the settings of its training."""
     import torch
 
-    from darkroom.generators.denoiser import Prediction
+    from darkroom.generators.prediction import Prediction
     from darkroom.generators.unet import DecoderUNet
     from darkroom.recipes.decoder import DecoderRecipe
     from darkroom.recipes.decoder_data import PixelSpace, Teller

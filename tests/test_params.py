@@ -94,6 +94,20 @@ FAULTS = [
     ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
     ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
     ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
+    ("sample_decoder.unets.up", {"step": 4}, "did you mean `steps`?"),
+    (
+        "sample_decoder.common.steps",
+        2000,
+        "`sample_decoder.common.steps` is 2000, and `train_decoder.timesteps` is 1000",
+    ),
+    ("sample_decoder.unets.up.steps", 1001, "`sample_decoder.unets.up.steps` is 1001, and `train_decoder.timesteps`"),
+    ("sample_text.prior.steps", 1001, "`sample_text.prior.steps` is 1001, and `train_prior.diffusion.timesteps`"),
+    ("train_prior.evaluate.steps", 1001, "evaluate.steps (1001) must be at most diffusion.timesteps (1000)"),
+    (
+        "score_decoder.clip",
+        "models/ViT.pt",
+        "`score_decoder.clip` is models/ViT.pt, which does not exist: it is models",
+    ),
     ("sample_decoder.unets.top", {"steps": 4}, "`sample_decoder.unets.top` is of no U-Net under `train_decoder.unets`"),
     (
         "train_decoder.unets.base.diffusion.image_dropout",
@@ -184,6 +198,16 @@ def test_a_prior_that_knows_every_text_cannot_be_guided(clone):
         DarkroomError, match=r"`sample_text\.prior\.guidance` is 3.0, and `train_prior\.diffusion\.text_d"
     ):
         check()
+
+
+def test_encodings_that_are_computed_while_training_are_stored_for_the_samples(clone):
+    base = {"embeddings": "data/none", "clip": "models/clip", "model.text_tokens": True}
+    for key, value in base.items():
+        change(clone / "params.yaml", f"train_decoder.unets.base.{key}", value)
+    with pytest.raises(DarkroomError, match=r"`train_decoder\.unets\.base\.model\.text_tokens` .* set it to true"):
+        check()
+    change(clone / "params.yaml", "embed_clip.encodings", True)
+    check()
 
 
 def test_a_split_must_have_images_for_all_blocks_where_it_is_known_how_many(clone):

@@ -47,6 +47,8 @@ _NAMED = {
     "train_decoder.unets.*.embeddings": "it is data/embeddings, or data/none",
     "train_decoder.unets.*.clip": "it is models/clip, to compute embeddings while training, or data/none",
     "train_clip.pretrained.file": "it is an archive of OpenAI's or a state dict, or data/none to take it by name",
+    "score_decoder.clip": "it is models/clip, or a file that `clip.load` opens, or data/none to measure no similarity",
+    "score_decoder.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
     "score_tokenizer.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
     "reference_stats.inception.weights": "it is a file with torch-fidelity's weights, or data/none to download them",
 }

@@ -37,6 +37,8 @@ def texts_fit(params: Any, factor: int) -> None:
     _guidance_fits(params, cascade, clip)
     _splits_fit(params, cascade, clip)
     _blocks_fit(params, cascade, clip)
+    _encodings_fit(cascade, params.embed_clip)
+    _steps_fit(params, cascade, clip)
     if cascade and params.score_decoder.lpips == "lpips" and size < SMALLEST["lpips"]:
         raise DarkroomError(
             f"{PARAMS}: `score_decoder.lpips` needs images of {SMALLEST['lpips']} pixels at least, and "
@@ -72,6 +74,35 @@ def _guidance_fits(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
                 f"{PARAMS}: `{key}` is {guidance}, and `{source}` is 0, so the network never learns to do without, "
                 "from which guidance leads away: set it above 0, or the guidance to 1.0."
             )
+
+
+def _encodings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
+    """Check that encodings of texts are stored where a U-Net reads them.
+
+    One that is trained on those that are computed while it is trained is sampled with stored ones all the same.
+    """
+    for name, unet in cascade.items():
+        if unet.model.text_tokens and not embed.encodings:
+            raise DarkroomError(
+                f"{PARAMS}: `train_decoder.unets.{name}.model.text_tokens` reads what CLIP says of each token, and "
+                "`embed_clip.encodings` is false: set it to true."
+            )
+
+
+def _steps_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
+    """Check that nobody samples in more steps than the noise has."""
+    timesteps = params.train_decoder.timesteps
+    asked: list[tuple[str, int, str, int]] = []
+    for name in cascade:
+        own = "steps" in params.sample_decoder.unets.get(name, {})
+        key = f"sample_decoder.unets.{name}.steps" if own else "sample_decoder.common.steps"
+        asked.append((key, params.sample_decoder.sampling(name).steps, "train_decoder.timesteps", timesteps))
+    if clip and cascade:
+        steps, most = params.sample_text.prior.steps, params.train_prior.diffusion.timesteps
+        asked.append(("sample_text.prior.steps", steps, "train_prior.diffusion.timesteps", most))
+    for key, steps, source, most in asked:
+        if steps > most:
+            raise DarkroomError(f"{PARAMS}: `{key}` is {steps}, and `{source}` is {most}: set it to {most} at most.")
 
 
 def _splits_read(params: Any, cascade: dict[str, UNet], clip: bool) -> Iterator[tuple[str, str, bool]]:
@@ -164,9 +195,4 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
             raise DarkroomError(
                 f"{key}.{name}.embeddings` is {unet.embeddings}, and `embed_clip.store` leaves out {missing[0]}: name "
                 f"it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
-            )
-        if unet.model.text_tokens and not embed.encodings:
-            raise DarkroomError(
-                f"{key}.{name}.model.text_tokens` reads what CLIP says of each token, and `embed_clip.encodings` is "
-                "false: set it to true."
             )

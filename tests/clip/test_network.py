@@ -190,3 +190,9 @@ def test_random_numbers_outside_are_not_touched(folder):
     before = torch.random.get_rng_state()
     load_clip(folder)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_without_a_clip_it_is_said_who_left_it_out(tmp_path):
+    write_manifest(tmp_path, "clip", source="none", weights=None, files={})
+    with pytest.raises(ArtifactError, match=r"`train_clip\.source` is none"):
+        load_clip(tmp_path)

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from darkroom.data.damage import Reason
-from darkroom.data.sources.keys import key_of
+from darkroom.data.keys import key_of
 
 CLASSES = ("green", "red", "yellow")
 SETTINGS = {"label": "metadata", "caption": "txt", "classes": list(CLASSES)}

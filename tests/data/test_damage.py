@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.data.damage import CHOSEN, Reason
+from darkroom.data.keys import key_of
 from darkroom.data.quarantine import NAME, read_quarantine
 from darkroom.data.reader import ImageShards
-from darkroom.data.sources.keys import key_of
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.schemas.ingest import Params, Rules

@@ -43,3 +43,11 @@ def test_a_sample_of_another_caption_is_refused_with_its_key(tmp_path, originals
     key = originals.keys[0]
     with pytest.raises(ArtifactError, match=rf"^samples/x: {key} was made for the caption 'another', and its original"):
         original_rows(made_of(tmp_path / "samples", [key], "another"), originals, Path("samples/x"))
+
+
+def test_parts_that_share_keys_keep_their_own_originals(tmp_path):
+    for part in ("one", "two"):
+        make_part(tmp_path / "data/shards", part)
+    both = ImageShards.open_parts(["one", "two"], "test", tmp_path / "data/shards")
+    assert len(set(both.keys)) == len(both) // 2
+    assert original_rows(made_of(tmp_path / "samples", both.keys), both, Path("samples")) == list(range(len(both)))

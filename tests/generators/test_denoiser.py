@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from darkroom.diffusion.thresholds import clipped
-from darkroom.generators.denoiser import Prediction, denoiser
+from darkroom.generators.denoiser import denoiser
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import Conditions
 from generators.small_unets import TOLD, everything, normals, unet
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from darkroom.diffusion.noise import NoiseSchedule
 from darkroom.diffusion.thresholds import clipped, dynamically_clipped
-from darkroom.generators.denoiser import Prediction, denoiser
+from darkroom.generators.denoiser import denoiser
 from darkroom.generators.low_resolution import downsampled, noised
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import Conditions
 from darkroom.recipes.decoder import _TIME, DecoderRecipe
 from darkroom.training.recipe import Batch

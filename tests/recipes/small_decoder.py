@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from darkroom.generators.denoiser import Prediction
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.standard import Standard
 from darkroom.recipes.decoder import DecoderRecipe
 from darkroom.recipes.decoder_data import PixelSpace, Teller

@@ -17,7 +17,7 @@ from darkroom.reporting.headline import wilson
 from darkroom.reporting.inputs import read_inputs
 from darkroom.reporting.page import render
 from darkroom.schemas.report import Params, Report
-from darkroom.schemas.sample_decoder import Names
+from darkroom.schemas.unet_names import Names
 from darkroom.stages.report import run
 from helpers import run as run_section
 from reporting.making import (

@@ -5,6 +5,7 @@ import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -253,3 +254,14 @@ def test_the_same_bytes_twice(clone: Path) -> None:
     train_decoder.run(params(), "base")
     assert weights() == first
     assert json.loads(Path("models/decoder/base/manifest.json").read_text()) == facts
+
+
+def test_only_the_images_of_the_grid_are_kept():
+    """As many samples as one likes fit into memory: each is written as it comes."""
+    count = 100
+    images = SimpleNamespace(keys=[f"{row}" for row in range(count)], labels=[None] * count, captions=[None] * count)
+    rows, kept = list(range(count)), {}
+    batches = torch.arange(count, dtype=torch.uint8).view(count, 1, 1, 1).expand(count, 3, 2, 2).split(7)
+    found = list(sample_decoder.samples(batches, images, rows, kept))
+    assert [sample.key for sample in found] == images.keys and len(kept) == 32
+    assert all((made == row).all() for row, made in kept.items()) and {0, 99} < kept.keys()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.networks import WEIGHTS, write_network
 from darkroom.clip.network import Clip
 from darkroom.clip.package import CLIP, build_model, convert_weights, load
@@ -52,9 +52,14 @@ def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
     """Return the CLIP in `folder`.
 
     Raises:
-        ArtifactError: missing or damaged; names the file.
+        ArtifactError: missing or damaged; names the file. Or there is none.
     """
     manifest = open_artifact(folder, KIND)
+    if manifest["weights"] is None:
+        raise ArtifactError(
+            f"{folder} says that there is no CLIP (`train_clip.source` is none), so no embedding can be computed: "
+            "train or name one, and run `dvc repro`."
+        )
     with torch.random.fork_rng(devices=[]):  # its initial weights are replaced: no draw may be seen outside
         network = build_model(load_file(folder / WEIGHTS))
     return Clip(network, manifest["weights"], truncate=manifest["long_captions"] == "truncate")

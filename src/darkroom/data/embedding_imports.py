@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from darkroom.data.embedding_file import map_embeddings
+from darkroom.data.keys import key_of
 from darkroom.data.reader import ImageShards, Shard
-from darkroom.data.sources.keys import key_of
 from darkroom.errors import DarkroomError
 
 _NUMBER = re.compile(r"(\d+)\.(?:npy|parquet)$")

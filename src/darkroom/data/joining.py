@@ -1,5 +1,6 @@
 """Which stored image each sample was made of: they share their key."""
 
+from collections import defaultdict, deque
 from pathlib import Path
 
 from darkroom.artifacts.manifest import ArtifactError
@@ -9,25 +10,31 @@ from darkroom.data.reader import ImageShards
 def original_rows(samples: ImageShards, originals: ImageShards, where: Path) -> list[int]:
     """Return the row of each sample's original.
 
+    Parts may share keys. Of several images of one key and caption the first belongs to the first sample, and so on.
+
     Args:
-        samples: made of the embeddings or captions of images, under their keys.
+        samples: made of the embeddings or captions of the first images of a split, under their keys, in their order.
         originals: the images of a split.
         where: the samples' folder, for messages.
 
     Raises:
         ArtifactError: there is no such original, or it has another caption; names the key.
     """
-    rows = {key: row for row, key in enumerate(originals.keys)}
-    captions, found = originals.captions, []
+    rows: defaultdict[tuple[str, str | None], deque[int]] = defaultdict(deque)
+    said: dict[str, str | None] = {}
+    for row, (key, caption) in enumerate(zip(originals.keys, originals.captions, strict=True)):
+        rows[key, caption].append(row)
+        said[key] = caption
+    found = []
     for key, caption in zip(samples.keys, samples.captions, strict=True):
-        if key not in rows:
+        if key not in said:
             raise ArtifactError(
                 f"{where} holds {key}, and no image of the split has that key: make the samples again (`dvc repro`)."
             )
-        if caption != captions[rows[key]]:
+        if not rows[key, caption]:
             raise ArtifactError(
-                f"{where}: {key} was made for the caption {caption!r}, and its original has {captions[rows[key]]!r}: "
+                f"{where}: {key} was made for the caption {caption!r}, and its original has {said[key]!r}: "
                 "make the samples again (`dvc repro`)."
             )
-        found.append(rows[key])
+        found.append(rows[key, caption].popleft())
     return found

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
-from darkroom.generators.denoiser import Prediction
 from darkroom.generators.member import Asked, Member, Sampling, generate
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import DecoderUNet
 
 MODELS = Path("models/decoder")

@@ -1,48 +1,15 @@
 """A U-Net as a sampler asks it: x_0, guided and kept within its range."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from darkroom.diffusion.denoising import Denoise, Denoised
-from darkroom.diffusion.gaussian import Target, VarianceRange, share_of, to_x0
-from darkroom.diffusion.noise import Name, NoiseSchedule
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import Conditions
 
 UNet = Callable[[Tensor, Tensor, Conditions, Tensor | None], Tensor]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a U-Net predicts, and under which noise.
-
-    bounded: whether images are pixels, in [-1, 1]; latents are not.
-    """
-
-    schedule: NoiseSchedule
-    target: Target
-    learned_variance: bool
-    variance_range: VarianceRange
-    bounded: bool
-
-    @classmethod
-    def of(cls, schedule: Name, steps: int, **facts: Any) -> "Prediction":
-        """Return the prediction under a schedule's name."""
-        return cls(NoiseSchedule.named(schedule, steps), **facts)
-
-    def split(self, output: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return what a U-Net said of the image, and the share of the log variance where it learns it."""
-        if not self.learned_variance:
-            return output, None
-        mean, raw = output.chunk(2, dim=1)
-        return mean, share_of(raw.float(), self.variance_range)
-
-    def x0(self, mean: Tensor, x: Tensor, steps: Tensor) -> Tensor:
-        """Return the x_0 that the first part of an output stands for, float32."""
-        return to_x0(mean.float(), x, steps, self.schedule, self.target)
 
 
 def denoiser(

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from darkroom.diffusion.denoising import Solver, inpaint, sample
 from darkroom.diffusion.thresholds import clipped, dynamically_clipped
-from darkroom.generators.denoiser import Prediction, denoiser
+from darkroom.generators.denoiser import denoiser
 from darkroom.generators.low_resolution import downsampled, noised, upsampled
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.standard import Standard
 from darkroom.generators.unet import Conditions, DecoderUNet
 from darkroom.random import derive, normal

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import open_artifact
 from darkroom.diffusion.denoising import Denoise, Denoised, Solver, sample
-from darkroom.generators.denoiser import Prediction
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.prior import PriorNetwork
 from darkroom.random import derive, normal
 

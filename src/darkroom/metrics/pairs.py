@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.metrics.extractors.load import Images, batched
+from darkroom.metrics.batches import Images, batched
 from darkroom.metrics.image import Measure
 from darkroom.metrics.perceptual import load_perceptual
 from darkroom.metrics.uncertainty import mean_and_error

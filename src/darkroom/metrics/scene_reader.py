@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.networks import open_network, write_network
-from darkroom.metrics.extractors.load import Images, batched
+from darkroom.metrics.batches import Images, batched
 from darkroom.metrics.perceptual import to_rgb
 from darkroom.schemas.train_scene_reader import GRID
 

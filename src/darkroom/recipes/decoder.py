@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from darkroom.diffusion.denoising import sample
 from darkroom.diffusion.gaussian import distance, min_snr_weight, p2_weight, target_of, variational_bound
 from darkroom.diffusion.thresholds import clipped
-from darkroom.generators.denoiser import Prediction, denoiser
+from darkroom.generators.denoiser import denoiser
 from darkroom.generators.low_resolution import blurred, downsampled, noised, upsampled
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import Conditions, DecoderUNet
 from darkroom.random import draws, normal
 from darkroom.recipes.decoder_data import Space, Teller

@@ -2,7 +2,7 @@
 
 from darkroom.params import Section
 from darkroom.schemas.run import Run
-from darkroom.schemas.sample_decoder import Names
+from darkroom.schemas.unet_names import Names
 
 
 class Report(Section):

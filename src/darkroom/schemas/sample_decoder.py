@@ -1,14 +1,15 @@
 """The sections that `sample_decoder` reads."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.diffusion import Probability
 from darkroom.schemas.numbers import PartName, Positive, Seed
-from darkroom.schemas.overrides import Overrides, merged
+from darkroom.schemas.overrides import Overrides, merged, require_known
 from darkroom.schemas.run import Run
-from darkroom.schemas.train_decoder import Probability
+from darkroom.schemas.unet_names import Names
 
 
 class UNetSampling(Section):
@@ -59,15 +60,10 @@ class SampleDecoder(Section):
 
     @model_validator(mode="after")
     def _own(self) -> "SampleDecoder":
-        for name in self.unets:
+        for name, own in self.unets.items():
+            require_known(own, UNetSampling.model_fields, "a U-Net")
             self.sampling(name)
         return self
-
-
-class Names(Section):
-    """Of `train_decoder`, the names of the U-Nets."""
-
-    unets: dict[PartName, Any]
 
 
 class Params(Section):

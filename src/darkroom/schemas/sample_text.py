@@ -5,8 +5,9 @@ from typing import Literal
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive, Seed
 from darkroom.schemas.run import Run
-from darkroom.schemas.sample_decoder import Names, SampleDecoder
+from darkroom.schemas.sample_decoder import SampleDecoder
 from darkroom.schemas.train_prior import PriorSampling
+from darkroom.schemas.unet_names import Names
 
 
 class SampleText(Section):

@@ -5,13 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.diffusion import Probability, ScheduleName
 from darkroom.schemas.numbers import NO_FILE, PartName, Positive, Share, Weight
 from darkroom.schemas.overrides import OWN_TRAINING, Overrides, merged, require_known
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
-
-ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
-Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Model(Section):

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params import Section
+from darkroom.schemas.diffusion import Probability, ScheduleName
 from darkroom.schemas.numbers import Positive, Seed, Share
 from darkroom.schemas.run import Run
-from darkroom.schemas.train_decoder import Probability, ScheduleName
 from darkroom.schemas.training import Training
 
 
@@ -71,6 +71,15 @@ class TrainPrior(Section):
             raise ValueError(
                 f"evaluate.guidance ({self.evaluate.guidance}) needs a prior that was trained without text too: give "
                 "diffusion.text_dropout a share, or set it to 1.0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stepped(self) -> "TrainPrior":
+        if self.evaluate.steps > self.diffusion.timesteps:
+            raise ValueError(
+                f"evaluate.steps ({self.evaluate.steps}) must be at most diffusion.timesteps "
+                f"({self.diffusion.timesteps})"
             )
         return self
 

@@ -1,6 +1,6 @@
 """Stage `sample_decoder`: the cascade and a split's embeddings in, `samples/decoder/` out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -60,26 +60,30 @@ def told_by(
 
 
 def samples(
-    batches: Iterable[Tensor], images: ImageShards, rows: list[int], made: list[NDArray[np.uint8]]
+    batches: Iterable[Tensor], images: ImageShards, rows: list[int], kept: dict[int, NDArray[np.uint8]]
 ) -> Iterator[Sample]:
-    """Yield decoded images as samples with key, label and caption of those they were made of; keep them in `made`."""
+    """Yield decoded images as samples with key, label and caption of those they were made of.
+
+    Those that `write_pairs` shows are kept, by their row.
+    """
     keys, labels, captions = images.keys, images.labels, images.captions
+    shown = {rows[at] for at in spread(_GROUPS * _ROWS, len(rows))}
+    number = 0
     for batch in batches:
         for image in batch.numpy():
-            row = rows[len(made)]
-            made.append(image)
+            row = rows[number]
+            if row in shown:
+                kept[row] = image.copy()
             yield Sample(key=keys[row], image=to_pil(image), label=labels[row], caption=captions[row])
-        print(f"{len(made):,} images")
+            number += 1
+        print(f"{number:,} images")
 
 
-def write_pairs(
-    path: Path, images: ImageShards, rows: list[int], made: list[NDArray[np.uint8]], scale: int = 2
-) -> None:
+def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.uint8]], scale: int = 2) -> None:
     """Write a grid of originals beside what was made of them, captions below."""
-    chosen = spread(_GROUPS * _ROWS, len(rows))
     captions = images.captions
-    groups = [np.stack([images[rows[at]], made[at]]) for at in chosen]
-    words = [captions[rows[at]] or images.keys_of([rows[at]])[0] for at in chosen]
+    groups = [np.stack([images[row], made]) for row, made in kept.items()]
+    words = [captions[row] or images.keys_of([row])[0] for row in kept]
     save_png(path, captioned_grid(groups, words, _GROUPS, scale))
 
 
@@ -133,11 +137,11 @@ def run(params: Params) -> None:
     decoder = open_decoder(section, names, device)
     image, text = told_by(decoder, parts, section.split, images, rows)
     low = decoder.low(torch.from_numpy(images.__getitems__(rows))) if decoder.cascade.low_size else None
-    made: list[NDArray[np.uint8]] = []
+    kept: dict[int, NDArray[np.uint8]] = {}
     with atomic_folder(OUT) as folder:
         batches = decoder.images(Asked(rows, image, text, low))
-        shards = write_shards(folder, samples(batches, images, rows, made), section.shard_size, "png")
-        write_pairs(folder / "grid.png", images, rows, made)
+        shards = write_shards(folder, samples(batches, images, rows, kept), section.shard_size, "png")
+        write_pairs(folder / "grid.png", images, kept)
         _pictures(folder, section, decoder, images, (image, text))
         write_manifest(
             folder,

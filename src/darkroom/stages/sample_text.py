@@ -69,11 +69,11 @@ def run(params: Params) -> None:
     text, words = (torch.from_numpy(found[name]).float() if name in found else None for name in ("text", "encoding"))
     assert text is not None  # it was asked for
     low = decoder.low(torch.from_numpy(images.__getitems__(rows))) if decoder.cascade.low_size else None
-    made: list[NDArray[np.uint8]] = []
+    kept: dict[int, NDArray[np.uint8]] = {}
     with atomic_folder(OUT) as folder:
         batches = imagination.images(text, words, rows, low)
-        shards = write_shards(folder, samples(batches, images, rows, made), decoding.shard_size, "png")
-        write_pairs(folder / "grid.png", images, rows, made)
+        shards = write_shards(folder, samples(batches, images, rows, kept), decoding.shard_size, "png")
+        write_pairs(folder / "grid.png", images, kept)
         write_manifest(
             folder,
             "samples",

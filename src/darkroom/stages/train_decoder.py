@@ -10,7 +10,7 @@ from darkroom.clip.load import KIND as CLIP
 from darkroom.data.catalog import load_catalog
 from darkroom.data.embeddings import no_embeddings
 from darkroom.device import set_up_device
-from darkroom.generators.denoiser import Prediction
+from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import DecoderUNet
 from darkroom.launch import rank
 from darkroom.random import derive

@@ -15,12 +15,12 @@ from PIL import Image
 
 from darkroom.data.damage import DamageError, Reason
 from darkroom.data.formats import FORMATS
+from darkroom.data.keys import key_of, shown
 from darkroom.data.sample import Raw
 from darkroom.data.shards import KEY
 from darkroom.data.sources import open_source, walk
 from darkroom.data.sources.captions import caption_of
 from darkroom.data.sources.folder import Folder
-from darkroom.data.sources.keys import key_of, shown
 from darkroom.errors import DarkroomError
 from darkroom.schemas.parts import Part
 from darkroom.schemas.sources import Folder as Settings

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.keys import encoded, key_of, shown
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.captions import caption_of
-from darkroom.data.sources.keys import encoded, key_of, shown
 from darkroom.data.sources.labels import label_of
 from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.metadata import path_in, read_metadata

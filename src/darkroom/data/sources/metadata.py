@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.data.damage import Finding, Reason
-from darkroom.data.sources.keys import encoded, shown
+from darkroom.data.keys import encoded, shown
 from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
 from darkroom.data.sources.walk import Fault, Found
 from darkroom.errors import DarkroomError

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from darkroom.data.sources.keys import shown
+from darkroom.data.keys import shown
 from darkroom.data.sources.limits import LONGEST
 from darkroom.errors import DarkroomError
 

@@ -4,8 +4,8 @@ from pathlib import Path, PurePosixPath
 
 from braceexpand import braceexpand
 
+from darkroom.data.keys import shown
 from darkroom.data.remote import is_remote, local_path, require_url
-from darkroom.data.sources.keys import shown
 from darkroom.errors import DarkroomError
 from darkroom.network import redacted
 

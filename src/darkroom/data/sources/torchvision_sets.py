@@ -13,8 +13,8 @@ from typing import Any
 from PIL import Image, UnidentifiedImageError
 
 from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.keys import shown
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.keys import shown
 from darkroom.data.sources.torchvision_classes import arguments, find, parameters
 from darkroom.data.sources.torchvision_opening import downloads, open_or_download
 from darkroom.errors import DarkroomError

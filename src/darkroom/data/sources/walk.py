@@ -11,7 +11,7 @@ from typing import Any
 
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.formats import FORMATS
-from darkroom.data.sources.keys import shown
+from darkroom.data.keys import shown
 from darkroom.data.sources.table import TABLES
 
 # Also of formats that are not read (HEIF, JPEG XL, TGA): their files are listed as no images, not passed over.

@@ -9,11 +9,11 @@ from PIL import Image
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.files import OpenFiles
+from darkroom.data.keys import key_of, shown
 from darkroom.data.remote import is_remote, local_path
 from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources.annotations import Annotations
 from darkroom.data.sources.img2dataset import Log, read_log
-from darkroom.data.sources.keys import key_of, shown
 from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
 from darkroom.data.sources.tar_samples import Sample, samples

@@ -1,21 +1,18 @@
 """Open an extractor by its name, and run it at one compute batch."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
+from darkroom.metrics.batches import Images, batched
 from darkroom.metrics.extractors.in_domain import Classifier
-
-Images = Tensor | NDArray[np.uint8]
 
 
 class FeatureNetwork(Protocol):
@@ -82,36 +79,6 @@ def open_judge(folder: Path, image_shape: Sequence[int]) -> Judge:
         )
     network = Classifier.from_pretrained(folder)
     return Judge(network, manifest["classes"], sha256_file(folder / WEIGHTS), manifest_hash(folder))
-
-
-def _rebatch(images: Iterable[Images], batch: int) -> Iterator[Tensor]:
-    """Yield the same images in batches of exactly `batch`, and what is left at the end."""
-    held: list[Tensor] = []
-    count = 0
-    for group in images:
-        held.append(torch.as_tensor(group))
-        count += len(held[-1])
-        if count >= batch:
-            whole = torch.cat(held)
-            *full, rest = whole.split(batch)
-            if len(rest) == batch:
-                full, rest = [*full, rest], rest[:0]
-            yield from full
-            held, count = [rest], len(rest)
-    if count:
-        yield torch.cat(held)
-
-
-def batched(
-    function: Callable[[Tensor], Tensor], images: Iterable[Images], batch: int, device: torch.device
-) -> Iterator[Tensor]:
-    """Yield what `function` makes of the images, float32 on the CPU, always of `batch` at once, as `stream` does it."""
-    for group in _rebatch(images, batch):
-        padded = group.new_zeros(batch, *group.shape[1:])
-        padded[: len(group)] = group
-        with torch.inference_mode():
-            result = function(padded.to(device))[: len(group)].float().cpu()
-        yield result.clone()  # a normal tensor: one made in inference mode cannot be updated in place
 
 
 def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
