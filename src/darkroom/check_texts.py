@@ -35,6 +35,7 @@ def texts_fit(params: Any, factor: int) -> None:
     _unets_fit(decoder, params.embed_clip, size, factor)
     cascade = {name: unet for name, unet in decoder.unets.items() if _there(decoder, name, clip)}
     _guidance_fits(params, cascade, clip)
+    _steps_fit(params, cascade, clip)
     _splits_fit(params, cascade, clip)
     _blocks_fit(params, cascade, clip)
     if cascade and params.score_decoder.lpips == "lpips" and size < SMALLEST["lpips"]:
@@ -71,6 +72,24 @@ def _guidance_fits(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
             raise DarkroomError(
                 f"{PARAMS}: `{key}` is {guidance}, and `{source}` is 0, so the network never learns to do without, "
                 "from which guidance leads away: set it above 0, or the guidance to 1.0."
+            )
+
+
+def _steps_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
+    """Check that nobody takes more steps than the noise has: some solvers then fail, and some give NaN."""
+    asked = []
+    for name in cascade:
+        own = "steps" in params.sample_decoder.unets.get(name, {})
+        key = f"sample_decoder.unets.{name}.steps" if own else "sample_decoder.common.steps"
+        asked.append((key, params.sample_decoder.sampling(name).steps, "train_decoder", params.train_decoder.timesteps))
+    if clip:
+        most = "train_prior.diffusion", params.train_prior.diffusion.timesteps
+        asked.append(("train_prior.evaluate.steps", params.train_prior.evaluate.steps, *most))
+        asked.append(("sample_text.prior.steps", params.sample_text.prior.steps, *most))
+    for key, steps, source, most_steps in asked:
+        if steps > most_steps:
+            raise DarkroomError(
+                f"{PARAMS}: `{key}` is {steps}, and `{source}.timesteps` is {most_steps}: take no more steps than that."
             )
 
 
