@@ -91,6 +91,12 @@ def _latents(section: TrainDecoder, images: dict[str, ImageShards], catalog: Cat
                 f"{root} was encoded by another tokenizer than {section.tokenizer} holds: encode it again "
                 "(`dvc repro encode_latents`)."
             )
+        for split, shards in latents.items():
+            if shards.sources != images[split].sources:
+                raise DarkroomError(
+                    f"{root} was encoded from other images than data/shards holds: encode them again "
+                    "(`dvc repro encode_latents`)."
+                )
         mean, std = latents["train"].statistics
         opened.rows = {split: Latents(shards) for split, shards in latents.items()}
     else:
