@@ -81,6 +81,20 @@ def test_ddpm_takes_the_learned_variance() -> None:
     torch.testing.assert_close(calls[1].double(), mean + math.exp(0.5 * logvar) * z.double(), rtol=1e-5, atol=1e-6)
 
 
+def test_the_last_step_of_ddpm_adds_no_noise(schedule: NoiseSchedule) -> None:
+    x0, share = torch.full((1, 1, 2, 2), 0.3), torch.full((1, 1, 2, 2), 1.1)
+    found = sample(
+        lambda x, t, before: Denoised(x0, share),
+        torch.randn(1, 1, 2, 2, generator=torch.Generator().manual_seed(0)),
+        schedule,
+        "ddpm",
+        8,
+        learned_variance=True,
+        generators=generators(1),
+    )
+    assert torch.equal(found, x0)
+
+
 def test_an_image_does_not_depend_on_its_company(schedule: NoiseSchedule) -> None:
     noise = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 

@@ -37,7 +37,13 @@ def write(root: Path, name: str, network: torch.nn.Module | None, **facts: Any) 
     for where in (folder, folder / "raw"):
         network.save_pretrained(where)  # type: ignore[operator]
     image = {"size": 16, "channels": "L", "format": "png"}
-    told = {"clip": "c" * 64, "embedding_mean": [0.0] * 6, "embedding_std": [0.5] * 6, "tokenizer": None}
+    told = {
+        "clip": "c" * 64,
+        "normalised": True,
+        "embedding_mean": [0.0] * 6,
+        "embedding_std": [0.5] * 6,
+        "tokenizer": None,
+    }
     plain = {"low_size": None, "low_downsample": "area"}
     write_manifest(
         folder,
@@ -129,6 +135,13 @@ def test_refusals_name_the_unet(tmp_path: Path) -> None:
     write(tmp_path, "near", unet(size=16, low=True, **TOLD), clip="d" * 64, low_size=8)
     with pytest.raises(ArtifactError, match="different CLIPs"):
         Cascade.open(("small", "near"), "ema", tmp_path)
+
+
+def test_unets_of_embeddings_that_are_normalised_otherwise_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "base", unet(**TOLD))
+    write(tmp_path, "up", unet(size=16, low=True, **TOLD), low_size=8, normalised=False)
+    with pytest.raises(ArtifactError, match="some were trained on embeddings of length 1"):
+        Cascade.open(("up", "base"), "ema", tmp_path)
 
 
 def test_the_arc_between_two_embeddings() -> None:

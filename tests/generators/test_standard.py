@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import pytest
 import torch
 
 from darkroom.generators.standard import Standard, chosen_rows
@@ -26,3 +27,9 @@ def test_rows_are_spread() -> None:
     assert chosen_rows(5) == [0, 1, 2, 3, 4]
     rows = chosen_rows(100_000)
     assert len(rows) == 4096 and rows[0] == 0 and rows[-1] == 99_999
+
+
+@pytest.mark.parametrize("count", [5_000, 100_000, 10_000_000])
+def test_a_larger_collection_is_told_by_as_many_rows(count: int) -> None:
+    rows = chosen_rows(count, 1024)
+    assert len(rows) == 1024 and rows[0] == 0 and rows[-1] == count - 1

@@ -37,6 +37,13 @@ def test_embeddings_that_are_all_the_same_find_nothing():
     assert set(recalls(same, same, torch.arange(6)).values()) == {0.0}
 
 
+@pytest.mark.parametrize("dim", [96, 512, 768])
+def test_nor_do_they_where_products_round(dim):
+    image, text = unit(1, dim), unit(1, dim, seed=1)
+    found = recalls(image.repeat(331, 1), text.repeat(37, 1), torch.arange(331) % 37)
+    assert set(found.values()) == {0.0}
+
+
 def test_embeddings_of_their_own_find_each_other():
     eye = torch.eye(6)
     found = recalls(eye, eye, torch.arange(6))

@@ -42,6 +42,7 @@ def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], said: str) -
         ({}, {"low_size": 6}, "and divide it"),
         ({"crop": 32}, {}, r"low.crop \(32\) must be at most size"),
         ({"crop": 7}, {}, "a multiple of 2"),
+        ({"blur": 0.5, "blur_kernel": 17}, {}, r"low.blur_kernel \(17\) reaches beyond .* make it 15 at most"),
         (
             {"crop": 8},
             {"model": {"image_map": 2}, "embeddings": "data/embeddings"},

@@ -202,6 +202,22 @@ def test_a_decoder_of_latents(clone: Path, latents: bool) -> None:
             train_decoder.run(settings, "base")
 
 
+def test_latents_of_other_images_are_refused(clone: Path) -> None:
+    shutil.rmtree("data/shards")
+    for number, part in enumerate(("one", "two")):
+        make_part(Path("data/shards"), part, 30 * number + 1, 30 * number + 31, spec=SPEC)
+    shutil.rmtree("data/catalog")
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), ["one", "two"], 1)
+    with pytest.raises(DarkroomError, match="encoded from other images than data/shards holds"):
+        train_decoder.run(params(tokenizer=True, latents=True), "base")
+
+
+def test_clip_cannot_embed_images_of_which_latents_alone_are_read() -> None:
+    with pytest.raises(ValueError, match="with stored latents none are read"):
+        params(tokenizer=True, latents=True, **COMPUTED)
+
+
 def test_one_that_is_not_trained_is_left_out_and_real_images_are_enlarged(clone: Path) -> None:
     train_decoder.run(params(trained=False), "base")
     assert not read_manifest(Path("models/decoder/base"), "decoder")["trained"]

@@ -101,8 +101,14 @@ def _step(
     eta: float,
     generators: Sequence[torch.Generator] | None,
 ) -> Tensor:
-    """Return x one step on."""
+    """Return x one step on; after the last step of ddpm that is x_0, to which no noise is added.
+
+    With a learned variance diffusers adds some where the last step is not step 0: its lower bound is 1e-20 there, so a
+    share near 1 is nearly all of β.
+    """
     output, own = found.x0.float(), None if generators is None else list(generators)
+    if solver == "ddpm" and time == scheduler.timesteps[-1]:
+        return output
     more: dict[str, Any] = {}
     if solver == "ddpm":
         if scheduler.config.variance_type == "learned_range":

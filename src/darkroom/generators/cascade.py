@@ -27,7 +27,8 @@ class Cascade:
         """Open the U-Nets of some names; those that were not trained are left out.
 
         Raises:
-            ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or tokenizer.
+            ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or
+                tokenizer, or on embeddings normalised otherwise.
         """
         members, hashes = [], []
         for name in names:
@@ -52,6 +53,11 @@ class Cascade:
             found = {member.facts[key] for member in members if member.facts[key] is not None}
             if len(found) > 1:
                 raise ArtifactError(f"the U-Nets in {root} were trained with different {what}s: train them again.")
+        if len({member.facts["normalised"] for member in members if member.facts["clip"] is not None}) > 1:
+            raise ArtifactError(
+                f"of the U-Nets in {root} some were trained on embeddings of length 1, as those always are that are "
+                "computed while training, and some were not: set `embed_clip.normalise` to true, and train them again."
+            )
         return cls(members, " ".join(hashes))
 
     @property

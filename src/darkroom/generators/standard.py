@@ -58,6 +58,6 @@ class Standard:
         return (embeddings.float() - self.mean.to(embeddings.device)) / self.std.to(embeddings.device)
 
 
-def chosen_rows(count: int) -> list[int]:
-    """Return at most 4,096 of so many rows, evenly apart: those that tell mean and deviation."""
-    return np.unique(np.linspace(0, count - 1, min(_MOST, count)).astype(np.int64)).tolist()
+def chosen_rows(count: int, most: int = _MOST) -> list[int]:
+    """Return `most` of so many rows, or all, evenly apart: those that tell mean and deviation."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64)).tolist()

@@ -12,6 +12,8 @@ from torch.nn import functional
 
 RECALLS = (1, 5)
 _BLOCK = 1024  # rows compared at once
+# Cosines that differ by less are equal: a product of matrices rounds the same pair otherwise at another place of it.
+_TIE = 1e-12
 
 FORMULAS = {
     "zero_shot_accuracy": "share of images whose class's prompts, mean of unit embeddings, have the largest cosine",
@@ -33,14 +35,15 @@ def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]
         texts: of captions that differ, of length 1, (U, D).
         captions: the place of each image's caption among them, (N,); each stands there at least once.
     """
+    images, texts = images.double(), texts.double()
     own = torch.einsum("nd,nd->n", images, texts[captions])
     others = torch.cat([_nearer(images[at : at + _BLOCK], texts, captions[at : at + _BLOCK]) for at in _blocks(images)])
-    best = torch.full((len(texts),), -math.inf).scatter_reduce(0, captions, own, "amax")
+    best = torch.full((len(texts),), -math.inf, dtype=own.dtype).scatter_reduce(0, captions, own, "amax")
     strangers = torch.zeros(len(texts), dtype=torch.int64)
     for at in _blocks(images):
         cosines = texts @ images[at : at + _BLOCK].T  # (U, n)
         foreign = captions[at : at + _BLOCK] != torch.arange(len(texts))[:, None]
-        strangers += ((cosines >= best[:, None]) & foreign).sum(dim=1)
+        strangers += ((cosines >= best[:, None] - _TIE) & foreign).sum(dim=1)
     found: dict[str, float] = {}
     for name, counts in (("image_to_text", others), ("text_to_image", strangers)):
         for recall in RECALLS:
@@ -56,7 +59,7 @@ def _nearer(images: Tensor, texts: Tensor, captions: Tensor) -> Tensor:
     """Return of how many other texts each image is at least as near as to its own, (n,)."""
     cosines = images @ texts.T
     own = cosines.gather(1, captions[:, None])
-    return (cosines >= own).sum(dim=1) - 1
+    return (cosines >= own - _TIE).sum(dim=1) - 1
 
 
 def class_embeddings(prompts: Tensor, classes: Tensor, count: int) -> Tensor:

@@ -198,8 +198,10 @@ class DecoderRecipe(Recipe):
         shape = (config.image_channels, config.size, config.size)
         noise = torch.from_numpy(normal(self.seed, "decoder/preview/noise", rows, shape)).to(device)
         keep = clipped if self.prediction.bounded else None
-        dropout = self.settings.diffusion.image_dropout or self.settings.diffusion.text_dropout
-        guidance = _PREVIEW_GUIDANCE if dropout else 1.0
+        diffusion, schedule = self.settings.diffusion, self.prediction.schedule
+        # Without is learned where all that is told was dropped at times.
+        image, text = told.image is None or diffusion.image_dropout, told.text is None or diffusion.text_dropout
+        guidance = _PREVIEW_GUIDANCE if image and text else 1.0
         denoise = denoiser(self.model, self.prediction, told, guidance, keep, config.self_condition)
-        found = sample(denoise, noise, self.prediction.schedule, "ddim", _PREVIEW_STEPS)
+        found = sample(denoise, noise, schedule, "ddim", min(_PREVIEW_STEPS, len(schedule)))
         return torch.cat([self.space.images(each) for each in (downsampled(whole, config.size), found)]).cpu().numpy()

@@ -14,6 +14,7 @@ from darkroom.clip.text import tokens_of
 from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.latent_file import to_float32
 from darkroom.data.latents import LatentShards
+from darkroom.device import in_float32
 from darkroom.generators.normaliser import Normaliser
 from darkroom.generators.standard import Standard
 from darkroom.random import order
@@ -105,9 +106,14 @@ class ClipTeller(Teller):
 
     @torch.no_grad()
     def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
-        """Return embeddings and encodings."""
-        image = None if self.standard is None else self.standard(embedded(self.clip, batch["images"]))
-        return image, self.clip.tokens(batch["tokens"].long())[1].float() if self.text else None
+        """Return embeddings and encodings, in float32 whatever the training's precision, as `embed_clip` has them."""
+        with in_float32(next(iter(batch.values())).device):
+            image = None if self.standard is None else self.standard(embedded(self.clip, batch["images"]))
+            return image, self._encodings(batch["tokens"].long()) if self.text else None
+
+    def _encodings(self, tokens: Tensor) -> Tensor:
+        """Return encodings of tokens (N, L); those of an image without a caption, which has no token, are zero."""
+        return self.clip.tokens(tokens)[1].float() * tokens.any(dim=1)[:, None, None]
 
 
 @torch.no_grad()
@@ -146,6 +152,7 @@ class Told:
         if captions is not None and clip is not None:
             texts = [text or "" for text in captions]
             self.tokens = tokens_of(texts, clip.context_length, clip.truncate, lambda row: self.keys([row])[0])
+            self.tokens[[text is None for text in captions]] = 0
 
     def __len__(self) -> int:
         return len(self.rows)

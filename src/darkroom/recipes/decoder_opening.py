@@ -91,6 +91,12 @@ def _latents(section: TrainDecoder, images: dict[str, ImageShards], catalog: Cat
                 f"{root} was encoded by another tokenizer than {section.tokenizer} holds: encode it again "
                 "(`dvc repro encode_latents`)."
             )
+        for split, shards in latents.items():
+            if shards.sources != images[split].sources:
+                raise DarkroomError(
+                    f"{root} was encoded from other images than data/shards holds: encode them again "
+                    "(`dvc repro encode_latents`)."
+                )
         mean, std = latents["train"].statistics
         opened.rows = {split: Latents(shards) for split, shards in latents.items()}
     else:
@@ -103,7 +109,7 @@ def _latents(section: TrainDecoder, images: dict[str, ImageShards], catalog: Cat
 @torch.no_grad()
 def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
     """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
-    chosen = chosen_rows(len(images))[:: max(1, len(images) // _STATISTICS)]
+    chosen = chosen_rows(len(images), _STATISTICS)
     found = [tokenizer.encode(torch.from_numpy(images.__getitems__([row])).to(device))[0] for row in chosen]
     z = torch.cat(found).double().transpose(0, 1).flatten(1)  # (C, N h w)
     mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
@@ -139,7 +145,7 @@ def _tell(opened: Opened, settings: UNet, images: dict[str, ImageShards], device
 
 def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:
     """Return embeddings of images evenly apart, (n, D)."""
-    rows = chosen_rows(len(images))[:: max(1, len(images) // _STATISTICS)]
+    rows = chosen_rows(len(images), _STATISTICS)
     found = [embedded(clip, torch.from_numpy(images.__getitems__([row])).to(device)).cpu().numpy() for row in rows]
     return np.concatenate(found)
 

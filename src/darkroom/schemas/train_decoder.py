@@ -130,6 +130,15 @@ class UNet(Section):
         return self
 
     @model_validator(mode="after")
+    def _blurred(self) -> "UNet":
+        if self.low_size is not None and self.low.blur and self.low.blur_kernel // 2 >= self.low_size:
+            raise ValueError(
+                f"low.blur_kernel ({self.low.blur_kernel}) reaches beyond mirrored edges of {self.low_size} pixels, "
+                f"low_size: make it {2 * self.low_size - 1} at most"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _crops(self) -> "UNet":
         crop, low = self.low.crop, self.low_size
         step = self.model.patch * 2 ** (len(self.model.channels) - 1)
@@ -197,6 +206,12 @@ class TrainDecoder(Section):
             raise ValueError("latents are named, and no tokenizer whose they are: it is models/tokenizer")
         if self.tokenizer != NO_FILE and any(unet.low_size is not None for unet in self.unets.values()):
             raise ValueError("a decoder of latents has one U-Net, of the latent's size: take out the up-samplers")
+        asked = [name for name, unet in self.unets.items() if unet.clip != NO_FILE and unet.told_image]
+        if self.latents != NO_FILE and asked:
+            raise ValueError(
+                f"unets.{asked[0]}.clip embeds images while training, and with stored latents none are read: set "
+                f"latents to {NO_FILE}, or take stored `embeddings` in place of `clip`"
+            )
         return self
 
 
