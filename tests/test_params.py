@@ -114,8 +114,6 @@ FAULTS = [
         0.0,
         "`sample_decoder.common.guidance` is 2.0, and `train_dec",
     ),
-    ("sample_decoder.unets.up.steps", 1001, "`sample_decoder.unets.up.steps` is 1001, and `train_decoder.timesteps`"),
-    ("sample_text.prior.steps", 1001, "`sample_text.prior.steps` is 1001, and `train_prior.diffusion.timesteps` is"),
     (
         "sample_decoder.images",
         19,

@@ -226,6 +226,27 @@ def test_one_that_is_not_trained_is_left_out_and_real_images_are_enlarged(clone:
     assert read_manifest(Path("samples/decoder"), "samples")["condition"] == "none"
 
 
+def test_weights_of_another_run_keep_what_they_were_trained_with(clone: Path) -> None:
+    train_decoder.run(params(), "base")
+    shutil.move("models/decoder/base", "earlier")
+    manifest = json.loads(Path("earlier/manifest.json").read_text())
+    manifest["embedding_mean"][0] += 0.25
+    rewritten = {name: value for name, value in manifest.items() if name not in ("kind", "format_version")}
+    write_manifest(Path("earlier"), "decoder", **rewritten)
+    train_decoder.run(params(weights="earlier", trained=False), "base")
+    kept = read_manifest(Path("models/decoder/base"), "decoder")
+    assert kept["embedding_mean"] == manifest["embedding_mean"] and kept["embedding_std"] == manifest["embedding_std"]
+    assert weights() == Path("earlier/model.safetensors").read_bytes()
+    train_decoder.run(params(weights="earlier"), "base")
+    assert read_manifest(Path("models/decoder/base"), "decoder")["embedding_mean"] == manifest["embedding_mean"]
+    with pytest.raises(DarkroomError, match="were trained with another prediction"):
+        train_decoder.run(params(weights="earlier", trained=False, diffusion={"schedule": "linear"}), "base")
+    write_manifest(Path("earlier"), "decoder", **{**rewritten, "clip": "0" * 64})
+    for trained in (True, False):
+        with pytest.raises(DarkroomError, match="were trained with another clip"):
+            train_decoder.run(params(weights="earlier", trained=trained), "base")
+
+
 def test_samples_of_another_clip_are_refused(clone: Path) -> None:
     train_decoder.run(params(), "base")
     with seeded(1):

@@ -1,5 +1,6 @@
 """Opens what a U-Net of the decoder is trained on, and checks that it fits."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from darkroom.artifacts.manifest import NAME as MANIFEST
+from darkroom.artifacts.manifest import read_manifest
 from darkroom.clip.load import load_clip
 from darkroom.clip.network import Clip
 from darkroom.data.catalog import Catalog
@@ -61,17 +64,49 @@ class Opened:
 def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.device) -> Opened:
     """Open what the U-Net of a name is trained on.
 
+    Where it begins with the weights of another, latents and embeddings are scaled as for that one.
+
     Raises:
-        DarkroomError: latents, embeddings or images do not fit each other, or the U-Net.
+        DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or the weights that it has.
     """
+    begun = begun_with(section.unets[name])
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
     opened = _pixels(images, catalog)
     if section.tokenizer != NO_FILE:
-        opened = _latents(section, images, catalog, device)
+        opened = _latents(section, begun, images, catalog, device)
     if section.unets[name].conditioned:
-        _tell(opened, section.unets[name], images, device)
+        _tell(opened, section.unets[name], begun, images, device)
+    require_same(name, begun, opened.facts, ("clip", "normalised", "tokenizer"))
     return opened
+
+
+def begun_with(settings: UNet) -> Mapping[str, Any]:
+    """Return the manifest of the U-Net whose weights another begins with; nothing where they are no U-Net of ours."""
+    folder = Path(settings.weights)
+    there = settings.weights != NO_FILE and (folder / MANIFEST).is_file()
+    return read_manifest(folder, "decoder") if there else {}
+
+
+def require_same(name: str, begun: Mapping[str, Any], facts: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Check that the weights that a U-Net begins with come of the same things.
+
+    Args:
+        name: of the U-Net.
+        begun: the manifest of the weights, or nothing.
+        facts: for the manifest of the U-Net.
+        keys: that must be the same, where both have them.
+
+    Raises:
+        DarkroomError: one is not; names it.
+    """
+    for key in keys:
+        ours, theirs = facts.get(key), begun.get(key)
+        if None not in (ours, theirs) and ours != theirs:
+            raise DarkroomError(
+                f"the weights under `train_decoder.unets.{name}.weights` were trained with another {key} "
+                f"({theirs}, and here {ours}): take others, or {NO_FILE} to begin anew."
+            )
 
 
 def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> Opened:
@@ -79,7 +114,13 @@ def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> Opened:
     return Opened(PixelSpace(), Teller(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
 
 
-def _latents(section: TrainDecoder, images: dict[str, ImageShards], catalog: Catalog, device: torch.device) -> Opened:
+def _latents(
+    section: TrainDecoder,
+    begun: Mapping[str, Any],
+    images: dict[str, ImageShards],
+    catalog: Catalog,
+    device: torch.device,
+) -> Opened:
     tokenizer, identity = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
     tokenizer = tokenizer.to(device)
     opened = _pixels(images, catalog)
@@ -101,6 +142,8 @@ def _latents(section: TrainDecoder, images: dict[str, ImageShards], catalog: Cat
         opened.rows = {split: Latents(shards) for split, shards in latents.items()}
     else:
         mean, std = _statistics(tokenizer, images["train"], device)
+    if "latent_mean" in begun:
+        mean, std = begun["latent_mean"], begun["latent_std"]
     opened.space, opened.channels = LatentSpace(tokenizer, Normaliser(mean, std)), tokenizer.latent_shape[0]
     opened.facts |= {"tokenizer": identity, "latent_mean": mean, "latent_std": std}
     return opened
@@ -116,14 +159,16 @@ def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device)
     return mean, std
 
 
-def _tell(opened: Opened, settings: UNet, images: dict[str, ImageShards], device: torch.device) -> None:
+def _tell(
+    opened: Opened, settings: UNet, begun: Mapping[str, Any], images: dict[str, ImageShards], device: torch.device
+) -> None:
     """Let the rows carry what CLIP says, or what it is to be asked."""
     image, text = settings.told_image, settings.model.text_tokens
     if settings.clip != NO_FILE:
         clip = load_clip(Path(settings.clip)).to(device)
         for split, rows in opened.rows.items():
             opened.rows[split] = Told(rows, captions=images[split].captions if text else None, clip=clip)
-        standard = Standard.of(_embedded(clip, images["train"], device)) if image else None
+        standard = _standard(begun, lambda: _embedded(clip, images["train"], device)) if image else None
         opened.teller = ClipTeller(clip, standard, text)
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
         opened.facts |= {"clip": clip.identity, "normalised": True, **(standard.facts() if standard else {})}
@@ -136,11 +181,19 @@ def _tell(opened: Opened, settings: UNet, images: dict[str, ImageShards], device
         opened.rows[split] = Told(rows, stored[split], names)
     first = stored["train"]
     if text and first.encoding_shape is None:
-        raise DarkroomError("`model.text_tokens` needs text encodings: set `embed_clip.encodings` to true.")
-    standard = Standard.of(first.__getitems__(chosen_rows(len(first)))["image"]) if image else None
+        raise DarkroomError(
+            "`model.text_tokens` needs text encodings, and there are none in data/embeddings: set "
+            "`embed_clip.encodings` to true; a part without captions has none either."
+        )
+    standard = _standard(begun, lambda: first.__getitems__(chosen_rows(len(first)))["image"]) if image else None
     opened.teller = Teller(standard)
     opened.embed_dim, opened.text_shape = first.dim, first.encoding_shape
     opened.facts |= {"clip": first.clip, "normalised": first.normalised, **(standard.facts() if standard else {})}
+
+
+def _standard(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> Standard:
+    """Return how embeddings are scaled: as for the weights to begin with, or by some of the embeddings themselves."""
+    return Standard.from_facts(begun) if "embedding_mean" in begun else Standard.of(embeddings())
 
 
 def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:

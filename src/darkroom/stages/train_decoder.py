@@ -15,7 +15,7 @@ from darkroom.generators.unet import DecoderUNet
 from darkroom.launch import rank
 from darkroom.random import derive
 from darkroom.recipes.decoder import DecoderRecipe
-from darkroom.recipes.decoder_opening import Opened, config_of, open_data
+from darkroom.recipes.decoder_opening import Opened, begun_with, config_of, open_data, require_same
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_decoder import Params, UNet
@@ -28,6 +28,7 @@ from darkroom.training.trainer import Places
 
 MODELS, CURVES, LOGS = Path("models/decoder"), Path("curves/decoder"), Path("logs")
 KIND = "decoder"
+_PREDICTION = {"schedule", "target", "learned_variance", "variance_range"}
 _LEFT_OUT = "this U-Net is left out of the cascade"
 
 
@@ -40,7 +41,7 @@ def build(params: Params, name: str, opened: Opened) -> DecoderRecipe:
     prediction = Prediction.of(
         steps=section.timesteps,
         bounded=opened.space.bounded,
-        **settings.diffusion.model_dump(include={"schedule", "target", "learned_variance", "variance_range"}),
+        **settings.diffusion.model_dump(include=_PREDICTION),
     )
     rows = opened.rows
     return DecoderRecipe(
@@ -58,9 +59,7 @@ def _facts(params: Params, name: str, opened: Opened) -> dict[str, Any]:
         "low_size": settings.low_size,
         "low_downsample": settings.low.downsample,
         "timesteps": section.timesteps,
-        "prediction": settings.diffusion.model_dump(
-            include={"schedule", "target", "learned_variance", "variance_range"}
-        ),
+        "prediction": settings.diffusion.model_dump(include=_PREDICTION),
         **opened.facts,
     }
 
@@ -91,6 +90,7 @@ def run(params: Params, name: str) -> None:
     if not settings.trained:
         if (place := rank()) is not None and place.number:
             return
+        require_same(name, begun_with(settings), facts, ("size", "low_size", "timesteps", "prediction"))
         initialise({"unet": model}, training.init)
         write_curves(curves, [])
         with atomic_folder(out) as folder:
