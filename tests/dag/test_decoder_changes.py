@@ -22,7 +22,7 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "base": ({"train_decoder": {"unets": {"base": {"model": {"layers": 2}}}}}, {"train_decoder@base", *SAMPLES}),
     "up": ({"train_decoder": {"unets": {"up": {"model": {"layers": 2}}}}}, {"train_decoder@up", *SAMPLES}),
     "sampling": ({"sample_decoder": {"common": {"steps": 3}}}, SAMPLES),
-    "pictures": ({"sample_decoder": {"pictures": {"inpainted": 2}}}, SAMPLES),
+    "pictures": ({"sample_decoder": {"pictures": {"inpainted": 2}}}, {"sample_decoder", "score_decoder"}),
     "prior": ({"train_prior": {"model": {"depth": 2}}}, {"train_prior", "sample_text", "score_text"}),
     "texts": ({"sample_text": {"prior": {"guidance": 2.0}}}, {"sample_text", "score_text"}),
     "blocks": ({"score_decoder": {"blocks": 6}}, {"score_decoder"}),

@@ -48,18 +48,7 @@ SECTIONS: dict[str, Any] = {
         "evaluate": {**PRIOR, "seed": 0, "split": "test", "images": 8},
     },
     "train_decoder": {"unets": {"base": {}}},
-    "sample_decoder": {
-        "seed": 0,
-        "threads": 1,
-        "split": "test",
-        "images": 4,
-        "batch": 4,
-        "weights": "ema",
-        "common": UNET,
-        "unets": {},
-        "pictures": {"variations": 0, "interpolations": 0, "inpainted": 0, "resamples": 1},
-        "shard_size": 3,
-    },
+    "sample_decoder": {"batch": 4, "weights": "ema", "common": UNET, "unets": {}, "shard_size": 3},
     "sample_text": {"seed": 3, "threads": 1, "split": "test", "images": 5, "prior": PRIOR},
 }
 
@@ -150,7 +139,10 @@ def write_decoder(clip: str | None, normalised: bool = True, text: bool = True, 
 def write_params(**changes: Any) -> None:
     """Write params.yaml with the sections of these stages, and a dvc.yaml with two outputs."""
     Path("params.yaml").write_text(yaml.safe_dump({**SECTIONS, **changes}, sort_keys=False))
-    stages = {"sample_text": {"outs": ["samples/text"]}, "train_prior": {"outs": ["models/prior", "curves/prior"]}}
+    stages = {
+        "sample_text": {"params": ["sample_decoder", "sample_text", "train_decoder.unets"], "outs": ["samples/text"]},
+        "train_prior": {"outs": ["models/prior", "curves/prior"]},
+    }
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
 
 

@@ -21,7 +21,7 @@ from darkroom.planning.readers import reader_recipe
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.trainings import section, tokenizer_recipe
 from darkroom.schemas.numbers import NO_FILE
-from darkroom.schemas.sample_decoder import SampleDecoder
+from darkroom.schemas.sample_decoder import Decoding, SampleDecoder
 from darkroom.schemas.score_decoder import Judges
 from darkroom.schemas.score_dit import ScoreDiT
 from darkroom.tokenizers.pixels import to_network
@@ -50,7 +50,7 @@ def _conditions(config: UNetConfig, batch: int) -> Conditions:
     )
 
 
-def _cascade(passes: Passes, settings: SampleDecoder, calls: int, images: int, facts: Facts) -> None:
+def _cascade(passes: Passes, settings: Decoding, calls: int, images: int, facts: Facts) -> None:
     """Add so many passes of a batch through the whole cascade: the steps of each U-Net, then the way to pixels."""
     device, batch = passes.device, settings.batch
     for name in _trained():

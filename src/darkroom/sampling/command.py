@@ -11,8 +11,8 @@ from darkroom.params import (
     OUTPUTS,
     PARAMS,
     address,
+    given,
     items,
-    lookup,
     paths,
     read_yaml,
     related,
@@ -59,12 +59,10 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
 
 def _params(seed: int | None) -> Params:
     """Return what `sample_text` is given, with another seed where one is named."""
-    values = read_yaml(PARAMS)
-    given = {name: lookup(values, name) for name in ("run", "sample_decoder", "sample_text")}
-    given["train_decoder"] = {"unets": lookup(values, "train_decoder.unets")}
+    values = given("sample_text")
     if seed is not None:
-        given["sample_text"] = {**given["sample_text"], "seed": seed}
-    return validate(Params, given)
+        values["sample_text"] = {**values["sample_text"], "seed": seed}
+    return validate(Params, values)
 
 
 def _require_models(names: Sequence[str]) -> None:

@@ -87,7 +87,8 @@ def _of_files(
     params: Params, clip: Clip, files: Sequence[str], images: int, device: torch.device
 ) -> list[NDArray[np.uint8]]:
     """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W)."""
-    decoder = open_decoder(params.sample_decoder, list(params.train_decoder.unets), device)
+    names, seed = list(params.train_decoder.unets), params.sample_text.seed
+    decoder = open_decoder(params.sample_decoder, names, seed, device)
     decoder.cascade.require_clip(clip.identity, str(CLIP_FOLDER))
     how = _preparation(decoder)
     given = torch.from_numpy(np.stack([_read(Path(file), how) for file in files]))

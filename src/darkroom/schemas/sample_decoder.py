@@ -40,18 +40,13 @@ class Pictures(Section):
     resamples: Positive
 
 
-class SampleDecoder(Section):
-    """How many images, of which split, and how each U-Net is sampled."""
+class Decoding(Section):
+    """How each U-Net is sampled, whatever is asked of them."""
 
-    seed: Seed
-    threads: Positive
-    split: Literal["test", "val", "train"]
-    images: Positive | None
     batch: Positive
     weights: Literal["ema", "raw"]
     common: UNetSampling
     unets: dict[PartName, Overrides]
-    pictures: Pictures
     shard_size: Positive
 
     def sampling(self, name: str) -> UNetSampling:
@@ -59,11 +54,21 @@ class SampleDecoder(Section):
         return merged(self.common, self.unets.get(name, {}), f"unets.{name}")
 
     @model_validator(mode="after")
-    def _own(self) -> "SampleDecoder":
+    def _own(self) -> "Decoding":
         for name, own in self.unets.items():
             require_known(own, UNetSampling.model_fields, "a U-Net")
             self.sampling(name)
         return self
+
+
+class SampleDecoder(Decoding):
+    """How many images, of which split, and how each U-Net is sampled."""
+
+    seed: Seed
+    threads: Positive
+    split: Literal["test", "val", "train"]
+    images: Positive | None
+    pictures: Pictures
 
 
 class Params(Section):

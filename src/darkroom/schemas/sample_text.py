@@ -5,7 +5,7 @@ from typing import Literal
 from darkroom.params import Section
 from darkroom.schemas.numbers import Positive, Seed
 from darkroom.schemas.run import Run
-from darkroom.schemas.sample_decoder import SampleDecoder
+from darkroom.schemas.sample_decoder import Decoding
 from darkroom.schemas.train_prior import PriorSampling
 from darkroom.schemas.unet_names import Names
 
@@ -25,5 +25,5 @@ class Params(Section):
 
     run: Run
     train_decoder: Names
-    sample_decoder: SampleDecoder
+    sample_decoder: Decoding
     sample_text: SampleText

@@ -25,18 +25,18 @@ from darkroom.generators.cascade import Cascade, trained
 from darkroom.generators.decode import Decoder
 from darkroom.generators.member import Asked
 from darkroom.generators.variations import COLUMNS, inpainted, interpolations, variations
-from darkroom.schemas.sample_decoder import Params, SampleDecoder
+from darkroom.schemas.sample_decoder import Decoding, Params, SampleDecoder
 
 OUT = Path("samples/decoder")
 _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
 _TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
 
 
-def open_decoder(section: SampleDecoder, names: list[str], device: torch.device) -> Decoder:
-    """Return the decoder of `models/decoder` on a device, sampled as the section says."""
+def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.device) -> Decoder:
+    """Return the decoder of `models/decoder` on a device, sampled as the section says, with noise of a seed."""
     cascade = Cascade.open(names, section.weights).to(device)
     sampling = {member.name: section.sampling(member.name) for member in cascade.members}
-    return Decoder(cascade, sampling, section.seed, section.batch)
+    return Decoder(cascade, sampling, seed, section.batch)
 
 
 def told_by(
@@ -134,7 +134,7 @@ def run(params: Params) -> None:
     parts = list(catalog.parts)
     images = ImageShards.open_parts(parts, section.split)
     rows = list(range(min(section.images or len(images), len(images))))
-    decoder = open_decoder(section, names, device)
+    decoder = open_decoder(section, names, section.seed, device)
     image, text = told_by(decoder, parts, section.split, images, rows)
     low = decoder.low(torch.from_numpy(images.__getitems__(rows))) if decoder.cascade.low_size else None
     kept: dict[int, NDArray[np.uint8]] = {}

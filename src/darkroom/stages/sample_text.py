@@ -32,10 +32,9 @@ def open_imagination(params: Params, device: torch.device, clip: str, where: str
         ArtifactError: one is missing, or was trained with another CLIP.
     """
     section = params.sample_text
-    decoding = params.sample_decoder.model_copy(update={"seed": section.seed})
-    prior = Prior.open(decoding.weights)
+    prior = Prior.open(params.sample_decoder.weights)
     prior.network.to(device)
-    decoder = open_decoder(decoding, list(params.train_decoder.unets), device)
+    decoder = open_decoder(params.sample_decoder, list(params.train_decoder.unets), section.seed, device)
     require_same_clip(prior, decoder, clip, where)
     return Imagination(prior, decoder, section.prior, section.seed)
 
@@ -85,10 +84,7 @@ def run(params: Params) -> None:
             condition="text",
             clip=stored.clip,
             split=section.split,
-            sampler=section.model_dump(exclude={"threads"})
-            | {
-                "decoder": decoding.model_dump(exclude={"threads", "shard_size", "pictures", "seed", "split", "images"})
-            },
+            sampler=section.model_dump(exclude={"threads"}) | {"decoder": decoding.model_dump(exclude={"shard_size"})},
             files={"grid.png": sha256_file(folder / "grid.png")},
             **shards,
         )
