@@ -108,6 +108,13 @@ FAULTS = [
         "models/ViT.pt",
         "`score_decoder.clip` is models/ViT.pt, which does not exist: it is models",
     ),
+    (
+        "sample_decoder.unets.up.low_noise",
+        0.2,
+        "`train_decoder.unets.up.low.noise`, is 0.0: set the former",
+    ),
+    ("sample_decoder.unets.base", {"embedding_noise": 0.5}, "`sample_decoder.unets.base.embedding_noise` is 0.5, and"),
+    ("score_decoder.attributes", "scenes", "and the images of `parts.first` are digits: set it to none"),
     ("sample_decoder.unets.top", {"steps": 4}, "`sample_decoder.unets.top` is of no U-Net under `train_decoder.unets`"),
     (
         "train_decoder.unets.base.diffusion.image_dropout",

@@ -39,6 +39,9 @@ def texts_fit(params: Any, factor: int) -> None:
     _blocks_fit(params, cascade, clip)
     _encodings_fit(cascade, params.embed_clip)
     _steps_fit(params, cascade, clip)
+    _noise_fits(params, cascade)
+    if cascade:
+        _attributes_fit(params)
     if cascade and params.score_decoder.lpips == "lpips" and size < SMALLEST["lpips"]:
         raise DarkroomError(
             f"{PARAMS}: `score_decoder.lpips` needs images of {SMALLEST['lpips']} pixels at least, and "
@@ -105,18 +108,54 @@ def _steps_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
             raise DarkroomError(f"{PARAMS}: `{key}` is {steps}, and `{source}` is {most}: set it to {most} at most.")
 
 
+def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
+    """Check that no U-Net is told of more noise in its conditions than it has learned to read."""
+    for name, unet in cascade.items():
+        sampling, own = params.sample_decoder.sampling(name), params.sample_decoder.unets.get(name, {})
+        learned = {"embedding_noise": ("diffusion.embedding_noise", unet.diffusion.embedding_noise)}
+        if unet.low_size is not None:
+            learned["low_noise"] = ("low.noise", unet.low.noise)
+        for key, (source, most) in learned.items():
+            # Of a U-Net that learned none, what is said of all is not read.
+            if getattr(sampling, key) > most and (most or key in own):
+                where = f"sample_decoder.unets.{name}" if key in own else "sample_decoder.common"
+                raise DarkroomError(
+                    f"{PARAMS}: `{where}.{key}` is {getattr(sampling, key)}, and the most that the U-Net learns to be "
+                    f"told of, `train_decoder.unets.{name}.{source}`, is {most}: set the former to {most} at most."
+                )
+
+
+def _attributes_fit(params: Any) -> None:
+    """Check that the images are scenes that the reader learns to read, where it is to read them."""
+    if params.score_decoder.attributes != "scenes":
+        return
+    known = params.train_scene_reader.kinds
+    for name, part in params.parts.items():
+        if part.source == "digits":
+            raise DarkroomError(
+                f"{PARAMS}: `score_decoder.attributes` is scenes, and the images of `parts.{name}` are digits: set it "
+                "to none."
+            )
+        kinds = part.settings.get("kinds", params.shapes.kinds) if part.source == "shapes" else []
+        if unknown := [kind for kind in kinds if kind not in known]:
+            raise DarkroomError(
+                f"{PARAMS}: `parts.{name}` holds scenes of the kind {unknown[0]}, which `train_scene_reader.kinds` "
+                "does not name: name it there, so that it can be read."
+            )
+
+
 def _splits_read(params: Any, cascade: dict[str, UNet], clip: bool) -> Iterator[tuple[str, str, bool]]:
     """Yield the key that names a split, the split, and whether its stored embeddings are read."""
     if clip:
         yield "train_clip.evaluate.split", params.train_clip.evaluate.split, False
-        # Without those that it is trained on the prior cannot begin, as a decoder without one: that is told there.
+        # Without those that it is trained on there is no prior, and nothing to score.
         stored = {"train", "val"} <= set(params.embed_clip.store)
         yield "train_prior.evaluate.split", params.train_prior.evaluate.split, stored
     if cascade:
         told = any(unet.conditioned for unet in cascade.values())
         yield "sample_decoder.split", params.sample_decoder.split, told
     if cascade and clip:
-        yield "sample_text.split", params.sample_text.split, True
+        yield "sample_text.split", params.sample_text.split, {"train", "val"} <= set(params.embed_clip.store)
 
 
 def _splits_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:

@@ -54,8 +54,9 @@ def test_a_u_net_that_is_told_nothing_is_planned_without_clip(quick):
 
 def test_the_judges_that_are_asked_are_counted(quick):
     stages = ["train_scene_reader", "score_decoder"]
-    plain = quick(stages)
-    asked = quick(stages, score_decoder__attributes="scenes")
+    scenes = {"parts__first__source": "shapes", "parts__second__source": "shapes"}
+    plain = quick(stages, **scenes)
+    asked = quick(stages, **scenes, score_decoder__attributes="scenes")
     assert plain["train_scene_reader"]["seconds"] == 0 and asked["train_scene_reader"]["backward"] > 0
     reader = asked["train_scene_reader"]["parameters"]
     assert asked["score_decoder"]["parameters"] == plain["score_decoder"]["parameters"] + reader

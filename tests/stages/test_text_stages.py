@@ -129,6 +129,16 @@ def test_images_of_captions_stand_beside_their_originals(clone):
         assert grid.width > 2 * 2 * 8
 
 
+def test_without_stored_embeddings_to_learn_from_there_is_no_prior(clone):
+    embed(PARTS, store=["test"])
+    train()
+    manifest = read_manifest(Path("models/prior"), "prior")
+    assert not manifest["trained"] and "`embed_clip.store` leaves out the embeddings of train and val" in str(manifest)
+    names = ("run", "train_decoder", "sample_decoder", "sample_text")
+    sample_text.run(validate(SampleParams, {name: SECTIONS[name] for name in names}))
+    assert read_manifest(Path("samples/text"), "samples")["images"] == 0
+
+
 def test_an_image_does_not_depend_on_how_many_are_made(clone):
     few = make(images=2).__getitems__([0, 1])
     every = make(images=None)

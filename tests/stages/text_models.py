@@ -1,5 +1,6 @@
 """A clone with tiny data, CLIP, embeddings and decoder, for the tests of the prior's stages."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def write_clip(seed: int = 0) -> None:
     write_manifest(folder, "clip", source="trained", long_captions="stop", **facts, files=file_hashes(folder))
 
 
-def embed(parts: dict[str, bool], normalise: bool = True) -> None:
+def embed(parts: dict[str, bool], normalise: bool = True, store: Sequence[str] = ("train", "val", "test")) -> None:
     """Write `data/embeddings` by that CLIP."""
     values = {
         "run": run().model_dump(),
@@ -93,7 +94,7 @@ def embed(parts: dict[str, bool], normalise: bool = True) -> None:
             "batch": 8,
             "normalise": normalise,
             "encodings": True,
-            "store": ["train", "val", "test"],
+            "store": list(store),
             "imported": {
                 "layout": "dalle2",
                 "images": "image",

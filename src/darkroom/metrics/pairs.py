@@ -84,13 +84,20 @@ def clip_scores(originals: Tensor, made: Tensor, texts: Tensor | None) -> tuple[
     Returns:
         clip_image: the mean cosine of each made image and its original; clip_text: of it and the caption;
             clip_text_real: of the original and the caption, what clip_text would be of perfect images.
-        image_other: the mean cosine of each made image and the next test image; text_other: of it and the next caption:
-            what two get that have nothing to do with each other.
+        image_other: the mean cosine of the made images with all other test images; text_other: with the captions of
+            all others: what two get that do not belong together.
     """
     scores = mean_and_error("clip_image", cosines(made, originals).tolist())
-    others = {"image_other": cosines(made, originals.roll(-1, 0)).mean().item()}
+    others = {"image_other": _of_others(made, originals)}
     if texts is not None:
         scores |= mean_and_error("clip_text", cosines(made, texts).tolist())
         scores |= mean_and_error("clip_text_real", cosines(originals, texts).tolist())
-        others["text_other"] = cosines(made, texts.roll(-1, 0)).mean().item()
+        others["text_other"] = _of_others(made, texts)
     return scores, others
+
+
+def _of_others(some: Tensor, others: Tensor) -> float:
+    """Return the mean cosine of each row of the one and every other row of the other."""
+    one, two = (functional.normalize(each.double(), dim=1) for each in (some, others))
+    pairs = len(one) * (len(one) - 1)
+    return ((one.sum(dim=0) @ two.sum(dim=0) - (one * two).sum()) / pairs).item()

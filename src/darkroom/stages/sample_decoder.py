@@ -94,6 +94,7 @@ def _pictures(
     image, text = told
     asked = section.pictures
     if image is None:
+        print("no U-Net is told an image embedding: nothing to vary, no further pictures")
         return
     for name, count, columns in (
         ("variations", asked.variations, 1 + COLUMNS),
@@ -150,7 +151,7 @@ def run(params: Params) -> None:
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
             model=decoder.cascade.identity,
-            condition="image" if image is not None else "none",
+            condition="image" if image is not None else "none" if text is None else "encoding",
             clip=decoder.cascade.clip,
             split=section.split,
             sampler=section.model_dump(exclude={"threads", "shard_size", "pictures"}),

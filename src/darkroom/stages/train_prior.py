@@ -5,7 +5,7 @@ from pathlib import Path
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
-from darkroom.data.embeddings import EmbeddingShards, no_embeddings
+from darkroom.data.embeddings import EmbeddingShards, no_embeddings, stored
 from darkroom.device import set_up_device
 from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
@@ -59,20 +59,24 @@ def run(params: Params) -> None:
     if no_embeddings(list(catalog.parts)):
         write_untrained(OUT, CURVES, KIND, NO_CLIP, "no prior is trained")
         return
+    if missing := [split for split in ("train", "val") if not all(stored(part, split) for part in catalog.parts)]:
+        reason = f"`embed_clip.store` leaves out the embeddings of {' and '.join(missing)}, which a prior learns from"
+        write_untrained(OUT, CURVES, KIND, reason, "no prior is trained")
+        return
     device = set_up_device(training.threads, params.run.device)
     parts, splits = captioned_parts(list(catalog.parts)), ("train", "val", settings.evaluate.split)
     shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}
-    stored = shards["train"]
-    catalog.require_parts(stored.sources)
+    first = shards["train"]
+    catalog.require_parts(first.sources)
     rows = {split: CaptionedEmbeddings(each) for split, each in shards.items()}
     require_texts(rows["train"])
     with open_state("train_prior") as state:
         scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)
         recipe = build(
             params,
-            config_of(params, stored.dim, stored.encoding_shape),
-            Standard.of(stored.__getitems__(chosen_rows(len(stored)))["image"], settings.diffusion.normalise),
-            stored.normalised,
+            config_of(params, first.dim, first.encoding_shape),
+            Standard.of(first.__getitems__(chosen_rows(len(first)))["image"], settings.diffusion.normalise),
+            first.normalised,
             rows["train"],
             rows["val"],
             scorer if scorer.count > 1 else None,
@@ -92,10 +96,10 @@ def run(params: Params) -> None:
                 folder,
                 KIND,
                 trained=True,
-                clip=stored.clip,
-                normalised=stored.normalised,
-                embed_dim=stored.dim,
-                text_shape=stored.encoding_shape,
+                clip=first.clip,
+                normalised=first.normalised,
+                embed_dim=first.dim,
+                text_shape=first.encoding_shape,
                 prediction=settings.diffusion.model_dump(include={"schedule", "timesteps", "target"}),
                 scores={"split": settings.evaluate.split, "images": last.count, **scores},
                 catalog=catalog.identity,
