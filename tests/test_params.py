@@ -110,8 +110,8 @@ FAULTS = [
     ),
     (
         "sample_decoder.unets.up.low_noise",
-        0.2,
-        "`train_decoder.unets.up.low.noise`, is 0.0: set the former",
+        0.8,
+        "`train_decoder.unets.up.low.noise`, is 0.5: set the former",
     ),
     ("sample_decoder.unets.base", {"embedding_noise": 0.5}, "`sample_decoder.unets.base.embedding_noise` is 0.5, and"),
     ("score_decoder.attributes", "scenes", "and the images of `parts.first` are digits: set it to none"),
