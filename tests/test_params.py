@@ -90,7 +90,6 @@ FAULTS = [
     ("train_decoder.unets.base.size", 32, "`train_decoder.unets`: two of base, up have the same size"),
     ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
     ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: it is data/embeddings, or"),
-    ("train_decoder.unets.base.model.text_tokens", True, "`embed_clip.encodings` is false"),
     ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
     ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
     ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
@@ -208,7 +207,8 @@ def test_a_prior_that_knows_every_text_cannot_be_guided(clone):
 
 
 def test_encodings_that_are_computed_while_training_are_stored_for_the_samples(clone):
-    base = {"embeddings": "data/none", "clip": "models/clip", "model.text_tokens": True}
+    base = {"embeddings": "data/none", "clip": "models/clip"}
+    base |= {"model.attention": [False, True], "model.text_tokens": True}
     for key, value in base.items():
         change(clone / "params.yaml", f"train_decoder.unets.base.{key}", value)
     with pytest.raises(DarkroomError, match=r"`train_decoder\.unets\.base\.model\.text_tokens` .* set it to true"):
