@@ -8,7 +8,7 @@ export PYTHON
 demo: setup
 	.venv/bin/snakemake --cores all --quiet host rules
 	@echo
-	@.venv/bin/dvc metrics show
+	@.venv/bin/darkroom scores
 	@echo
 	@echo "The page: reports/index.html"
 
@@ -18,7 +18,7 @@ demo-text: setup
 	PYTHONPATH=src .venv/bin/python -m darkroom preset shapes-text
 	.venv/bin/snakemake --cores all --quiet host rules
 	@echo
-	@.venv/bin/dvc metrics show
+	@.venv/bin/darkroom scores
 	@echo
 	@echo 'The page: reports/index.html. Then: .venv/bin/darkroom sample --text "a large red star at the left"'
 

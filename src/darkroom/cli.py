@@ -24,6 +24,9 @@ def parser() -> argparse.ArgumentParser:
     versus.add_argument("old", nargs="?", default="HEAD", help="a commit, branch, tag or experiment; HEAD")
     versus.add_argument("new", nargs="?", default="workspace", help="the same; the working tree")
     versus.add_argument("--md", action="store_true", help="print Markdown")
+    told = commands.add_parser("scores", help="all scores of a revision, with their standard errors")
+    told.add_argument("revision", nargs="?", default="workspace", help="a commit, branch, tag or experiment; here")
+    told.add_argument("--md", action="store_true", help="print Markdown")
     ahead = commands.add_parser("plan", help="memory, disk and time of what is out of date, measured here in seconds")
     ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
     ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
@@ -92,6 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.comparing.table import table
 
             print(table(options.old, options.new, options.md))
+        elif options.command == "scores":
+            from darkroom.comparing.table import scores
+
+            print(scores(options.revision, options.md))
         elif options.command == "data" and options.action == "verify":
             from darkroom.inspecting.verify import verify
 

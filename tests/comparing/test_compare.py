@@ -49,6 +49,20 @@ def test_a_codebook_is_better_when_more_of_it_is_used_and_its_codes_cost_less():
     assert set(verdict(worse | errors, better | errors).values()) == {"better, error not known"}
 
 
+def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("metrics").mkdir()
+    files = {"dit": {"fd": 1.25, "fd_se": 0.5, "n": 100}, "text": {"fd": 2.0, "psnr": 9.5}, "empty": {}}
+    for name, content in files.items():
+        Path(f"metrics/{name}.json").write_text(json.dumps(content))
+    assert main(["scores"]) == 0
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()[:4]]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert cells == [["score", "dit", "text"], ["fd", "1.25 ± 0.5", "2"], ["n", "100"], ["psnr", "9.5"]]
+    assert main(["scores", "--md"]) == 0
+    assert "| fd      | 1.25 ± 0.5 | 2" in capsys.readouterr().out
+
+
 def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances():
     assert standard_error("label_accuracy", {"label_accuracy": 0.5, "n": 100}) == pytest.approx(0.05)
     assert standard_error("fd_debiased", {"fd_debiased": 1.0, "fd_se": 0.2}) == 0.2

@@ -1,9 +1,11 @@
-"""The table that `darkroom compare` prints."""
+"""The tables that `darkroom scores` and `darkroom compare` print."""
 
 import pandas as pd
 
 from darkroom.comparing.revisions import WORKSPACE, read_results
-from darkroom.comparing.verdicts import THRESHOLD, compare
+from darkroom.comparing.verdicts import THRESHOLD, compare, standard_error
+
+_NOTE = "±: one standard error, of the samples alone."
 
 
 def _number(value: float, se: float | None) -> str:
@@ -38,10 +40,33 @@ def table(old: str, new: str, markdown: bool) -> str:
             "verdict": [row.verdict for row in rows],
         }
     )
-    text = frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
-    note = f"±: one standard error, of the samples alone. Below {THRESHOLD:g} of the difference's it is within noise."
-    if WORKSPACE in (old, new) and stale():
-        note += (
-            "\nThe working tree is out of date: its scores are older than its parameters, code or data (`dvc status`)."
-        )
-    return f"{text}\n\n{note}"
+    text = _text(frame, markdown)
+    note = f"{_NOTE} Below {THRESHOLD:g} of the difference's it is within noise."
+    return f"{text}\n\n{note}{_age(old, new)}"
+
+
+def scores(revision: str, markdown: bool) -> str:
+    """Return all scores of a revision, a row each, a column for each file of metrics that holds any.
+
+    Raises:
+        DarkroomError: an unknown revision, or one without metrics.
+    """
+    files = {file: found for file, found in read_results(revision).metrics.items() if found}
+    names = dict.fromkeys(name for found in files.values() for name in sorted(found) if not name.endswith("_se"))
+    columns = {
+        file: [_number(found[name], standard_error(name, found)) if name in found else "" for name in names]
+        for file, found in files.items()
+    }
+    text = _text(pd.DataFrame({"score": list(names), **columns}), markdown)
+    return f"{text}\n\n{_NOTE}{_age(revision)}"
+
+
+def _text(frame: pd.DataFrame, markdown: bool) -> str:
+    return frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
+
+
+def _age(*revisions: str) -> str:
+    """Return what is to be said of scores of a working tree that is out of date."""
+    if WORKSPACE not in revisions or not stale():
+        return ""
+    return "\nThe working tree is out of date: its scores are older than its parameters, code or data (`dvc status`)."
