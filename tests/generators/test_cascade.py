@@ -149,6 +149,8 @@ def test_the_arc_between_two_embeddings() -> None:
     found = spherical(u, v, torch.tensor([0.0, 0.5, 1.0]))
     torch.testing.assert_close(found, torch.tensor([[2.0, 0.0], [3 * 0.5**0.5, 3 * 0.5**0.5], [0.0, 4.0]]))
     torch.testing.assert_close(spherical(u, u, torch.tensor([0.3])), u[None])
+    assert spherical(u, -u, torch.tensor([0.0, 0.3, 1.0])).isfinite().all()
+    assert spherical(u, torch.zeros_like(u), torch.tensor([0.5])).isfinite().all()
 
 
 def test_pictures(root: Path) -> None:

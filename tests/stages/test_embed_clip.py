@@ -11,6 +11,7 @@ import torch
 
 from clip_made import make_clip
 from darkroom.artifacts.manifest import read_manifest
+from darkroom.clip.embedding import Embedder
 from darkroom.clip.network import Clip
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.reader import ImageShards
@@ -109,7 +110,15 @@ def test_a_caption_that_is_too_long_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_split_that_is_not_stored_is_not_computed(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, whole = [], Embedder.shard
+
+    def counted(self: Embedder, reader: Any, shard: Any, names: Any) -> Any:
+        seen.append(shard.tar)
+        return whole(self, reader, shard, names)
+
+    monkeypatch.setattr(Embedder, "shard", counted)
     manifest = embed(store=["test"], encodings=False)
+    assert seen and all("/test/" in tar for tar in seen)
     assert {split: manifest["splits"][split]["stored"] for split in SPLITS} == {
         "train": False,
         "val": False,
@@ -232,6 +241,12 @@ def test_a_missing_row_is_named_or_computed(clip: Clip, tmp_path: Path) -> None:
         (
             lambda f: pq.write_table(pa.table({"path": ["a"] * 15}), f / "metadata/metadata_1.parquet"),
             "no column image",
+        ),
+        (
+            lambda f: pq.write_table(
+                pa.table({"image_path": [*"abc", *[None] * 12]}), f / "metadata/metadata_1.parquet"
+            ),
+            "has no image_path in 14 rows",
         ),
         (
             lambda f: [np.save(p, np.ones((len(np.load(p)), 6))) for p in (f / "img_emb").iterdir()],

@@ -23,7 +23,7 @@ from darkroom.schemas.embed_clip import EmbedClip
 from darkroom.schemas.embed_clip import Params as EmbedParams
 from darkroom.schemas.sample_decoder import Params as SampleParams
 from darkroom.schemas.train_decoder import Params
-from darkroom.stages import embed_clip, sample_decoder, train_decoder
+from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
 from darkroom.tokenizers import load
 from darkroom.training.loop import seeded
 from data.making import make_latents, make_part
@@ -299,6 +299,6 @@ def test_only_the_images_of_the_grid_are_kept():
     images = SimpleNamespace(keys=[f"{row}" for row in range(count)], labels=[None] * count, captions=[None] * count)
     rows, kept = list(range(count)), {}
     batches = torch.arange(count, dtype=torch.uint8).view(count, 1, 1, 1).expand(count, 3, 2, 2).split(7)
-    found = list(sample_decoder.samples(batches, images, rows, kept))
+    found = list(decoding.samples(batches, images, rows, kept))
     assert [sample.key for sample in found] == images.keys and len(kept) == 32
     assert all((made == row).all() for row, made in kept.items()) and {0, 99} < kept.keys()

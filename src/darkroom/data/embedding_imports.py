@@ -95,6 +95,8 @@ class ClipRetrieval:
                 if column not in file.schema_arrow.names:
                     raise DarkroomError(f"{path} has no column {column}: it has {', '.join(file.schema_arrow.names)}.")
                 own = file.read(columns=[column])[column]
+            if own.null_count:
+                raise DarkroomError(f"{path} has no {column} in {own.null_count:,} rows: nobody knows whose they are.")
             for files in self._files.values():
                 if number not in files:
                     raise DarkroomError(f"{path} has no embeddings of its number beside it: fetch them too.")

@@ -44,6 +44,11 @@ class Cascade:
         if not members:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
         for below, above in pairwise(members):
+            if above.facts["low_size"] is None:
+                raise ArtifactError(
+                    f"the U-Nets `{below.name}` and `{above.name}` both begin with noise alone: give the larger one a "
+                    "`low_size` in `train_decoder.unets`, or set `trained` to false for one of them."
+                )
             if above.facts["low_size"] != below.size:
                 raise ArtifactError(
                     f"the U-Net `{above.name}` enlarges images of {above.facts['low_size']} pixels, and `{below.name}` "

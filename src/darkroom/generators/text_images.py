@@ -24,9 +24,7 @@ class Imagination:
         """Return image embeddings, float32 (N, D), of text embeddings (N, D) and encodings (N, L, W)."""
         return sample_prior(self.prior, text, encodings, self.how, self.seed, numbers).cpu()
 
-    def images(
-        self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int], low: Tensor | None = None
-    ) -> Iterator[Tensor]:
+    def images(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Iterator[Tensor]:
         """Yield images in batches, uint8 (n, C, H, W).
 
         Image i follows from its text, the seeds and numbers[i], bit for bit, whatever else is asked for.
@@ -35,10 +33,9 @@ class Imagination:
             text: CLIP's text embeddings, (N, D).
             encodings: of the same texts, (N, L, W), where the prior or the decoder is told them.
             numbers: which images they are.
-            low: the images to enlarge, where the first trained U-Net enlarges, see `Asked`.
         """
         found = self.embeddings(text, encodings, numbers)
-        return self.decoder.images(Asked(numbers, found, encodings, low))
+        return self.decoder.images(Asked(numbers, found, encodings))
 
 
 def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> None:

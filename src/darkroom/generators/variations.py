@@ -1,5 +1,7 @@
 """Pictures of what a decoder does with an embedding: other images of it, images between two, images filled in."""
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -70,17 +72,17 @@ def inpainted(
     mask[..., top : height - top, left : width - left] = 0
     known = decoder.space(pixels)
     kept = torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]).to(known.device)
-    asked = Asked(
-        list(range(len(real))), image, text, decoder.low(pixels), known, (kept == 1).float(), resamples=resamples
-    )
-    holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128)).numpy()
-    return _rows_of(real, np.stack([holes, _made(decoder, asked)], axis=1).reshape(-1, *real.shape[1:]))
+    holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128))
+    low = decoder.low(holes)  # where the first U-Net enlarges, it is not shown what it is to fill in
+    asked = Asked(list(range(len(real))), image, text, low, known, (kept == 1).float(), resamples=resamples)
+    return _rows_of(real, np.stack([holes.numpy(), _made(decoder, asked)], axis=1).reshape(-1, *real.shape[1:]))
 
 
 def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
     """Return points on the arc between two embeddings, (K, D): sin((1-a)θ)/sin θ · u + sin(aθ)/sin θ · v.
 
     Source: Shoemake, "Animating rotation with quaternion curves", 1985. Lengths go from the one's to the other's.
+    Between opposite ones there is no one arc: the points lie on the line.
 
     Args:
         one: (D,).
@@ -88,10 +90,10 @@ def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
         share: a, how far from the first to the second, 0 to 1, (K,).
     """
     lengths = one.norm(), other.norm()
-    u, v = one / lengths[0], other / lengths[1]
+    u, v = one / lengths[0].clamp(min=1e-12), other / lengths[1].clamp(min=1e-12)
     angle = torch.arccos((u * v).sum().clamp(-1, 1))
     far = torch.lerp(lengths[0], lengths[1], share)[:, None]
-    if float(angle) < 1e-4:  # the arc is a line
+    if not 1e-4 < float(angle) < math.pi - 1e-3:
         return far * torch.nn.functional.normalize(torch.lerp(u, v, share[:, None]), dim=1)
     along = (torch.sin((1 - share) * angle)[:, None] * u + torch.sin(share * angle)[:, None] * v) / torch.sin(angle)
     return far * along

@@ -27,7 +27,7 @@ from darkroom.generators.decode import Decoder
 from darkroom.generators.member import Asked
 from darkroom.sampling.unseen import unseen_words
 from darkroom.schemas.sample_text import Params
-from darkroom.stages.sample_decoder import open_decoder
+from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
 
 _BATCH = 8  # images in a forward pass, whatever is asked for: a person waits, and a padded batch of a stage takes long

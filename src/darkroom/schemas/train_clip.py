@@ -137,7 +137,8 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
         assert settings.pretrained is not None  # `_chosen`
         if settings.pretrained.name is None and not Path(settings.pretrained.file).is_file():
             return (
-                f"`train_clip.pretrained.file` is {settings.pretrained.file}, which is no file: name OpenAI's or ours"
+                f"`train_clip.pretrained.file` is {settings.pretrained.file}, which is no file: give the path of a .pt "
+                "file, OpenAI's or one of ours"
             )
         return None
     if settings.source == "none":

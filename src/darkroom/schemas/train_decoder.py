@@ -223,5 +223,5 @@ class Params(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: the U-Net that the stage is given is."""
+        """Why nothing is trained by what its own section says; None: the U-Net that the stage is given is."""
         return None if any(unet.trained for unet in self.train_decoder.unets.values()) else "`trained` is false"

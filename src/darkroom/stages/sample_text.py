@@ -1,10 +1,12 @@
 """Stage `sample_text`: prior, cascade and a split's captions in, `samples/text/` out."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
@@ -20,7 +22,7 @@ from darkroom.generators.prior_sampling import KIND, MODEL, Prior
 from darkroom.generators.text_images import Imagination, require_same_clip
 from darkroom.recipes.prior_data import captioned_parts, captioned_rows
 from darkroom.schemas.sample_text import Params
-from darkroom.stages.sample_decoder import open_decoder, samples, write_no_samples, write_pairs
+from darkroom.stages.decoding import decoded, open_decoder, samples, write_no_samples, write_pairs
 
 OUT = Path("samples/text")
 
@@ -64,14 +66,16 @@ def run(params: Params) -> None:
     imagination = open_imagination(params, device, stored.clip, "data/embeddings")
     prior, decoder = imagination.prior, imagination.decoder
     encoded = prior.network.config.text_shape is not None or decoder.cascade.told("encoding")
-    found = stored.__getitems__(rows, ("text", "encoding") if encoded else ("text",))
-    text, words = (torch.from_numpy(found[name]).float() if name in found else None for name in ("text", "encoding"))
-    assert text is not None  # it was asked for
-    low = decoder.low(torch.from_numpy(images.__getitems__(rows))) if decoder.cascade.low_size else None
+
+    def told(some: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        found = stored.__getitems__(some, ("text", "encoding") if encoded else ("text",))
+        words = torch.from_numpy(found["encoding"]).float() if encoded else None
+        return imagination.embeddings(torch.from_numpy(found["text"]).float(), words, some), words
+
     kept: dict[int, NDArray[np.uint8]] = {}
     with atomic_folder(OUT) as folder:
-        batches = imagination.images(text, words, rows, low)
-        shards = write_shards(folder, samples(batches, images, rows, kept), decoding.shard_size, "png")
+        made = samples(decoded(decoder, images, rows, told), images, rows, kept)
+        shards = write_shards(folder, made, decoding.shard_size, "png")
         write_pairs(folder / "grid.png", images, kept)
         write_manifest(
             folder,
