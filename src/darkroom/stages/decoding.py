@@ -1,0 +1,103 @@
+"""What the stages that decode share: the decoder, what it is told of each image, and how its images are written."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.artifacts.atomic import atomic_folder
+from darkroom.artifacts.manifest import write_manifest
+from darkroom.data.captioned_grid import captioned_grid
+from darkroom.data.embeddings import EmbeddingShards, require_same_images
+from darkroom.data.grid import save_png, spread
+from darkroom.data.images import to_pil
+from darkroom.data.reader import ImageShards
+from darkroom.data.sample import Sample
+from darkroom.generators.cascade import Cascade
+from darkroom.generators.decode import Decoder
+from darkroom.generators.member import Asked
+from darkroom.schemas.sample_decoder import Decoding
+
+_GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
+_TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
+
+# From rows to their image embeddings (N, D) and text encodings (N, L, W), as far as the decoder is told them.
+Told = Callable[[Sequence[int]], tuple[Tensor | None, Tensor | None]]
+
+
+def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.device) -> Decoder:
+    """Return the decoder of `models/decoder` on a device, sampled as the section says, with noise of a seed."""
+    cascade = Cascade.open(names, section.weights).to(device)
+    sampling = {member.name: section.sampling(member.name) for member in cascade.members}
+    return Decoder(cascade, sampling, seed, section.batch)
+
+
+def told_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards) -> Told:
+    """Return what reads the embeddings and encodings of images.
+
+    Raises:
+        ArtifactError: they come from another CLIP than the decoder was trained with, or are of other lengths.
+    """
+    names = [name for name in _TOLD if decoder.cascade.told(name)]
+    if not names:
+        return lambda rows: (None, None)
+    stored = EmbeddingShards.open_parts(parts, split)
+    require_same_images(stored, images)
+    decoder.cascade.require_clip(stored.clip, "data/embeddings", stored.normalised)
+
+    def told(rows: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
+        found = stored.__getitems__(rows, names)
+        image, text = (torch.from_numpy(found[name]).float() if name in found else None for name in _TOLD)
+        return image, text
+
+    return told
+
+
+def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Told) -> Iterator[Tensor]:
+    """Yield what the decoder makes of some rows, in batches, uint8 (n, C, H, W).
+
+    What it is told is read a batch at a time, so that any number of images takes the memory of one.
+    """
+    for start in range(0, len(rows), decoder.batch):
+        batch = rows[start : start + decoder.batch]
+        low = decoder.low(torch.from_numpy(images.__getitems__(batch))) if decoder.cascade.low_size else None
+        yield from decoder.images(Asked(batch, *told(batch), low=low))
+
+
+def samples(
+    batches: Iterable[Tensor], images: ImageShards, rows: list[int], kept: dict[int, NDArray[np.uint8]]
+) -> Iterator[Sample]:
+    """Yield decoded images as samples with key, label and caption of those they were made of.
+
+    Those that `write_pairs` shows are kept, by their row.
+    """
+    keys, labels, captions = images.keys, images.labels, images.captions
+    shown = {rows[at] for at in spread(_GROUPS * _ROWS, len(rows))}
+    number = 0
+    for batch in batches:
+        for image in batch.numpy():
+            row = rows[number]
+            if row in shown:
+                kept[row] = image.copy()
+            yield Sample(key=keys[row], image=to_pil(image), label=labels[row], caption=captions[row])
+            number += 1
+        print(f"{number:,} images")
+
+
+def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.uint8]], scale: int = 2) -> None:
+    """Write a grid of originals beside what was made of them, captions below."""
+    captions = images.captions
+    groups = [np.stack([images[row], made]) for row, made in kept.items()]
+    words = [captions[row] or images.keys_of([row])[0] for row in kept]
+    save_png(path, captioned_grid(groups, words, _GROUPS, scale))
+
+
+def write_no_samples(folder: Path, reason: str) -> None:
+    """Write samples without an image."""
+    with atomic_folder(folder) as temporary:
+        write_manifest(temporary, "samples", images=0, classes=[], sampler={}, reason=reason, files={})
+    print(f"{reason}: no images")
