@@ -1,6 +1,7 @@
 """What CLIP says of a batch is the same whether it was stored or is computed while training."""
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from darkroom.clip.embedding import Embedder
@@ -28,7 +29,7 @@ def test_clip_is_asked_in_float32_whatever_the_precision_of_the_training() -> No
 def test_an_image_without_a_caption_has_no_encoding_as_in_stored_ones() -> None:
     clip = small_clip()
     captions = ["a red circle", None, "", *["a ring"] * 9]
-    told = Told(Pairs(), captions=captions, clip=clip)
+    told = Told(Pairs(), captions=pa.chunked_array([pa.array(captions, pa.string())]), clip=clip)
     tokens = torch.from_numpy(told.__getitems__([0, 1, 2])["tokens"])
     encodings = ClipTeller(clip, None, text=True)({"tokens": tokens})[1]
     rows = [{"key": str(number), "caption": caption} for number, caption in enumerate(captions[:3])]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -25,6 +26,7 @@ from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.recipe import Rows
 
 Data = dict[str, Tensor]
+_AHEAD = 100_000  # captions that become tokens before the training, so that one that is too long stops it at once
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Spaces: from a batch to x_0, and from x_0 to images
@@ -68,9 +70,14 @@ class LatentSpace:
 
     @torch.no_grad()
     def data(self, batch: Data) -> Tensor:
-        """Return the mean of each posterior: its spread is far below the noise of the diffusion."""
-        mean = batch["mean"].float() if "mean" in batch else self.tokenizer.encode(batch["images"])[0].float()
-        return self.normaliser(mean)
+        """Return the mean of each posterior: its spread is far below the noise of the diffusion.
+
+        What is encoded here is so in float32, whatever the training's precision, as stored latents are.
+        """
+        if "mean" in batch:
+            return self.normaliser(batch["mean"].float())
+        with in_float32(batch["images"].device):
+            return self.normaliser(self.tokenizer.encode(batch["images"])[0].float())
 
     @torch.no_grad()
     def images(self, x0: Tensor) -> Tensor:
@@ -137,6 +144,9 @@ class Told:
         names: of what is read of them, image and encoding.
         captions: of the images, to be given to CLIP while training; None: they are not.
         clip: whose tokens the captions become.
+
+    Raises:
+        DarkroomError: of the first captions one is too long and may not be cut; names the image.
     """
 
     def __init__(
@@ -144,15 +154,14 @@ class Told:
         rows: Rows,
         embeddings: EmbeddingShards | None = None,
         names: Sequence[str] = (),
-        captions: Sequence[str | None] | None = None,
+        captions: pa.ChunkedArray | None = None,
         clip: Clip | None = None,
     ) -> None:
         self.rows, self.embeddings, self.names = rows, embeddings, tuple(names)
-        self.tokens: NDArray[np.uint16] | None = None
+        self.captions = None
         if captions is not None and clip is not None:
-            texts = [text or "" for text in captions]
-            self.tokens = tokens_of(texts, clip.context_length, clip.truncate, lambda row: self.keys([row])[0])
-            self.tokens[[text is None for text in captions]] = 0
+            self.captions, self.context, self.truncate = captions.combine_chunks(), clip.context_length, clip.truncate
+            self._tokens(range(min(_AHEAD, len(rows))))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -162,9 +171,19 @@ class Told:
         found = dict(self.rows.__getitems__(rows))
         if self.embeddings is not None and self.names:
             found |= self.embeddings.__getitems__(rows, self.names)
-        if self.tokens is not None:
-            found["tokens"] = self.tokens[list(rows)].astype(np.int32)
+        if self.captions is not None:
+            found["tokens"] = self._tokens(rows)
         return found
+
+    def _tokens(self, rows: Sequence[int]) -> NDArray[np.int32]:
+        """Return the tokens of some captions, (N, L), zero where there is none."""
+        assert self.captions is not None
+        texts = self.captions.take(pa.array(rows, pa.int64())).to_pylist()
+        found = tokens_of(
+            [text or "" for text in texts], self.context, self.truncate, lambda place: self.keys([rows[place]])[0]
+        )
+        found[[text is None for text in texts]] = 0
+        return found.astype(np.int32)
 
     def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
         """Return which row stands at each position of the endless sequence."""

@@ -1,6 +1,6 @@
 """Opens what a U-Net of the decoder is trained on, and checks that it fits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.artifacts.manifest import read_manifest
@@ -39,6 +40,7 @@ from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.recipe import Rows
 
 SPLITS = ("train", "val")
+_GROUP = 32  # images in a forward pass of them
 _STATISTICS = 1024  # images that say how wide latents are, where none are stored
 
 
@@ -152,8 +154,7 @@ def _latents(
 @torch.no_grad()
 def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
     """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
-    chosen = chosen_rows(len(images), _STATISTICS)
-    found = [tokenizer.encode(torch.from_numpy(images.__getitems__([row])).to(device))[0] for row in chosen]
+    found = [tokenizer.encode(group)[0] for group in _groups(images, device)]
     z = torch.cat(found).double().transpose(0, 1).flatten(1)  # (C, N h w)
     mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
     return mean, std
@@ -167,7 +168,7 @@ def _tell(
     if settings.clip != NO_FILE:
         clip = load_clip(Path(settings.clip)).to(device)
         for split, rows in opened.rows.items():
-            opened.rows[split] = Told(rows, captions=images[split].captions if text else None, clip=clip)
+            opened.rows[split] = Told(rows, captions=images[split].caption_column if text else None, clip=clip)
         standard = _standard(begun, lambda: _embedded(clip, images["train"], device)) if image else None
         opened.teller = ClipTeller(clip, standard, text)
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
@@ -198,9 +199,14 @@ def _standard(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) 
 
 def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:
     """Return embeddings of images evenly apart, (n, D)."""
+    return np.concatenate([embedded(clip, group).cpu().numpy() for group in _groups(images, device)])
+
+
+def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:
+    """Yield images evenly apart, a few at a time, uint8 (n, C, H, W)."""
     rows = chosen_rows(len(images), _STATISTICS)
-    found = [embedded(clip, torch.from_numpy(images.__getitems__([row])).to(device)).cpu().numpy() for row in rows]
-    return np.concatenate(found)
+    for start in range(0, len(rows), _GROUP):
+        yield torch.from_numpy(images.__getitems__(rows[start : start + _GROUP])).to(device)
 
 
 def config_of(settings: UNet, opened: Opened) -> UNetConfig:
