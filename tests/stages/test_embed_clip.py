@@ -246,7 +246,7 @@ def test_a_missing_row_is_named_or_computed(clip: Clip, tmp_path: Path) -> None:
             lambda f: pq.write_table(
                 pa.table({"image_path": [*"abc", *[None] * 12]}), f / "metadata/metadata_1.parquet"
             ),
-            "has no image_path in 14 rows",
+            "has no image_path in 12 rows",
         ),
         (
             lambda f: [np.save(p, np.ones((len(np.load(p)), 6))) for p in (f / "img_emb").iterdir()],
