@@ -9,6 +9,7 @@ rule ingest:
     benchmark:
         "logs/timing/ingest-{item}.tsv"
     retries: 1
+    priority: 1  # everything but the scene reader waits for it
     threads: stages.threads("ingest")
     shell:
         "dvc --wait-for-lock repro --single-item ingest@{wildcards.item}"
