@@ -1,8 +1,11 @@
 """Embeddings as they are stored and read, row by row, and what does not fit together."""
 
+import gc
 import hashlib
 import json
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +228,31 @@ def test_too_few_rows_are_refused(root: Path) -> None:
 
     with pytest.raises(DarkroomError, match=r"00000\.tar: its image embeddings have shape \(6, 4\), not \(7, 4\)"):
         make_embeddings(root, root.parent / "embeddings", "first", embed=fewer)
+
+
+class _Litter:
+    """Garbage that lets other threads go on as it is collected, and leaves more."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        time.sleep(0)
+        if gc.get_threshold()[0] == 1:
+            _Litter()
+
+
+def test_many_files_are_mapped_at_once(tmp_path: Path) -> None:
+    """NumPy parses a header as Python, at which CPython 3.11 fails where threads change in the midst of it."""
+    paths = [tmp_path / f"{number}.npy" for number in range(4)]
+    for path in paths:
+        np.save(path, np.zeros((3, 4), np.float16))
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    _Litter()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(map_embeddings, paths * 250))
+    finally:
+        gc.set_threshold(*before)
+    assert len(found) == 1000

@@ -135,6 +135,9 @@ def test_refusals_name_the_unet(tmp_path: Path) -> None:
     write(tmp_path, "near", unet(size=16, low=True, **TOLD), clip="d" * 64, low_size=8)
     with pytest.raises(ArtifactError, match="different CLIPs"):
         Cascade.open(("small", "near"), "ema", tmp_path)
+    write(tmp_path, "large", unet(size=16, **TOLD))
+    with pytest.raises(ArtifactError, match="`small` and `large` both begin with noise alone"):
+        Cascade.open(("large", "small"), "ema", tmp_path)
 
 
 def test_unets_of_embeddings_that_are_normalised_otherwise_are_refused(tmp_path: Path) -> None:
@@ -170,3 +173,18 @@ def test_pictures(root: Path) -> None:
     assert (rows[:, 1, 0][:, ~kept] == 128).all()
     assert np.array_equal(rows[:, 2, 0][:, kept], real[:, 0][:, kept])
     assert not np.array_equal(rows[:, 2, 0][:, ~kept], real[:, 0][:, ~kept])
+
+
+def test_what_is_to_be_filled_in_is_not_told(tmp_path: Path) -> None:
+    """Where the first trained U-Net enlarges, the images that it enlarges have the hole too."""
+    write(tmp_path, "base", None)
+    write(tmp_path, "up", unet(seed=1, size=16, low=True), clip=None, low_size=8)
+    found, image = decoder(tmp_path, ("base", "up")), normals(0, 2, 6)
+    real = np.arange(2 * 256, dtype=np.uint8).reshape(2, 1, 16, 16)
+    other_inside, other_outside = real.copy(), real.copy()
+    other_inside[..., 4:12, 4:12] ^= 255
+    other_outside[..., :2, :] ^= 255
+    made = inpainted(found, real, image, None, 2)
+    assert np.array_equal(made[1::3], inpainted(found, other_inside, image, None, 2)[1::3])
+    assert np.array_equal(made[2::3], inpainted(found, other_inside, image, None, 2)[2::3])
+    assert not np.array_equal(made[2::3], inpainted(found, other_outside, image, None, 2)[2::3])

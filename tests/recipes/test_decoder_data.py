@@ -6,10 +6,13 @@ import torch
 
 from darkroom.clip.embedding import Embedder
 from darkroom.clip.network import Clip, Contrastive
+from darkroom.generators.normaliser import Normaliser
 from darkroom.generators.standard import Standard
-from darkroom.recipes.decoder_data import ClipTeller, Told, embedded
+from darkroom.recipes.decoder_data import ClipTeller, LatentSpace, Told, embedded
+from darkroom.tokenizers.kl import KLAutoencoder, build
 from darkroom.training.loop import seeded
 from recipes.clips import SIZE, Pairs
+from tokenizers.sections import kl
 
 
 def small_clip() -> Clip:
@@ -24,6 +27,15 @@ def test_clip_is_asked_in_float32_whatever_the_precision_of_the_training() -> No
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = teller(batch)[0]
     assert found is not None and torch.equal(found, teller(batch)[0])  # type: ignore[arg-type]
+
+
+def test_latents_are_encoded_in_float32_whatever_the_precision_of_the_training() -> None:
+    with seeded(0):
+        space = LatentSpace(KLAutoencoder(build(kl(), 3, 8)).eval(), Normaliser([0.0] * 2, [1.0] * 2))
+    batch = {"images": torch.from_numpy(Pairs().images)}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = space.data(batch)
+    assert found.dtype == torch.float32 and torch.equal(found, space.data(batch))
 
 
 def test_an_image_without_a_caption_has_no_encoding_as_in_stored_ones() -> None:

@@ -283,6 +283,14 @@ def test_text_tokens_need_encodings(clone: Path) -> None:
     train_decoder.run(params(model={"text_tokens": False}), "base")
 
 
+@pytest.mark.parametrize(("told", "condition"), [({}, "image"), ({"image": False}, "encoding")])
+def test_samples_say_by_what_they_were_told(clone: Path, told: dict[str, bool], condition: str) -> None:
+    by_texts = {"image_to_time": False, "image_tokens": 0, "image_map": 0} if told else {}
+    train_decoder.run(params(model=by_texts), "base")
+    sample_decoder.run(sampling(("base",)))
+    assert read_manifest(Path("samples/decoder"), "samples")["condition"] == condition
+
+
 def test_the_same_bytes_twice(clone: Path) -> None:
     train_decoder.run(params(), "base")
     first, facts = weights(), json.loads(Path("models/decoder/base/manifest.json").read_text())
@@ -293,7 +301,7 @@ def test_the_same_bytes_twice(clone: Path) -> None:
     assert json.loads(Path("models/decoder/base/manifest.json").read_text()) == facts
 
 
-def test_only_the_images_of_the_grid_are_kept():
+def test_only_the_images_of_the_grid_are_kept() -> None:
     """As many samples as one likes fit into memory: each is written as it comes."""
     count = 100
     images = SimpleNamespace(keys=[f"{row}" for row in range(count)], labels=[None] * count, captions=[None] * count)

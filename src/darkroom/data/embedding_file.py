@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ PREFIXES = {"image": "img_emb", "text": "text_emb", "encoding": "text_enc"}
 COLUMNS = {"image": "sha256", "text": "sha256_text", "encoding": "sha256_encoding"}
 DTYPE = np.dtype("<f2")
 _HEADER = 4096  # bytes that surely hold one of an array without fields
+_PARSER = Lock()  # NumPy parses a header as Python, and CPython before 3.12 fails at that in two threads (gh-106905)
 
 
 def file_name(what: str, shard: str) -> str:
@@ -60,7 +62,8 @@ def map_embeddings(path: Path) -> EmbeddingFile:
         header = BytesIO(bytes(content[:_HEADER]))
         version = npy.read_magic(header)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(header)
+        with _PARSER:
+            shape, fortran, dtype = read(header)
         start, wanted = header.tell(), int(np.prod(shape)) * dtype.itemsize
         if fortran or dtype.kind != "f" or not shape or start + wanted != size:
             raise ValueError(f"{dtype} {shape} in {'columns' if fortran else 'rows'}, {size - start} bytes")

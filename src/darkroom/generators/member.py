@@ -1,7 +1,7 @@
 """One U-Net of the cascade: how it is sampled, and what it makes of what is asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -16,6 +16,9 @@ from darkroom.generators.prediction import Prediction
 from darkroom.generators.standard import Standard
 from darkroom.generators.unet import Conditions, DecoderUNet
 from darkroom.random import derive, normal
+
+
+Noise = Callable[[str, tuple[int, ...]], Tensor]
 
 
 class Sampling(Protocol):
@@ -64,7 +67,7 @@ class Asked:
     low: Tensor | None = None
     known: Tensor | None = None
     mask: Tensor | None = None
-    resamples: int = field(default=5)
+    resamples: int = 5
 
 
 def generate(
@@ -80,44 +83,21 @@ def generate(
         seed: of all noise.
         device: where the network is.
     """
-    config, numbers = member.network.config, asked.numbers
-    shape = (config.image_channels, config.size, config.size)
-
-    def noise(what: str, of: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(normal(seed, f"decoder/{member.name}/{what}", numbers, of)).to(device)
-
-    told = Conditions()
-    if config.embed_dim:
-        assert asked.image is not None
-        image = Standard.from_facts(member.facts)(asked.image.to(device))
-        if config.embedding_noise:
-            level = torch.full((len(numbers),), how.embedding_noise, device=device)
-            told = replace(told, image_noise=level)
-            image = noised(image, noise("embedding", (config.embed_dim,)), level)
-        told = replace(told, image=image)
-    if config.text_shape is not None:
-        assert asked.text is not None
-        told = replace(told, text=asked.text.to(device))
-    if config.low:
-        assert below is not None
-        large = upsampled(below.to(device), config.size)
-        if config.low_noise:
-            level = torch.full((len(numbers),), how.low_noise, device=device)
-            told = replace(told, low_noise=level)
-            large = noised(large, noise("low", shape), level)
-        told = replace(told, low=large)
-    keep = _keep(how) if member.prediction.bounded else None
-    denoise = denoiser(member.network, member.prediction, told, how.guidance, keep, config.self_condition)
-    steps = [derive(seed, f"decoder/{member.name}/steps", number) for number in numbers]
+    config, prediction = member.network.config, member.prediction
+    noise = partial(_noise, member, asked.numbers, seed, device)
+    told = _told(member, how, asked, below, noise, device)
+    keep = _keep(how) if prediction.bounded else None
+    denoise = denoiser(member.network, prediction, told, how.guidance, keep, config.self_condition)
+    start = noise("start", _shape(member))
+    steps = [derive(seed, f"decoder/{member.name}/steps", number) for number in asked.numbers]
     generators = [torch.Generator().manual_seed(each) for each in steps]
-    learned = member.prediction.learned_variance
-    start = noise("start", shape)
+    learned = prediction.learned_variance
     if asked.known is not None and asked.mask is not None:
         known, mask = (downsampled(each.to(device), config.size) for each in (asked.known, asked.mask))
         return inpaint(
             denoise,
             start,
-            member.prediction.schedule,
+            prediction.schedule,
             how.steps,
             known,
             (mask == 1).float(),  # a pixel that is known in part is not known
@@ -128,13 +108,51 @@ def generate(
     return sample(
         denoise,
         start,
-        member.prediction.schedule,
+        prediction.schedule,
         how.solver,
         how.steps,
         eta=how.eta,
         learned_variance=learned,
         generators=generators,
     )
+
+
+def _shape(member: Member) -> tuple[int, int, int]:
+    return member.network.config.image_channels, member.size, member.size
+
+
+def _noise(
+    member: Member, numbers: Sequence[int], seed: int, device: torch.device, what: str, shape: tuple[int, ...]
+) -> Tensor:
+    """Return the standard normal numbers of one purpose, float32 (N, *shape)."""
+    return torch.from_numpy(normal(seed, f"decoder/{member.name}/{what}", numbers, shape)).to(device)
+
+
+def _told(
+    member: Member, how: Sampling, asked: Asked, below: Tensor | None, noise: Noise, device: torch.device
+) -> Conditions:
+    """Return what the U-Net is told: what its configuration names, with as much noise as asked for."""
+    config, told = member.network.config, Conditions()
+    if config.embed_dim:
+        assert asked.image is not None
+        image = Standard.from_facts(member.facts)(asked.image.to(device))
+        if config.embedding_noise:
+            level = torch.full((len(asked.numbers),), how.embedding_noise, device=device)
+            told = replace(told, image_noise=level)
+            image = noised(image, noise("embedding", (config.embed_dim,)), level)
+        told = replace(told, image=image)
+    if config.text_shape is not None:
+        assert asked.text is not None
+        told = replace(told, text=asked.text.to(device))
+    if config.low:
+        assert below is not None
+        large = upsampled(below.to(device), config.size)
+        if config.low_noise:
+            level = torch.full((len(asked.numbers),), how.low_noise, device=device)
+            told = replace(told, low_noise=level)
+            large = noised(large, noise("low", _shape(member)), level)
+        told = replace(told, low=large)
+    return told
 
 
 def _keep(how: Sampling) -> Callable[[Tensor], Tensor] | None:
