@@ -38,5 +38,5 @@ rule all:
 rule stale:
     output:
         temp(touch(MARKER)),
-    localrule: True
     priority: 2  # all before any stage, so that the stages' own priorities choose among all that may begin
+    localrule: True

@@ -16,7 +16,7 @@ TEXTS = {
     for file in SMK
     for match in re.finditer(r"^rule (?P<name>\w+):\n(?P<body>(?:    .*\n|\n)+)", file.read_text(), re.MULTILINE)
 }
-ORDER = ["input", "output", "log", "benchmark", "retries", "priority", "threads", "resources", "shell"]
+ORDER = ["input", "output", "log", "benchmark", "priority", "retries", "threads", "resources", "shell"]
 
 
 def test_every_stage_has_a_rule_of_its_name_and_the_reverse() -> None:

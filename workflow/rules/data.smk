@@ -8,8 +8,8 @@ rule ingest:
         "logs/ingest-{item}.log",
     benchmark:
         "logs/timing/ingest-{item}.tsv"
-    retries: 1
     priority: 1  # everything but the scene reader waits for it
+    retries: 1
     threads: stages.threads("ingest")
     shell:
         "dvc --wait-for-lock repro --single-item ingest@{wildcards.item}"

@@ -17,7 +17,7 @@ from darkroom.generators.standard import Standard
 from darkroom.generators.unet import Conditions, DecoderUNet
 from darkroom.random import derive, normal
 
-
+# From what it is for, and the shape for one image, to standard normal numbers for all.
 Noise = Callable[[str, tuple[int, ...]], Tensor]
 
 
