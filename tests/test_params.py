@@ -128,6 +128,7 @@ FAULTS = [
     ("sample_text.images", 19, "`score_text.blocks` is 10, and needs at least 20 images; `sample_text.images` is 19"),
     ("embed_clip.store", ["train", "val"], "`train_prior.evaluate.split` is test, whose embeddings `embed_clip.store`"),
     ("train_decoder.common.init.folder", "models/x", "each U-Net has weights of its own"),
+    ("train_decoder.common.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
     (
         "train_tokenizer.parts",
         ["third"],
@@ -215,6 +216,25 @@ def test_encodings_that_are_computed_while_training_are_stored_for_the_samples(c
         check()
     change(clone / "params.yaml", "embed_clip.encodings", True)
     check()
+
+
+def test_embeddings_that_are_computed_while_training_have_the_length_of_those_of_the_samples(clone):
+    for key, value in {"embeddings": "data/none", "clip": "models/clip"}.items():
+        change(clone / "params.yaml", f"train_decoder.unets.base.{key}", value)
+    check()
+    change(clone / "params.yaml", "embed_clip.normalise", False)
+    with pytest.raises(DarkroomError, match=r"`train_decoder\.unets\.base\.clip` computes embeddings of length 1"):
+        check()
+
+
+def test_a_unet_that_keeps_its_weights_reads_embeddings_too(clone):
+    (clone / "models/earlier").mkdir(parents=True)
+    for key, value in {"trained": False, "weights": "models/earlier"}.items():
+        change(clone / "params.yaml", f"train_decoder.unets.base.{key}", value)
+    check()
+    change(clone / "params.yaml", "embed_clip.store", ["val", "test"])
+    with pytest.raises(DarkroomError, match=r"`embed_clip\.store` leaves out train"):
+        check()
 
 
 def test_a_split_must_have_images_for_all_blocks_where_it_is_known_how_many(clone):

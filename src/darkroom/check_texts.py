@@ -33,11 +33,11 @@ def texts_fit(params: Any, factor: int) -> None:
             )
     clip = params.train_clip.source != "none"
     _unets_fit(decoder, params.embed_clip, size, factor)
-    cascade = {name: unet for name, unet in decoder.unets.items() if _there(decoder, name, clip)}
+    cascade = decoder.cascade(clip)
     _guidance_fits(params, cascade, clip)
     _splits_fit(params, cascade, clip)
     _blocks_fit(params, cascade, clip)
-    _encodings_fit(cascade, params.embed_clip)
+    _embeddings_fit(cascade, params.embed_clip)
     _steps_fit(params, cascade, clip)
     _noise_fits(params, cascade)
     if cascade:
@@ -49,11 +49,9 @@ def texts_fit(params: Any, factor: int) -> None:
         )
 
 
-def _there(decoder: TrainDecoder, name: str, clip: bool) -> bool:
-    """Return whether a U-Net is in the cascade: it has weights, and CLIP where it is told of it."""
-    unet, init = decoder.unets[name], decoder.training_of(name).init
-    weights = unet.trained or init.folder != NO_FILE or init.url is not None
-    return weights and (clip or not unet.conditioned)
+def _imagines(cascade: dict[str, UNet], clip: bool) -> bool:
+    """Return whether images are made of texts: there is a CLIP, and a U-Net that is told of it."""
+    return clip and any(unet.conditioned for unet in cascade.values())
 
 
 def _guidance_fits(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
@@ -68,7 +66,7 @@ def _guidance_fits(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
             told.append((key, guidance, f"{where}.image_dropout", dropout.image_dropout))
         if unet.model.text_tokens:
             told.append((key, guidance, f"{where}.text_dropout", dropout.text_dropout))
-    if clip and cascade:
+    if _imagines(cascade, clip):
         guidance, dropped = params.sample_text.prior.guidance, params.train_prior.diffusion.text_dropout
         told.append(("sample_text.prior.guidance", guidance, "train_prior.diffusion.text_dropout", dropped))
     for key, guidance, source, share in told:
@@ -79,12 +77,17 @@ def _guidance_fits(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
             )
 
 
-def _encodings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
-    """Check that encodings of texts are stored where a U-Net reads them.
+def _embeddings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
+    """Check that what is stored is what a U-Net has learned to read.
 
-    One that is trained on those that are computed while it is trained is sampled with stored ones all the same.
+    One that is trained on what is computed while it is trained is sampled with what is stored all the same.
     """
     for name, unet in cascade.items():
+        if unet.clip != NO_FILE and unet.told_image and not embed.normalise:
+            raise DarkroomError(
+                f"{PARAMS}: `train_decoder.unets.{name}.clip` computes embeddings of length 1 while training, and "
+                "`embed_clip.normalise` is false, so those that it is sampled with have other lengths: set it to true."
+            )
         if unet.model.text_tokens and not embed.encodings:
             raise DarkroomError(
                 f"{PARAMS}: `train_decoder.unets.{name}.model.text_tokens` reads what CLIP says of each token, and "
@@ -100,7 +103,7 @@ def _steps_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
         own = "steps" in params.sample_decoder.unets.get(name, {})
         key = f"sample_decoder.unets.{name}.steps" if own else "sample_decoder.common.steps"
         asked.append((key, params.sample_decoder.sampling(name).steps, "train_decoder.timesteps", timesteps))
-    if clip and cascade:
+    if _imagines(cascade, clip):
         steps, most = params.sample_text.prior.steps, params.train_prior.diffusion.timesteps
         asked.append(("sample_text.prior.steps", steps, "train_prior.diffusion.timesteps", most))
     for key, steps, source, most in asked:
@@ -154,7 +157,7 @@ def _splits_read(params: Any, cascade: dict[str, UNet], clip: bool) -> Iterator[
     if cascade:
         told = any(unet.conditioned for unet in cascade.values())
         yield "sample_decoder.split", params.sample_decoder.split, told
-    if cascade and clip:
+    if _imagines(cascade, clip):
         yield "sample_text.split", params.sample_text.split, {"train", "val"} <= set(params.embed_clip.store)
 
 
@@ -172,7 +175,7 @@ def _splits_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
 def _blocks_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
     """Check that there are images enough for the blocks of the standard errors, as far as can be known here."""
     scored = [("sample_decoder", "score_decoder")] if cascade else []
-    scored += [("sample_text", "score_text")] if cascade and clip else []
+    scored += [("sample_text", "score_text")] if _imagines(cascade, clip) else []
     known = all(part.stop is not None and part.source != "webdataset" for part in params.parts.values())
     total = sum(part.stop - part.start for part in params.parts.values()) if known else None
     for sampling, scoring in scored:
@@ -228,7 +231,7 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
                 f"`{sizes[below]}`, makes images of {below} pixels: set it to {below}."
             )
     for name, unet in decoder.unets.items():
-        if not unet.trained or unet.embeddings == NO_FILE:
+        if unet.embeddings == NO_FILE or not (unet.trained or unet.weights != NO_FILE):
             continue
         if missing := sorted({"train", "val"} - set(embed.store)):
             raise DarkroomError(

@@ -23,13 +23,16 @@ LONG = {
     "train_extractor": {"training": {"images": 64_000, "log_every": 3_200, "validate_every": 16_000}},
 }
 TRAIN = ("dvc", "repro", "train_extractor")
+ENDS = (signal.SIGTERM, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
-def stories(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Stories:
-    """What becomes of copies to which something happens, two at a time."""
+def stories(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Stories:
+    """What becomes of the copies that the tests of this run ask for, to which something happens, two at a time."""
     told = {f"restored by {engine}": partial(restore, engine=engine) for engine in ENGINES}
-    told |= {f"killed by {end.name}": partial(kill, end=end) for end in (signal.SIGTERM, signal.SIGKILL)}
+    asked = {item.name for item in request.session.items}
+    ends = [end for end in ENDS if any(name.endswith(f"[{end.name}]") for name in asked)]
+    told |= {f"killed by {end.name}": partial(kill, end=end) for end in ends}
     told |= {"disturbed": disturb, "undisturbed": leave}
     copies = {name: committed.copy(tmp_path_factory.mktemp("recovery") / "a clone with spaces") for name in told}
     return side_by_side({name: partial(tell, copies[name]) for name, tell in told.items()})
@@ -77,7 +80,7 @@ def kill(sandbox: Sandbox, end: signal.Signals) -> tuple[Sandbox, list[str], lis
     return sandbox, before, after
 
 
-@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("end", [pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"])
 def test_the_next_run_finishes_what_a_killed_one_began(stories: Stories, end: str) -> None:
     sandbox, before, after = stories[f"killed by {end}"].result()
     assert before == ["sample_dit", "score_dit"]

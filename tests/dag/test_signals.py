@@ -35,16 +35,19 @@ ENDS = {
     "snakemake": ("SIGTERM", "SIGKILL", "Ctrl-C"),
 }
 CASES = [(engine, end) for engine, ends in ENDS.items() for end in ends]
+QUICK = {("dvc", "Ctrl-C"), ("dvc", "closed terminal"), ("snakemake", "SIGTERM")}  # the others: `make test-all`
 IN_TIME = 15  # seconds
 # Makes a terminal, its standard input, the one that it works on, as a shell would find it.
 ON_TERMINAL = "import os, sys; os.login_tty(0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
 @pytest.fixture(scope="module")
-def stories(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Stories:
-    """What becomes of trainings that are stopped and continued, two at a time."""
+def stories(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Stories:
+    """What becomes of the trainings that the tests of this run ask for, stopped and continued, two at a time."""
     told: dict[str, Callable[[Sandbox], object]] = {
-        f"{engine} {end}": partial(stop, engine=engine, end=end) for engine, end in CASES
+        f"{engine} {end}": partial(stop, engine=engine, end=end)
+        for engine, end in CASES
+        if any(item.name.endswith(f"[{engine}-{end}]") for item in request.session.items)
     }
     told |= {"undisturbed": leave, "two, undisturbed": partial(leave, changes=TWO), "two": disturb_two}
     copies = {name: committed.copy(tmp_path_factory.mktemp("signals") / "a clone with spaces") for name in told}
@@ -185,7 +188,9 @@ def require_gone(processes: list[psutil.Process]) -> None:
     wait_until(gone, IN_TIME, lambda: f"still there: {[process for process in processes if alive(process)]}")
 
 
-@pytest.mark.parametrize(("engine", "end"), CASES)
+@pytest.mark.parametrize(
+    ("engine", "end"), [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES]
+)
 def test_a_training_stops_with_a_checkpoint_and_the_same_command_continues(
     stories: Stories, engine: str, end: str
 ) -> None:

@@ -44,9 +44,13 @@ def test_the_first_step_is_the_noisiest_and_each_has_the_x0_before(schedule: Noi
     assert [first for _, first in asked] == [True, False, False, False, False]
 
 
+@pytest.mark.parametrize("steps", [30, 50, 60])
 @pytest.mark.parametrize("solver", ["ddim", "dpm", "unipc"])
-def test_normal_data_stay_normal(schedule: NoiseSchedule, solver: str) -> None:
-    """Of data N(0, s²) the best denoiser is linear, and the flow carries N(0, 1) to N(0, s²)."""
+def test_normal_data_stay_normal(schedule: NoiseSchedule, solver: str, steps: int) -> None:
+    """Of data N(0, s²) the best denoiser is linear, and the flow carries N(0, 1) to N(0, s²).
+
+    Also in steps that do not divide those of the noise, where diffusers' DDIM goes to another step than it asks next.
+    """
     s = 0.5
     left = torch.from_numpy(schedule.alphas_cumprod).float()
 
@@ -55,8 +59,8 @@ def test_normal_data_stay_normal(schedule: NoiseSchedule, solver: str) -> None:
         return Denoised(a.sqrt() * s**2 / (a * s**2 + 1 - a) * x)
 
     noise = torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(0))
-    found = sample(denoise, noise, schedule, solver, 50)  # type: ignore[arg-type]
-    assert float(found.std()) == pytest.approx(s * float(noise.std()), rel=0.05)
+    found = sample(denoise, noise, schedule, solver, steps)  # type: ignore[arg-type]
+    assert float(found.std()) == pytest.approx(s * float(noise.std()), rel=0.06)
 
 
 def test_ddpm_takes_the_learned_variance() -> None:

@@ -175,11 +175,13 @@ def test_pictures(root: Path) -> None:
     assert not np.array_equal(rows[:, 2, 0][:, ~kept], real[:, 0][:, ~kept])
 
 
-def test_what_is_to_be_filled_in_is_not_told(tmp_path: Path) -> None:
-    """Where the first trained U-Net enlarges, the images that it enlarges have the hole too."""
-    write(tmp_path, "base", None)
+@pytest.mark.parametrize("base", [False, True])
+def test_what_is_to_be_filled_in_is_not_told(tmp_path: Path, base: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to a first U-Net that enlarges nor by a tokenizer, each of whose latents may know of all pixels."""
+    write(tmp_path, "base", unet(**TOLD) if base else None)
     write(tmp_path, "up", unet(seed=1, size=16, low=True), clip=None, low_size=8)
     found, image = decoder(tmp_path, ("base", "up")), normals(0, 2, 6)
+    monkeypatch.setattr(found, "space", lambda pixels: pixels / 127.5 - 2 + pixels.float().mean() / 256)
     real = np.arange(2 * 256, dtype=np.uint8).reshape(2, 1, 16, 16)
     other_inside, other_outside = real.copy(), real.copy()
     other_inside[..., 4:12, 4:12] ^= 255

@@ -52,6 +52,18 @@ def test_a_u_net_that_is_told_nothing_is_planned_without_clip(quick):
     assert found["sample_decoder"]["parameters"] == found["train_decoder@up"]["parameters"] > 0
 
 
+def test_without_a_u_net_that_is_told_of_texts_none_becomes_an_image(quick):
+    found = quick(["sample_decoder", "sample_text", "score_text"], train_decoder__unets__base__trained=False)
+    assert found["sample_decoder"]["parameters"] > 0
+    assert found["sample_text"]["parameters"] is found["score_text"]["parameters"] is None
+
+
+def test_few_steps_of_noise_are_planned(quick):
+    """The network is asked of a step that there is."""
+    change = {f"train_decoder__unets__{name}__diffusion__target": "eps" for name in ("base", "up")}
+    quick(["sample_decoder"], train_decoder__timesteps=10, **change)
+
+
 def test_the_judges_that_are_asked_are_counted(quick):
     stages = ["train_scene_reader", "score_decoder"]
     scenes = {"parts__first__source": "shapes", "parts__second__source": "shapes"}

@@ -1,5 +1,6 @@
 """The stages `train_prior` and `sample_text`, and `darkroom sample`: from captions to images, and what is refused."""
 
+import copy
 import json
 import shutil
 from contextlib import nullcontext
@@ -100,9 +101,27 @@ def test_without_captions_nothing_is_trained_and_nothing_made(clone):
     shutil.rmtree("data")
     write_data({"bare": False})
     embed({"bare": False})
-    for stage in (train, make):
-        with pytest.raises(DarkroomError, match="no image has a caption in data/embeddings"):
-            stage()
+    train()
+    manifest = read_manifest(Path("models/prior"), "prior")
+    assert (manifest["trained"], manifest["reason"]) == (False, "no image has a caption")
+    assert_nothing_is_made()
+
+
+def assert_nothing_is_made() -> None:
+    names = ("run", "train_decoder", "sample_decoder", "sample_text")
+    sample_text.run(validate(SampleParams, {name: SECTIONS[name] for name in names}))
+    assert read_manifest(Path("samples/text"), "samples")["images"] == 0
+
+
+def test_weights_of_the_prior_of_another_clip_are_refused(clone):
+    shutil.move("models/prior", "earlier")
+    begun = copy.deepcopy(SECTIONS["train_prior"]["training"])
+    begun["init"]["folder"] = "earlier"
+    train(training=begun)
+    write_clip(seed=1)
+    embed(PARTS)
+    with pytest.raises(DarkroomError, match=r"`train_prior\.training\.init\.folder` were trained with another clip"):
+        train(training=begun)
 
 
 def test_guidance_without_dropped_texts_is_refused():
@@ -134,9 +153,15 @@ def test_without_stored_embeddings_to_learn_from_there_is_no_prior(clone):
     train()
     manifest = read_manifest(Path("models/prior"), "prior")
     assert not manifest["trained"] and "`embed_clip.store` leaves out the embeddings of train and val" in str(manifest)
-    names = ("run", "train_decoder", "sample_decoder", "sample_text")
-    sample_text.run(validate(SampleParams, {name: SECTIONS[name] for name in names}))
-    assert read_manifest(Path("samples/text"), "samples")["images"] == 0
+    assert_nothing_is_made()
+
+
+def test_without_a_unet_that_is_told_of_texts_there_are_no_images_of_them(clone):
+    """Nor an error, which would leave the table and the page unwritten."""
+    write_decoder(None)
+    assert_nothing_is_made()
+    with pytest.raises(ArtifactError, match="no U-Net in models/decoder is told"):
+        sample(["a ring"], [], 1, None, "out.png")
 
 
 def test_an_image_does_not_depend_on_how_many_are_made(clone):
@@ -153,9 +178,7 @@ def test_models_of_other_clips_are_refused(clone):
     write_decoder(load_clip().identity, normalised=False)
     with pytest.raises(ArtifactError, match="those of models/prior are of"):
         make()
-    write_decoder(None)
-    with pytest.raises(ArtifactError, match="no U-Net in models/decoder is told"):
-        make()
+    write_decoder(load_clip().identity)
     write_clip(seed=1)
     embed(PARTS)
     with pytest.raises(ArtifactError, match=r"models/prior was trained with another CLIP .*dvc repro train_prior"):

@@ -245,6 +245,9 @@ def test_weights_of_another_run_keep_what_they_were_trained_with(clone: Path) ->
     for trained in (True, False):
         with pytest.raises(DarkroomError, match="were trained with another clip"):
             train_decoder.run(params(weights="earlier", trained=trained), "base")
+    write_manifest(Path("earlier"), "decoder", **{**rewritten, "tokenizer": "0" * 64})
+    with pytest.raises(DarkroomError, match="were trained with another tokenizer"):  # of latents, and these are pixels
+        train_decoder.run(params(weights="earlier"), "base")
 
 
 def test_samples_of_another_clip_are_refused(clone: Path) -> None:

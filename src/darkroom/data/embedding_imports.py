@@ -9,7 +9,7 @@ zeros stands for an image that has none.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ class ClipRetrieval:
         column: of the metadata, which holds keys, or the paths that keys follow from.
 
     Raises:
-        DarkroomError: files are missing, have other numbers of rows than their metadata, or a key comes twice.
+        DarkroomError: files are missing, or have other numbers of rows than their metadata.
     """
 
     def __init__(self, folder: Path, subfolders: dict[str, str], metadata: str, column: str) -> None:
@@ -106,14 +106,9 @@ class ClipRetrieval:
                     )
             keys.append(own.combine_chunks().cast(pa.string()))
             self._places.append((number, len(own)))
-        self._keys = pa.concat_arrays([_as_keys(each) for each in keys])
+        self._named, self._keys = pa.concat_arrays(keys), pa.array([], pa.string())
+        self._metadata = folder / metadata
         self._starts = np.concatenate([[0], np.cumsum([count for _, count in self._places])])
-        if len(pc.unique(self._keys)) != len(self._keys):
-            counts = pc.value_counts(self._keys)
-            twice = next(each for each in counts.to_pylist() if each["counts"] > 1)
-            raise DarkroomError(
-                f"{folder / metadata} has the key {twice['values']} {twice['counts']} times: which is it?"
-            )
 
     @property
     def names(self) -> list[str]:
@@ -123,6 +118,8 @@ class ClipRetrieval:
     def shard(self, reader: ImageShards, shard: Shard) -> dict[str, Found]:
         """Return the rows of a shard's images."""
         keys = pa.array([row["key"] for row in reader.texts(shard)], pa.string())
+        if not len(self._keys):
+            self._keys = self._as_keys(keys)
         at = pc.index_in(keys, value_set=self._keys).fill_null(-1).to_numpy(zero_copy_only=False)
         files = np.searchsorted(self._starts, at, side="right") - 1
         places = [
@@ -131,13 +128,26 @@ class ClipRetrieval:
         ]
         return {name: _rows(files_, places) for name, files_ in self._files.items()}
 
+    def _as_keys(self, some: pa.Array) -> pa.Array:
+        """Return the key of each row: its own, or that which the source `folder` gives the file of its path.
 
-def _as_keys(values: pa.Array) -> pa.Array:
-    """Return keys as they are, and of paths the keys that the source `folder` gives them, by their names."""
-    plain = pc.match_substring_regex(values, r"^[A-Za-z0-9_-]{1,80}$")
-    if pc.all(plain).as_py():
-        return values
-    return pa.array([key_of(Path(text).stem) for text in values.to_pylist()], pa.string())
+        Such a key follows from the path below the part's folder, which may have lain elsewhere: of the folders that all
+        paths begin with, so many are taken off that the most of some keys of the part are found.
+
+        Raises:
+            DarkroomError: a key comes twice.
+        """
+        found = self._named
+        if not pc.all(pc.match_substring_regex(found, r"^[A-Za-z0-9_-]{1,80}$")).as_py():
+            paths = [(*path.parent.parts, path.stem) for path in map(PurePosixPath, found.to_pylist())]
+            least, most = (choose(path[:-1] for path in paths) for choose in (min, max))
+            shared = next((at for at, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
+            tries = [pa.array([key_of("/".join(path[cut:])) for path in paths]) for cut in range(shared, -1, -1)]
+            found = max(tries, key=lambda keys: pc.sum(pc.is_in(some, value_set=keys)).as_py())
+        if len(pc.unique(found)) != len(found):
+            twice = next(each for each in pc.value_counts(found).to_pylist() if each["counts"] > 1)
+            raise DarkroomError(f"{self._metadata} has the key {twice['values']} {twice['counts']} times: which is it?")
+        return found
 
 
 class Dalle2:

@@ -86,10 +86,37 @@ def sample(
     """
     scheduler = scheduler_of(solver, schedule, steps, learned_variance)
     x, before = noise, None
-    for time in scheduler.timesteps:
+    for time, after in zip(scheduler.timesteps, [*scheduler.timesteps[1:], None], strict=True):
         found = denoise(x, time.to(x.device, torch.int64).expand(len(x)), before)
-        x, before = _step(scheduler, solver, found, time, x, eta, generators), found.x0
+        if solver == "ddim":
+            left = scheduler.alphas_cumprod
+            to = left.new_ones(()) if after is None else left[after]
+            x, before = _ddim_step(found.x0.float(), x, left[time], to, eta, generators), found.x0
+        else:
+            x, before = _step(scheduler, solver, found, time, x, generators), found.x0
     return x
+
+
+def _ddim_step(
+    x0: Tensor,
+    x: Tensor,
+    now: Tensor,
+    then: Tensor,
+    eta: float,
+    generators: Sequence[torch.Generator] | None,
+) -> Tensor:
+    """Return x one step on, from ᾱ now to ᾱ then: sqrt(ᾱ') x_0 + sqrt(1 - ᾱ' - σ²) ε + σ z, (N, ...).
+
+    Song et al., 2020, equation 12, with σ² = η² (1 - ᾱ') / (1 - ᾱ) (1 - ᾱ / ᾱ'). diffusers' own step goes T // steps
+    on, which is not the next one of its list where the steps do not divide T.
+    """
+    epsilon = (x - now**0.5 * x0) / (1 - now) ** 0.5
+    sigma = eta * ((1 - then) / (1 - now) * (1 - now / then)) ** 0.5
+    found = then**0.5 * x0 + (1 - then - sigma**2) ** 0.5 * epsilon
+    if eta > 0:
+        assert generators is not None  # noise is added, and each image has its own
+        found = found + sigma * _normal(x, generators)
+    return found
 
 
 def _step(
@@ -98,7 +125,6 @@ def _step(
     found: Denoised,
     time: Tensor,
     x: Tensor,
-    eta: float,
     generators: Sequence[torch.Generator] | None,
 ) -> Tensor:
     """Return x one step on; after the last step of ddpm that is x_0, to which no noise is added.
@@ -115,8 +141,6 @@ def _step(
             assert found.share is not None  # `learned_variance` says that it is there
             output = torch.cat([output, 2 * found.share.float() - 1], dim=1)
         more = {"generator": own}
-    elif solver == "ddim":
-        more = {"eta": eta, "generator": own}
     return scheduler.step(output, time, x, **more).prev_sample
 
 
@@ -162,7 +186,7 @@ def inpaint(
             x = mask * there + (1 - mask) * x
             found = denoise(x, torch.full((len(x),), time, device=x.device), before)
             before = found.x0
-            x = _step(scheduler, "ddpm", found, torch.tensor(time), x, 0.0, generators)
+            x = _step(scheduler, "ddpm", found, torch.tensor(time), x, generators)
             if again:
                 x = (now / then).sqrt() * x + (1 - now / then).sqrt() * _normal(noise, generators)
     return mask * known + (1 - mask) * x

@@ -138,3 +138,8 @@ class Cascade:
 def trained(names: Sequence[str], root: Path = MODELS) -> list[str]:
     """Return those of some U-Nets that were trained."""
     return [name for name in names if read_manifest(root / name, "decoder")["trained"]]
+
+
+def told_of_clip(names: Sequence[str], root: Path = MODELS) -> bool:
+    """Return whether one of some U-Nets was trained and is told of a CLIP."""
+    return any(read_manifest(root / name, "decoder")["clip"] is not None for name in trained(names, root))

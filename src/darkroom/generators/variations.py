@@ -70,11 +70,13 @@ def inpainted(
     mask = torch.ones(len(real), 1, height, width)
     top, left = int(height * (1 - _HOLE) / 2), int(width * (1 - _HOLE) / 2)
     mask[..., top : height - top, left : width - left] = 0
-    known = decoder.space(pixels)
-    kept = torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]).to(known.device)
     holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128))
-    low = decoder.low(holes)  # where the first U-Net enlarges, it is not shown what it is to fill in
-    asked = Asked(list(range(len(real))), image, text, low, known, (kept == 1).float(), resamples=resamples)
+    # What is to be filled in is shown to nobody: neither to a tokenizer nor to a first U-Net that enlarges.
+    known, low = decoder.space(holes), decoder.low(holes)
+    kept = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
+    if known.shape[-1] < width:  # latents beside the square know of its grey
+        kept = -torch.nn.functional.max_pool2d(-kept, 3, stride=1, padding=1)
+    asked = Asked(list(range(len(real))), image, text, low, known, kept.to(known.device), resamples=resamples)
     return _rows_of(real, np.stack([holes.numpy(), _made(decoder, asked)], axis=1).reshape(-1, *real.shape[1:]))
 
 

@@ -65,10 +65,7 @@ def _unit(dim: int) -> Standard:
 
 def left_out(name: str) -> bool:
     """Return whether a U-Net is left out of the cascade: it has no weights, or there is no CLIP to tell it anything."""
-    decoder = section("train_decoder", name).train_decoder
-    unet, init = decoder.unets[name], decoder.training_of(name).init
-    weights = unet.trained or init.folder != NO_FILE or init.url is not None
-    return not weights or (unet.conditioned and no_clip())
+    return name not in section("train_decoder", name).train_decoder.cascade(not no_clip())
 
 
 def plan_unet(facts: Facts, name: str) -> StagePlan:

@@ -32,6 +32,12 @@ def _trained() -> list[str]:
     return [name for name in section("sample_decoder").train_decoder.unets if not left_out(name)]
 
 
+def _imagines(facts: Facts) -> bool:
+    """Return whether images are made of texts: there are CLIP and captions, and a U-Net is told of them."""
+    told = (section("train_decoder", name).train_decoder.unets[name].conditioned for name in _trained())
+    return not no_clip() and bool(facts.captions) and any(told)
+
+
 def _sampled(split: str, images: int | None, facts: Facts) -> int:
     """Return how many images of a split are asked for."""
     return facts.count(split) if images is None else min(images, facts.count(split))
@@ -60,7 +66,7 @@ def _cascade(passes: Passes, settings: Decoding, calls: int, images: int, facts:
         told = _conditions(config, batch)
         told = Conditions(**{key: None if value is None else value.to(device) for key, value in vars(told).items()})
         ask = denoiser(recipe.model, recipe.prediction, told, how.guidance, None, config.self_condition)
-        steps = torch.full((batch,), 500, device=device)
+        steps = torch.full((batch,), len(recipe.prediction.schedule) // 2, device=device)
         x = torch.randn(batch, config.image_channels, config.size, config.size)
         passes.add(partial(_asked, ask, steps), x, calls, images, scale=how.steps)
     if section("train_decoder", _trained()[0]).train_decoder.tokenizer != NO_FILE:
@@ -106,7 +112,7 @@ def plan_sample_text(facts: Facts) -> StagePlan:
     """Plan sample_text: the prior's candidates, then the cascade; nothing without either."""
     params = section("sample_text")
     settings, decoding = params.sample_text, params.sample_decoder
-    if no_clip() or not _trained():
+    if not _imagines(facts):
         return StagePlan("sample_text")
     passes = Passes("sample_text", settings.threads, params.run.device, facts.clock)
     images = _sampled(settings.split, settings.images, facts)
@@ -148,7 +154,7 @@ def plan_score_decoder(facts: Facts) -> StagePlan:
 
 def plan_score_text(facts: Facts) -> StagePlan:
     """Plan score_text: nothing without images."""
-    if no_clip() or not _trained():
+    if not _imagines(facts):
         return StagePlan("score_text")
     params, sampling = section("score_text"), section("sample_text").sample_text
     images = _sampled(sampling.split, sampling.images, facts)

@@ -39,8 +39,8 @@ def add_prior(passes: Passes, prior: Prior, how: PriorSampling, images: int) -> 
 
 
 def plan_prior(facts: Facts) -> StagePlan:
-    """Plan train_prior: the training, and its scores on the way and at the end; nothing without CLIP."""
-    if no_clip():
+    """Plan train_prior: the training, and its scores on the way and at the end; nothing without CLIP or captions."""
+    if no_clip() or not facts.captions:
         return StagePlan("train_prior")
     params = section("train_prior")
     settings, training = params.train_prior.evaluate, params.train_prior.training

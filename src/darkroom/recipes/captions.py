@@ -13,7 +13,7 @@ from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
 from darkroom.recipes.data import Images, Positions
 
-_AHEAD = 100_000  # captions that become tokens before the training, so that one that is too long stops it at once
+AHEAD = 100_000  # captions that become tokens before the training, so that one that is too long stops it at once
 
 
 class CaptionedImages(Images):
@@ -41,7 +41,7 @@ class CaptionedImages(Images):
             edges = np.searchsorted(self.rows, [shard.first for shard in shards.shards] + [len(shards)])
             self._streaming = StreamingOrder(np.diff(edges).tolist())
         self._tokens: dict[int, NDArray[np.uint16]] = {}
-        self._tokenise(range(min(_AHEAD, len(self.texts))))
+        self._tokenise(range(min(AHEAD, len(self.texts))))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,7 +64,7 @@ class CaptionedImages(Images):
         """Return the tokens of some captions, (N, L)."""
         self._tokenise(sorted({number for number in numbers if number not in self._tokens}))
         found = np.array([self._tokens[number] for number in numbers], dtype=np.int64).reshape(-1, self.context)
-        if len(self._tokens) > _AHEAD:
+        if len(self._tokens) > AHEAD:
             self._tokens = {}
         return found
 

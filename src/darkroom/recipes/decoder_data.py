@@ -19,6 +19,7 @@ from darkroom.device import in_float32
 from darkroom.generators.normaliser import Normaliser
 from darkroom.generators.standard import Standard
 from darkroom.random import order
+from darkroom.recipes.captions import AHEAD
 from darkroom.recipes.data import Images, Positions
 from darkroom.tokenizers.batches import decode_all
 from darkroom.tokenizers.pixels import to_images, to_network
@@ -26,7 +27,6 @@ from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.recipe import Rows
 
 Data = dict[str, Tensor]
-_AHEAD = 100_000  # captions that become tokens before the training, so that one that is too long stops it at once
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Spaces: from a batch to x_0, and from x_0 to images
@@ -161,7 +161,7 @@ class Told:
         self.captions = None
         if captions is not None and clip is not None:
             self.captions, self.context, self.truncate = captions.combine_chunks(), clip.context_length, clip.truncate
-            self._tokens(range(min(_AHEAD, len(rows))))
+            self._tokens(range(min(AHEAD, len(rows))))
 
     def __len__(self) -> int:
         return len(self.rows)

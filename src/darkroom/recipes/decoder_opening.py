@@ -1,6 +1,6 @@
 """Opens what a U-Net of the decoder is trained on, and checks that it fits."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.artifacts.manifest import NAME as MANIFEST
-from darkroom.artifacts.manifest import read_manifest
 from darkroom.clip.load import load_clip
 from darkroom.clip.network import Clip
 from darkroom.data.catalog import Catalog
@@ -22,6 +20,7 @@ from darkroom.errors import DarkroomError
 from darkroom.generators.normaliser import Normaliser
 from darkroom.generators.standard import Standard, chosen_rows
 from darkroom.generators.unet import UNetConfig
+from darkroom.recipes.beginning import begun_with, require_same
 from darkroom.recipes.data import Images
 from darkroom.recipes.decoder_data import (
     ClipTeller,
@@ -63,6 +62,11 @@ class Opened:
     text_shape: tuple[int, int] | None = None
 
 
+def weights_key(name: str) -> str:
+    """Return the key that names the weights that a U-Net begins with."""
+    return f"train_decoder.unets.{name}.weights"
+
+
 def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.device) -> Opened:
     """Open what the U-Net of a name is trained on.
 
@@ -71,7 +75,7 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
     Raises:
         DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or the weights that it has.
     """
-    begun = begun_with(section.unets[name])
+    begun = begun_with(section.unets[name].weights, "decoder")
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
     opened = _pixels(images, catalog)
@@ -79,36 +83,8 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
         opened = _latents(section, begun, images, catalog, device)
     if section.unets[name].conditioned:
         _tell(opened, section.unets[name], begun, images, device)
-    require_same(name, begun, opened.facts, ("clip", "normalised", "tokenizer"))
+    require_same(weights_key(name), begun, opened.facts, ("clip", "normalised", "tokenizer"))
     return opened
-
-
-def begun_with(settings: UNet) -> Mapping[str, Any]:
-    """Return the manifest of the U-Net whose weights another begins with; nothing where they are no U-Net of ours."""
-    folder = Path(settings.weights)
-    there = settings.weights != NO_FILE and (folder / MANIFEST).is_file()
-    return read_manifest(folder, "decoder") if there else {}
-
-
-def require_same(name: str, begun: Mapping[str, Any], facts: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Check that the weights that a U-Net begins with come of the same things.
-
-    Args:
-        name: of the U-Net.
-        begun: the manifest of the weights, or nothing.
-        facts: for the manifest of the U-Net.
-        keys: that must be the same, where both have them.
-
-    Raises:
-        DarkroomError: one is not; names it.
-    """
-    for key in keys:
-        ours, theirs = facts.get(key), begun.get(key)
-        if None not in (ours, theirs) and ours != theirs:
-            raise DarkroomError(
-                f"the weights under `train_decoder.unets.{name}.weights` were trained with another {key} "
-                f"({theirs}, and here {ours}): take others, or {NO_FILE} to begin anew."
-            )
 
 
 def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> Opened:

@@ -185,12 +185,26 @@ class TrainDecoder(Section):
         init = {**self.common.init.model_dump(), "folder": unet.weights}
         return merged(self.common, {**unet.training, "init": init}, f"unets.{name}.training")
 
+    def cascade(self, clip: bool) -> dict[str, UNet]:
+        """Return the U-Nets that will have weights: their own, or some to begin with.
+
+        Args:
+            clip: whether there is a CLIP; without one, those that are told of it are left out.
+        """
+        return {
+            name: unet
+            for name, unet in self.unets.items()
+            if (unet.trained or unet.weights != NO_FILE) and (clip or not unet.conditioned)
+        }
+
     @model_validator(mode="after")
     def _begins(self) -> "TrainDecoder":
-        if self.common.init.folder != NO_FILE:
+        init = self.common.init
+        if init.folder != NO_FILE or init.url is not None:
+            key, value = ("folder", init.folder) if init.url is None else ("url", init.url)
             raise ValueError(
-                f"common.init.folder is {self.common.init.folder}, and each U-Net has weights of its own: name the "
-                f"folder as `unets.NAME.weights`, and here {NO_FILE}"
+                f"common.init.{key} is {value}, and each U-Net has weights of its own: name a folder with them as "
+                f"`unets.NAME.weights`, and here nothing (folder: {NO_FILE}, url: null)"
             )
         return self
 

@@ -17,7 +17,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.generators.cascade import trained
+from darkroom.generators.cascade import told_of_clip
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior
 from darkroom.generators.text_images import Imagination, require_same_clip
 from darkroom.recipes.prior_data import captioned_parts, captioned_rows
@@ -48,8 +48,8 @@ def run(params: Params) -> None:
     if not read_manifest(MODEL, KIND)["trained"]:
         write_no_samples(OUT, "there is no prior")
         return
-    if not trained(list(params.train_decoder.unets)):
-        write_no_samples(OUT, "no U-Net is trained")
+    if not told_of_clip(list(params.train_decoder.unets)):
+        write_no_samples(OUT, "no U-Net is trained that is told of an embedding or a text")
         return
     device = set_up_device(section.threads, params.run.device)
     catalog = load_catalog(shards=None)

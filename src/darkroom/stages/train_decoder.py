@@ -14,8 +14,9 @@ from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import DecoderUNet
 from darkroom.launch import rank
 from darkroom.random import derive
+from darkroom.recipes.beginning import begun_with, require_same
 from darkroom.recipes.decoder import DecoderRecipe
-from darkroom.recipes.decoder_opening import Opened, begun_with, config_of, open_data, require_same
+from darkroom.recipes.decoder_opening import Opened, config_of, open_data, weights_key
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_decoder import Params, UNet
@@ -67,14 +68,14 @@ def _facts(params: Params, name: str, opened: Opened) -> dict[str, Any]:
 def run(params: Params, name: str) -> None:
     """Train one U-Net of the cascade and write it: averaged weights, and the raw ones in `raw/`.
 
-    One that is not to be trained is written with the weights that its `training.init` names, or with none.
+    One that is not to be trained is written with those that `weights` names, or with none.
     """
     section = params.train_decoder
     settings, training = section.unets[name], section.training_of(name)
     out, curves = MODELS / name, CURVES / name
     for path in (out, curves):
         require_writable(path)
-    if not settings.trained and training.init.folder == NO_FILE and training.init.url is None:
+    if not settings.trained and settings.weights == NO_FILE:
         write_untrained(out, curves, KIND, "`trained` is false", _LEFT_OUT)
         return
     catalog = load_catalog(shards=None)
@@ -90,7 +91,8 @@ def run(params: Params, name: str) -> None:
     if not settings.trained:
         if (place := rank()) is not None and place.number:
             return
-        require_same(name, begun_with(settings), facts, ("size", "low_size", "timesteps", "prediction"))
+        begun = begun_with(settings.weights, KIND)
+        require_same(weights_key(name), begun, facts, ("size", "low_size", "timesteps", "prediction"))
         initialise({"unet": model}, training.init)
         write_curves(curves, [])
         with atomic_folder(out) as folder:

@@ -11,6 +11,7 @@ from darkroom.generators.prior import PriorConfig, PriorNetwork
 from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
 from darkroom.generators.standard import Standard, chosen_rows
 from darkroom.random import derive
+from darkroom.recipes.beginning import begun_with, require_same
 from darkroom.recipes.prior import PriorRecipe
 from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts
 from darkroom.recipes.prior_scores import Scorer
@@ -63,6 +64,9 @@ def run(params: Params) -> None:
         reason = f"`embed_clip.store` leaves out the embeddings of {' and '.join(missing)}, which a prior learns from"
         write_untrained(OUT, CURVES, KIND, reason, "no prior is trained")
         return
+    if not captioned_parts(list(catalog.parts)):
+        write_untrained(OUT, CURVES, KIND, "no image has a caption", "no prior is trained")
+        return
     device = set_up_device(training.threads, params.run.device)
     parts, splits = captioned_parts(list(catalog.parts)), ("train", "val", settings.evaluate.split)
     shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}
@@ -70,6 +74,9 @@ def run(params: Params) -> None:
     catalog.require_parts(first.sources)
     rows = {split: CaptionedEmbeddings(each) for split, each in shards.items()}
     require_texts(rows["train"])
+    facts = {"clip": first.clip, "normalised": first.normalised}
+    begun = begun_with(training.init.folder, KIND)
+    require_same("train_prior.training.init.folder", begun, facts, tuple(facts))
     with open_state("train_prior") as state:
         scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)
         recipe = build(
@@ -96,8 +103,7 @@ def run(params: Params) -> None:
                 folder,
                 KIND,
                 trained=True,
-                clip=first.clip,
-                normalised=first.normalised,
+                **facts,
                 embed_dim=first.dim,
                 text_shape=first.encoding_shape,
                 prediction=settings.diffusion.model_dump(include={"schedule", "timesteps", "target"}),
