@@ -227,6 +227,12 @@ def test_embeddings_that_are_computed_while_training_have_the_length_of_those_of
         check()
 
 
+def test_of_images_of_texts_nothing_is_asked_where_no_unet_is_told_of_them(clone):
+    change(clone / "params.yaml", "sample_text.images", 19)
+    change(clone / "params.yaml", "train_decoder.unets.base.trained", False)
+    check()
+
+
 def test_a_unet_that_keeps_its_weights_reads_embeddings_too(clone):
     (clone / "models/earlier").mkdir(parents=True)
     for key, value in {"trained": False, "weights": "models/earlier"}.items():

@@ -31,5 +31,13 @@ def test_the_files_of_a_folder_are_found_by_their_paths_below_it(tmp_path: Path,
     found = written(tmp_path, [root + file for file in files])
     keys = [key_of(file.rpartition(".")[0]) for file in reversed(files)] + ["another"]
     reader = SimpleNamespace(texts=lambda shard: [{"key": key} for key in keys])
+    strangers = SimpleNamespace(texts=lambda shard: [{"key": "a stranger"}])
+    assert not found.shard(strangers, None)["image"].present.any()  # type: ignore[arg-type]
     rows = found.shard(reader, None)["image"]  # type: ignore[arg-type]
     assert rows.values[:, 0].tolist() == [4, 3, 2, 1, 0] and rows.present.tolist() == [True] * 4 + [False]
+
+
+def test_keys_that_are_names_alone_are_found_in_any_folders(tmp_path: Path) -> None:
+    found = written(tmp_path, ["a/0001.jpg", "b/0002.jpg"])
+    reader = SimpleNamespace(texts=lambda shard: [{"key": "0002"}, {"key": "0001"}])
+    assert found.shard(reader, None)["image"].values[:, 0].tolist() == [2, 1]  # type: ignore[arg-type]

@@ -286,10 +286,11 @@ def test_text_tokens_need_encodings(clone: Path) -> None:
     train_decoder.run(params(model={"text_tokens": False}), "base")
 
 
-@pytest.mark.parametrize(("told", "condition"), [({}, "image"), ({"image": False}, "encoding")])
-def test_samples_say_by_what_they_were_told(clone: Path, told: dict[str, bool], condition: str) -> None:
-    by_texts = {"image_to_time": False, "image_tokens": 0, "image_map": 0} if told else {}
-    train_decoder.run(params(model=by_texts), "base")
+@pytest.mark.parametrize(
+    ("model", "condition"), [({}, "image"), ({"image_to_time": False, "image_tokens": 0, "image_map": 0}, "encoding")]
+)
+def test_samples_say_by_what_they_were_told(clone: Path, model: dict[str, Any], condition: str) -> None:
+    train_decoder.run(params(model=model), "base")
     sample_decoder.run(sampling(("base",)))
     assert read_manifest(Path("samples/decoder"), "samples")["condition"] == condition
 

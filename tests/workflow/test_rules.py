@@ -41,6 +41,14 @@ def test_directives_stand_in_one_order(name: str) -> None:
     assert found == [directive for directive in ORDER if directive in found]
 
 
+def test_all_markers_are_made_before_a_stage_begins() -> None:
+    """Else a stage whose marker is there takes a core before one that is to go first."""
+    stale = re.search(r"^rule stale:\n(?:    .*\n)+", (ROOT / "Snakefile").read_text(), re.MULTILINE)
+    given = {name: re.search(r"priority: (\d+)", text) for name, text in {**TEXTS, "stale": stale[0]}.items()}  # type: ignore[index]
+    numbers = {name: int(found[1]) if found else 0 for name, found in given.items()}
+    assert all(numbers["stale"] > number for name, number in numbers.items() if name != "stale")
+
+
 @pytest.mark.parametrize("file", [ROOT / "Snakefile", *SMK], ids=lambda path: path.name)
 def test_no_rule_is_made_in_a_loop(file: Path) -> None:
     # `shell` and `params` are evaluated late: in a loop every rule would run the last command (snakemake#2832).

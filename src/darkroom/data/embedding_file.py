@@ -24,7 +24,7 @@ PREFIXES = {"image": "img_emb", "text": "text_emb", "encoding": "text_enc"}
 COLUMNS = {"image": "sha256", "text": "sha256_text", "encoding": "sha256_encoding"}
 DTYPE = np.dtype("<f2")
 _HEADER = 4096  # bytes that surely hold one of an array without fields
-_PARSER = Lock()  # NumPy parses a header as Python, and CPython before 3.12 fails at that in two threads (gh-106905)
+_PARSER = Lock()  # NumPy parses a header as Python, and CPython 3.11 fails at that in two threads (gh-106905)
 
 
 def file_name(what: str, shard: str) -> str:

@@ -106,8 +106,10 @@ class ClipRetrieval:
                     )
             keys.append(own.combine_chunks().cast(pa.string()))
             self._places.append((number, len(own)))
-        self._named, self._keys = pa.concat_arrays(keys), pa.array([], pa.string())
-        self._metadata = folder / metadata
+        self._metadata, self._keys = folder / metadata, pa.concat_arrays(keys)
+        self._settled = pc.all(pc.match_substring_regex(self._keys, r"^[A-Za-z0-9_-]{1,80}$")).as_py()
+        if self._settled:
+            self._require_one_of_each(self._keys)
         self._starts = np.concatenate([[0], np.cumsum([count for _, count in self._places])])
 
     @property
@@ -118,9 +120,7 @@ class ClipRetrieval:
     def shard(self, reader: ImageShards, shard: Shard) -> dict[str, Found]:
         """Return the rows of a shard's images."""
         keys = pa.array([row["key"] for row in reader.texts(shard)], pa.string())
-        if not len(self._keys):
-            self._keys = self._as_keys(keys)
-        at = pc.index_in(keys, value_set=self._keys).fill_null(-1).to_numpy(zero_copy_only=False)
+        at = pc.index_in(keys, value_set=self._found_by(keys)).fill_null(-1).to_numpy(zero_copy_only=False)
         files = np.searchsorted(self._starts, at, side="right") - 1
         places = [
             (self._places[file][0], int(row - self._starts[file])) if row >= 0 else None
@@ -128,26 +128,34 @@ class ClipRetrieval:
         ]
         return {name: _rows(files_, places) for name, files_ in self._files.items()}
 
-    def _as_keys(self, some: pa.Array) -> pa.Array:
-        """Return the key of each row: its own, or that which the source `folder` gives the file of its path.
+    def _found_by(self, keys: pa.Array) -> pa.Array:
+        """Return the key of each row: its own, or that which a source gives the file of its path.
 
-        Such a key follows from the path below the part's folder, which may have lain elsewhere: of the folders that all
-        paths begin with, so many are taken off that the most of some keys of the part are found.
+        Such a key follows from the file's name, or from its path below the part's folder, which may have lain
+        elsewhere: of the folders that all paths begin with, so many are taken off that the most of `keys` are found.
 
         Raises:
             DarkroomError: a key comes twice.
         """
-        found = self._named
-        if not pc.all(pc.match_substring_regex(found, r"^[A-Za-z0-9_-]{1,80}$")).as_py():
-            paths = [(*path.parent.parts, path.stem) for path in map(PurePosixPath, found.to_pylist())]
-            least, most = (choose(path[:-1] for path in paths) for choose in (min, max))
-            shared = next((at for at, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
-            tries = [pa.array([key_of("/".join(path[cut:])) for path in paths]) for cut in range(shared, -1, -1)]
-            found = max(tries, key=lambda keys: pc.sum(pc.is_in(some, value_set=keys)).as_py())
-        if len(pc.unique(found)) != len(found):
-            twice = next(each for each in pc.value_counts(found).to_pylist() if each["counts"] > 1)
+        if self._settled:
+            return self._keys
+        paths = [(*path.parent.parts, path.stem) for path in map(PurePosixPath, self._keys.to_pylist())]
+        least, most = (choose(path[:-1] for path in paths) for choose in (min, max))
+        shared = next((at for at, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
+        best, hits = self._keys, 0
+        for cut in (-1, *range(shared, -1, -1)):
+            tried = pa.array([key_of("/".join(path[cut:])) for path in paths], pa.string())
+            if (count := pc.sum(pc.is_in(keys, value_set=tried)).as_py() or 0) > hits:
+                best, hits = tried, count
+        if hits:  # else none of these images has an embedding, and the next may tell
+            self._require_one_of_each(best)
+            self._keys, self._settled = best, True
+        return best
+
+    def _require_one_of_each(self, keys: pa.Array) -> None:
+        if len(pc.unique(keys)) != len(keys):
+            twice = next(each for each in pc.value_counts(keys).to_pylist() if each["counts"] > 1)
             raise DarkroomError(f"{self._metadata} has the key {twice['values']} {twice['counts']} times: which is it?")
-        return found
 
 
 class Dalle2:

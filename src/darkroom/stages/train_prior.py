@@ -64,11 +64,11 @@ def run(params: Params) -> None:
         reason = f"`embed_clip.store` leaves out the embeddings of {' and '.join(missing)}, which a prior learns from"
         write_untrained(OUT, CURVES, KIND, reason, "no prior is trained")
         return
-    if not captioned_parts(list(catalog.parts)):
+    if not (parts := captioned_parts(list(catalog.parts))):
         write_untrained(OUT, CURVES, KIND, "no image has a caption", "no prior is trained")
         return
     device = set_up_device(training.threads, params.run.device)
-    parts, splits = captioned_parts(list(catalog.parts)), ("train", "val", settings.evaluate.split)
+    splits = ("train", "val", settings.evaluate.split)
     shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}
     first = shards["train"]
     catalog.require_parts(first.sources)
