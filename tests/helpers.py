@@ -28,6 +28,7 @@ def training(**changes: Any) -> Training:
         "final_rate": 0.0,
         "decay_images": None,
         "milestones": [],
+        "optimizer": "adamw",
         "betas": (0.9, 0.99),
         "weight_decay": 0.0,
         "clip_norm": 1.0,

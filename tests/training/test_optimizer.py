@@ -6,7 +6,7 @@ from torch import nn
 
 from darkroom.errors import DarkroomError
 from darkroom.training import checkpoint
-from darkroom.training.optimizer import adamw, check_groups, parameter_names, set_rates
+from darkroom.training.optimizer import build_optimizer, check_groups, parameter_names, set_rates
 from helpers import training
 
 
@@ -28,7 +28,7 @@ class Scales(nn.Module):
 def told(module, settings, name="net"):
     """What each parameter of a module gets: (weight decay, rate, schedule)."""
     names = parameter_names(module)
-    optimizer = adamw(module, settings, name)
+    optimizer = build_optimizer(module, settings, name)
     found = {
         names[parameter]: (group["weight_decay"], group["rate"], group["schedule"])
         for group in optimizer.param_groups
@@ -67,7 +67,7 @@ def test_rates_are_the_schedules_times_the_factors():
     groups = [{"match": "net/convolution.*", "rate": 0.25, "schedule": "linear"}, {"match": "*bias", "rate": 0.0}]
     settings = training(images=80, learning_rate=0.5, groups=groups)
     module = Scales()
-    optimizer, names = adamw(module, settings, "net"), parameter_names(module)
+    optimizer, names = build_optimizer(module, settings, "net"), parameter_names(module)
     set_rates(optimizer, settings, 40)
     rates = {names[parameter]: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
     assert rates["convolution.weight"] == 0.5 * 0.5 * 0.25
@@ -79,7 +79,7 @@ def test_an_update_is_the_formula_of_adamw_in_each_group():
     torch.manual_seed(0)
     module = nn.Linear(3, 2)
     settings = training(learning_rate=0.1, weight_decay=0.2, groups=[{"match": "net/bias", "rate": 0.5}])
-    optimizer = adamw(module, settings, "net")
+    optimizer = build_optimizer(module, settings, "net")
     before = {name: value.detach().double() for name, value in module.named_parameters()}
     set_rates(optimizer, settings, 0)
     (module(torch.randn(4, 3)) ** 2).mean().backward()
@@ -111,15 +111,15 @@ def test_groups_survive_an_optimizer_that_is_built_again():
     groups = [{"match": "net/2.*", "rate": 0.1, "schedule": "cosine"}, {"match": "*bias", "weight_decay": 0.5}]
     settings = training(weight_decay=0.1, groups=groups)
     whole = network()
-    updates(whole, adamw(whole, settings, "net"), settings, range(0, 64, 8))
+    updates(whole, build_optimizer(whole, settings, "net"), settings, range(0, 64, 8))
     first = network()
-    stopped = adamw(first, settings, "net")
+    stopped = build_optimizer(first, settings, "net")
     updates(first, stopped, settings, range(0, 32, 8))
     saved = checkpoint.optimizer_tensors(stopped, parameter_names(first))
     saved = {name: value.clone() for name, value in reversed(saved.items())}
     second = network()
     second.load_state_dict(first.state_dict())
-    again = adamw(second, settings, "net")
+    again = build_optimizer(second, settings, "net")
     checkpoint.load_optimizer(again, parameter_names(second), saved)
     updates(second, again, settings, range(32, 64, 8))
     assert [g["rate"] for g in again.param_groups] == [g["rate"] for g in stopped.param_groups]

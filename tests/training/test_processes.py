@@ -12,10 +12,15 @@ from training.together import member
 
 
 def together(
-    folder: Path, processes: int, stop_at: int | None = None, sharded: bool = False, batch: int = 8
+    folder: Path,
+    processes: int,
+    stop_at: int | None = None,
+    sharded: bool = False,
+    batch: int = 8,
+    optimizer: str = "adamw",
 ) -> list[int | None]:
     """Train in some processes over gloo, and return their exit codes."""
-    return in_ranks(member, folder, processes, batch, stop_at, sharded, ends=(0, 143))
+    return in_ranks(member, folder, processes, batch, stop_at, sharded, optimizer, ends=(0, 143))
 
 
 def result(folder: Path) -> dict:
@@ -100,3 +105,14 @@ def test_three_processes_continue_bit_for_bit(tmp_path):
     assert together(tmp_path / "stopped", 3, stop_at=30, batch=9) == [143, 143, 143]
     assert together(tmp_path / "stopped", 3, batch=9) == [0, 0, 0]
     assert result(tmp_path / "stopped") == result(tmp_path / "whole")
+
+
+def test_muon_moves_each_processs_maps_alike_and_continues_bit_for_bit(one, tmp_path):
+    assert together(tmp_path / "alone", 1, optimizer="muon") == [0]
+    assert together(tmp_path / "two", 2, optimizer="muon") == [0, 0]
+    alone, two = result(tmp_path / "alone"), result(tmp_path / "two")
+    assert numbers(two) == pytest.approx(numbers(alone), rel=1e-3, abs=1e-5)
+    assert numbers(alone) != pytest.approx(numbers(result(one)), rel=1e-2)
+    assert together(tmp_path / "stopped", 2, stop_at=42, optimizer="muon") == [143, 143]
+    assert together(tmp_path / "stopped", 2, optimizer="muon") == [0, 0]
+    assert result(tmp_path / "stopped") == two

@@ -68,13 +68,14 @@ def shard_everything() -> None:
     Processes.apart = lambda self, modules: contextlib.nullcontext()
 
 
-def member(folder: Path, rank: int, count: int, batch: int, stop_at: int | None, sharded: bool) -> None:
+def member(folder: Path, rank: int, count: int, batch: int, stop_at: int | None, sharded: bool, optimizer: str) -> None:
     """Train as process `rank` of `count`; write what it met and, as the first, weights and records."""
     if sharded:
         shard_everything()
     recipe = Without(stop_at, WIDTH)
     try:
-        settings = training(processes=count, images=8 * batch, batch=batch, log_every=2 * batch)
+        length = {"images": 8 * batch, "batch": batch, "log_every": 2 * batch}
+        settings = training(processes=count, optimizer=optimizer, **length)
         trainer = train(recipe, settings, run(at_risk=1e9), places(folder))
     finally:
         (folder / f"met-{rank}.json").write_text(json.dumps(recipe.met))

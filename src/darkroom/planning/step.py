@@ -1,4 +1,4 @@
-"""An update of a training, bare: forward, backward, clipping, fused AdamW, averages, as the loop takes it.
+"""An update of a training, bare: forward, backward, clipping, optimizer, averages, as the loop takes it.
 
 No loader, no log, no checkpoint: `darkroom plan` adds those by their own measure.
 """
@@ -18,7 +18,7 @@ from darkroom.planning.live import LiveTensors
 from darkroom.planning.timing import Clock, seconds_of, synchronise
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
-from darkroom.training.optimizer import adamw
+from darkroom.training.optimizer import build_optimizer, parameter_groups, state_bytes
 from darkroom.training.precision import autocast, checkpoint_activations, lay_out, loss_scaler
 from darkroom.training.recipe import Batch, Recipe, Rows
 
@@ -58,7 +58,7 @@ class Step:
         }
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         for name in self.trained if device.type != "meta" else ():
-            self.optimizers[name] = adamw(recipe.modules[name], settings)
+            self.optimizers[name] = build_optimizer(recipe.modules[name], settings, name)
             for group in self.optimizers[name].param_groups:
                 group["lr"] = 0.0  # the same operations, and weights that no noise can drive to infinity
         # With `ema_decay` 0 the loop keeps a copy all the same; `best` keeps the averages of the best validation.
@@ -72,12 +72,13 @@ class Step:
     def _memory(self, averages: int) -> dict[str, int]:
         weights = sum(tensor.nbytes for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
         gradients = sum(p.nbytes for parameters in self.trained.values() for p in parameters)
-        steps = 4 * sum(len(parameters) for parameters in self.trained.values())  # a float32 counter a tensor
         shared = {"exchange": gradients} if self.settings.processes > 1 else {}
         return {
             "weights": weights,
             "gradients": gradients,
-            "optimizer": 2 * gradients + steps,  # AdamW: two moments
+            "optimizer": sum(
+                state_bytes(parameter_groups(self.recipe.modules[name], self.settings, name)) for name in self.trained
+            ),
             "averages": averages * weights,
             **shared,
         }

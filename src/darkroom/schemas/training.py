@@ -10,6 +10,9 @@ from darkroom.schemas.numbers import NO_FILE, Positive, Seed, Sha256, Share
 Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise"]
 
 
+Optimizer = Literal["adamw", "muon"]
+
+
 class Milestone(Section):
     """From so many images on, the learning rate is this share of the highest."""
 
@@ -18,12 +21,13 @@ class Milestone(Section):
 
 
 class Group(Section):
-    """Parameters with a learning rate or a weight decay of their own."""
+    """Parameters with a learning rate, a weight decay or an optimizer of their own."""
 
     match: Annotated[str, Field(min_length=1)]
     rate: Annotated[float, Field(ge=0)] = 1.0
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     schedule: Schedule | None = None
+    optimizer: Optimizer | None = None
 
 
 class Init(Section):
@@ -59,6 +63,7 @@ class Training(Section):
     final_rate: Share
     decay_images: Positive | None
     milestones: list[Milestone]
+    optimizer: Optimizer
     betas: Annotated[tuple[Share, Share], Field(strict=False)]
     weight_decay: Annotated[float, Field(ge=0)]
     clip_norm: Annotated[float, Field(gt=0)] | None

@@ -1,7 +1,7 @@
-"""AdamW, with parameter groups: weight decay on matrices only, and rates of their own by parameter name."""
+"""AdamW, or Muon, with parameter groups: weight decay on matrices only, and rates of their own by parameter name."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
 from darkroom.schemas.training import Training
+from darkroom.training.muon import Muon, maps
 from darkroom.training.schedules import learning_rate
 
 # Their parameters are not decayed, whatever their shape: tables and scales, not maps.
@@ -33,22 +34,19 @@ def _match(path: str, settings: Training) -> int | None:
     return next((number for number, group in enumerate(settings.groups) if fnmatchcase(path, group.match)), None)
 
 
-def adamw(
-    module: nn.Module, settings: Training, name: str = "", betas: tuple[float, float] | None = None
-) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov and Hutter, 2019) over a module's trained parameters.
+def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> list[dict[str, Any]]:
+    """Return a module's trained parameters in the groups of an optimizer.
 
     Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
-    biases; a group of `settings.groups` with a `weight_decay` of its own has it on all that it takes. Each of the
-    optimizer's `param_groups` carries `rate`, a factor of the learning rate, and `schedule`, or None for that of the
-    settings: see `set_rates`. The groups follow from the settings and the names alone, so an optimizer that is built
-    again has the same ones.
+    biases; a group of `settings.groups` with a `weight_decay` of its own has it on all that it takes. Each group that
+    is returned carries `rate`, a factor of the learning rate, and `schedule`, or None for that of the settings, which
+    `set_rates` reads, and `muon`, whether Muon moves it. The groups follow from the settings and the names alone, so
+    an optimizer that is built again has the same ones.
 
     Args:
         module: its parameters are optimized.
         settings: rates, decay and groups.
         name: the module's, for the globs over MODULE/PARAMETER.
-        betas: other ones than the settings'.
     """
     undecayed = {
         id(parameter)
@@ -56,7 +54,8 @@ def adamw(
         if isinstance(found, _UNDECAYED)
         for parameter in found.parameters(recurse=False)
     }
-    made: dict[tuple[int, bool], dict[str, Any]] = {}
+    by_muon = maps(module)
+    made: dict[tuple[int, bool, bool], dict[str, Any]] = {}
     for parameter, key in parameter_names(module).items():
         number = _match(f"{name}/{key}", settings)
         group = None if number is None else settings.groups[number]
@@ -64,8 +63,10 @@ def adamw(
         decay = settings.weight_decay if matrix else 0.0
         if group is not None and group.weight_decay is not None:
             decay = group.weight_decay
+        kind = settings.optimizer if group is None else group.optimizer or settings.optimizer
+        muon = kind == "muon" and matrix and parameter in by_muon
         # Numbered from 0; the parameters that no group takes come first, matrices before the rest.
-        place = (-1 if number is None else number, not matrix)
+        place = (-1 if number is None else number, not matrix, muon)
         made.setdefault(
             place,
             {
@@ -73,15 +74,39 @@ def adamw(
                 "weight_decay": decay,
                 "rate": 1.0 if group is None else group.rate,
                 "schedule": None if group is None else group.schedule,
+                "muon": muon,
             },
         )["params"].append(parameter)
-    return torch.optim.AdamW(
-        [made[place] for place in sorted(made)], lr=settings.learning_rate, betas=betas or settings.betas, fused=True
+    return [made[place] for place in sorted(made)]
+
+
+def build_optimizer(
+    module: nn.Module, settings: Training, name: str = "", betas: tuple[float, float] | None = None
+) -> torch.optim.AdamW:
+    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon where one of them asks.
+
+    Args:
+        module: its parameters are optimized.
+        settings: rates, decay and groups.
+        name: the module's, for the globs over MODULE/PARAMETER.
+        betas: of AdamW; other ones than the settings'.
+    """
+    groups = parameter_groups(module, settings, name)
+    kind = Muon if any(group["muon"] for group in groups) else torch.optim.AdamW
+    return kind(groups, lr=settings.learning_rate, betas=betas or settings.betas, fused=True)
+
+
+def state_bytes(groups: Iterable[Mapping[str, Any]]) -> int:
+    """Return the bytes of an optimizer's state: Muon's momentum, or AdamW's two moments and a float32 counter."""
+    return sum(
+        parameter.nbytes if group["muon"] else 2 * parameter.nbytes + 4
+        for group in groups
+        for parameter in group["params"]
     )
 
 
 def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
-    """Give each group of an optimizer of `adamw` its learning rate for the update after `images` images."""
+    """Give each group of an optimizer of `build_optimizer` its learning rate for the update after `images` images."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"] * factor
 

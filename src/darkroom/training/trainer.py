@@ -22,7 +22,8 @@ from darkroom.training.ema import EMA, State
 from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
 from darkroom.training.loader import rows_at, training_batches
-from darkroom.training.optimizer import adamw, check_groups, parameter_names, set_rates
+from darkroom.training.muon import Muon
+from darkroom.training.optimizer import build_optimizer, check_groups, parameter_names, set_rates, state_bytes
 from darkroom.training.precision import (
     allow_tf32,
     autocast,
@@ -84,13 +85,17 @@ class Trainer:
             module.to(self.device)
             lay_out(module, settings)
             if name in trained:
-                self.optimizers[name] = adamw(module, settings, name, betas[name])
+                self.optimizers[name] = build_optimizer(module, settings, name, betas[name])
             recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
         self.names = {name: parameter_names(self.modules[name]) for name in trained}
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
         self.ema = EMA(self.modules, settings.ema_decay)
         if self.processes.sharded and settings.ema_profiles:
             raise DarkroomError("`ema_profiles` are written by one process, which FSDP gives a shard: set them to [].")
+        if self.processes.sharded and any(isinstance(optimizer, Muon) for optimizer in self.optimizers.values()):
+            raise DarkroomError(
+                "`optimizer: muon` needs whole matrices, which FSDP shards: take adamw."
+            )
         self.profiles = Profiles(self.modules, settings.ema_profiles)
         self.window = Window(self.device)
         self.images = 0
@@ -247,9 +252,13 @@ class Trainer:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of weights, gradients, AdamW's two moments and the averages, on one device if they are not sharded."""
+        """Bytes of weights, gradients, optimizers and averages, on one device if they are not sharded."""
         averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
-        return self.weight_bytes * (4 + averages)
+        return self.weight_bytes * (2 + averages) + self._optimizer_bytes
+
+    @property
+    def _optimizer_bytes(self) -> int:
+        return sum(state_bytes(optimizer.param_groups) for optimizer in self.optimizers.values())
 
     @property
     def weight_bytes(self) -> int:
@@ -258,10 +267,10 @@ class Trainer:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Bytes of a checkpoint: the modules, AdamW's two moments of what is trained, and the averages."""
+        """Bytes of a checkpoint: the modules, the optimizers' state, and the averages."""
         modules = sum(value.nbytes for module in self.modules.values() for value in module.state_dict().values())
-        moments = 2 * sum(value.nbytes for names in self.names.values() for value in names)
-        return modules * (2 + len(self.profiles.state) + (self.settings.select == "best")) + moments
+        averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
+        return modules * (1 + averages) + self._optimizer_bytes
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
         """Return all that the training is: tensors by name, and JSON values. Every process must ask.

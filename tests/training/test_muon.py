@@ -1,0 +1,245 @@
+"""Muon: what it moves, by how much, and what a stop, an overflow and several processes leave of it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from darkroom.errors import DarkroomError
+from darkroom.training.loop import seeded, train
+from darkroom.training.muon import Muon, orthogonal
+from darkroom.training.optimizer import build_optimizer, parameter_groups, parameter_names, set_rates, state_bytes
+from darkroom.training.processes import Processes
+from darkroom.training.trainer import Trainer
+from helpers import run, training
+from training.toy import Toy, places, weights
+
+
+class Mixed(nn.Module):
+    """Each kind of parameter that is a matrix."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3)
+        self.inner = nn.Conv2d(16, 24, 3)
+        self.depthwise = nn.Conv2d(24, 24, 3, groups=24)
+        self.up = nn.ConvTranspose2d(24, 16, 2)
+        self.attention = nn.MultiheadAttention(16, 2, add_bias_kv=True)
+        self.norm = nn.LayerNorm([16, 16])
+        self.words = nn.Embedding(20, 16)
+        self.tied = nn.Linear(16, 20)
+        self.tied.weight = self.words.weight
+        self.table = nn.Parameter(torch.zeros(16, 16))
+        self.last = nn.Linear(16, 4)
+        self.frozen = nn.Linear(16, 16).requires_grad_(False)
+
+
+INNER = {"inner.weight", "up.weight", "attention.in_proj_weight", "attention.out_proj.weight"}
+
+
+def moved(module, settings, name="net"):
+    """The names of the parameters that Muon moves."""
+    names = parameter_names(module)
+    groups = parameter_groups(module, settings, name)
+    assert sorted(names[p] for group in groups for p in group["params"]) == sorted(names.values())
+    return {names[parameter] for group in groups if group["muon"] for parameter in group["params"]}
+
+
+def newton_schulz(matrix):
+    """Float64: five times X <- a X + b (X X') X + c (X X') (X X') X, from X over its Frobenius norm."""
+    x = np.asarray(matrix, dtype=np.float64)
+    x = x / np.sqrt((x * x).sum())
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x - 4.775 * gram @ x + 2.0315 * gram @ gram @ x
+    return x
+
+
+def network():
+    with seeded(5):
+        return nn.Sequential(
+            nn.Conv2d(2, 16, 3), nn.Conv2d(16, 18, 3), nn.Flatten(), nn.Linear(72, 16), nn.Linear(16, 1)
+        )
+
+
+def gradients(module, seed):
+    with seeded(seed):
+        x = torch.randn(4, 2, 6, 6)
+    (module(x) - 1).square().mean().backward()
+
+
+def updates(module, optimizer, settings, images):
+    for seen in images:
+        set_rates(optimizer, settings, seen)
+        optimizer.zero_grad()
+        gradients(module, seen)
+        optimizer.step()
+
+
+def test_weights_of_inner_layers_are_moved_by_muon_and_the_rest_by_adamw():
+    assert moved(Mixed(), training(optimizer="muon")) == INNER
+    assert moved(Mixed(), training()) == set()
+
+
+def test_a_group_may_have_the_other_optimizer():
+    groups = [{"match": "net/attention.*", "optimizer": "adamw"}]
+    assert moved(Mixed(), training(optimizer="muon", groups=groups)) == {"inner.weight", "up.weight"}
+    groups = [{"match": "net/attention.*", "optimizer": "muon"}, {"match": "net/words.*", "optimizer": "muon"}]
+    assert moved(Mixed(), training(groups=groups)) == {"attention.in_proj_weight", "attention.out_proj.weight"}
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (16, 144), (90, 20)])
+def test_an_orthogonal_matrix_has_the_directions_of_the_first_and_no_lengths(shape):
+    with seeded(1):
+        matrix = torch.randn(shape) * 1e-3
+    found = orthogonal(matrix)
+    wide = matrix.mT if shape[0] > shape[1] else matrix
+    expected = newton_schulz(wide)
+    np.testing.assert_allclose(found.mT if shape[0] > shape[1] else found, expected, atol=2e-5)
+    u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
+    inside = u.mT @ found.double() @ v.mT
+    lengths = inside.diagonal()
+    assert torch.allclose(inside, lengths.diag(), atol=1e-4)
+    large = lengths[s > 0.05 * s.max()]
+    assert large.min() > 0.6 and large.max() < 1.3
+    assert torch.allclose(orthogonal(matrix * 1e6), found, atol=1e-5)
+
+
+def test_no_gradient_at_all_gives_no_step():
+    assert torch.equal(orthogonal(torch.zeros(16, 20)), torch.zeros(16, 20))
+
+
+def test_updates_are_the_formula_in_float64_for_maps_and_adamw_to_the_bit_for_the_rest():
+    settings = training(
+        optimizer="muon", learning_rate=0.02, weight_decay=0.1, groups=[{"match": "net/3.*", "rate": 0.5}]
+    )
+    module, other = network(), network()
+    optimizer = build_optimizer(module, settings, "net")
+    plain = torch.optim.AdamW(
+        build_optimizer(other, training(learning_rate=0.02, weight_decay=0.1), "net").param_groups,
+        lr=0.02,
+        betas=settings.betas,
+        fused=True,
+    )
+    rates = {"1.weight": 0.02, "3.weight": 0.01}
+    mine = {name: module.get_parameter(name).detach().double().numpy() for name in rates}
+    momentum = {name: np.zeros_like(value) for name, value in mine.items()}
+    for seen in range(0, 40, 8):
+        set_rates(optimizer, settings, seen)
+        optimizer.zero_grad()
+        gradients(module, seen)
+        for name, rate in rates.items():
+            gradient = module.get_parameter(name).grad.double().numpy()
+            momentum[name] = 0.95 * momentum[name] + 0.05 * gradient
+            ahead = 0.05 * gradient + 0.95 * momentum[name]
+            flat = ahead.reshape(len(ahead), -1)
+            step = 0.2 * rate * np.sqrt(max(flat.shape)) * newton_schulz(flat).reshape(ahead.shape)
+            mine[name] = (1 - rate * 0.1) * mine[name] - step
+        for name, value in other.named_parameters():  # the same gradients, whatever the maps have become
+            value.grad = module.get_parameter(name).grad.clone()
+        optimizer.step()
+        plain.step()
+    for name, value in module.named_parameters():
+        if name in mine:
+            np.testing.assert_allclose(value.detach().numpy(), mine[name], atol=2e-5)
+        elif name != "3.bias":  # at half the rate
+            assert torch.equal(value, other.get_parameter(name))
+
+
+def test_a_matrix_moves_as_torchs_own_muon_moves_it_to_bfloat16():
+    with seeded(2):
+        start, gradient = torch.randn(32, 48), torch.randn(32, 48)
+    module = nn.Linear(48, 32, bias=False)
+    with torch.no_grad():
+        module.weight.copy_(start)
+    optimizer = build_optimizer(module, training(optimizer="muon", learning_rate=0.1, weight_decay=0.1))
+    theirs = nn.Parameter(start.clone())
+    reference = torch.optim.Muon([theirs], lr=0.1, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    for factor in (1.0, -0.3, 0.5):
+        module.weight.grad, theirs.grad = gradient.roll(1) * factor, gradient.roll(1) * factor
+        optimizer.step()
+        reference.step()
+    change = (theirs - start).norm()
+    assert (module.weight - theirs).norm() < 0.02 * change
+
+
+def test_a_step_has_the_size_of_adamws():
+    with seeded(3):
+        gradient = torch.randn(64, 128)
+    sizes = []
+    for kind in ("adamw", "muon"):
+        module = nn.Linear(128, 64, bias=False)
+        before = module.weight.detach().clone()
+        optimizer = build_optimizer(module, training(optimizer=kind, learning_rate=0.01))
+        module.weight.grad = gradient.clone()
+        optimizer.step()
+        sizes.append((module.weight.detach() - before).square().mean().sqrt().item())
+    assert sizes[0] == pytest.approx(0.01, rel=0.01)  # AdamW's first step is the largest that it takes
+    assert sizes[1] == pytest.approx(0.002, rel=0.25)  # a fifth of it, which is what its later ones have
+
+
+def test_the_state_is_counted_and_half_of_adamws():
+    module = network()
+    settings = training(optimizer="muon")
+    optimizer = build_optimizer(module, settings)
+    updates(module, optimizer, settings, [0])
+    held = sum(value.nbytes for state in optimizer.state.values() for value in state.values())
+    assert state_bytes(optimizer.param_groups) == held
+    assert held < state_bytes(build_optimizer(module, training()).param_groups)
+
+
+class Wide(Toy):
+    """A toy with a map that Muon moves; without dropout, whose draws follow from the shape of a pass."""
+
+    def __init__(self, hook=None):
+        super().__init__(hook)
+        with seeded(11):
+            self.modules["first"] = nn.Sequential(
+                nn.Linear(2, 24), nn.Linear(24, 24), nn.LayerNorm(24), nn.Linear(24, 1)
+            )
+
+
+def test_a_training_that_stopped_continues_bit_for_bit(tmp_path):
+    settings = training(optimizer="muon", images=160)
+    whole = train(Wide(), settings, run(), places(tmp_path / "whole"))
+    assert isinstance(whole.optimizers["first"], Muon)
+    adamw = train(Wide(), training(images=160), run(), places(tmp_path / "adamw"))
+    assert weights(adamw).keys() == weights(whole).keys() and weights(adamw) != weights(whole)
+
+    def die(seen):
+        if seen >= 88:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train(Wide(die), settings, run(at_risk=1e-9), places(tmp_path / "stopped"))
+    resumed = train(Wide(), settings, run(), places(tmp_path / "stopped"))
+    assert weights(resumed) == weights(whole)
+    assert resumed.records == whole.records
+
+
+def test_an_overflow_in_fp16_moves_nothing(tmp_path):
+    recipe = Wide()
+    trainer = Trainer(recipe, training(optimizer="muon", precision="fp16", images=8 * 20), run(), places(tmp_path))
+    inner = trainer.modules["first"][1].weight
+    before = inner.detach().clone()
+    batches = trainer.batches()
+    handle = inner.register_hook(lambda gradient: gradient * float("inf"))
+    trainer.update(next(batches))
+    assert torch.equal(inner, before)
+    handle.remove()
+    for batch in batches:  # the scale begins too high for Toy, and halves until it fits
+        trainer.update(batch)
+    assert inner.isfinite().all() and not torch.equal(inner, before)
+
+
+def test_shards_of_matrices_are_refused(tmp_path, monkeypatch):
+    begin = Processes.__init__
+
+    def sharded(self, *arguments):
+        begin(self, *arguments)
+        self.sharded = True
+
+    monkeypatch.setattr(Processes, "__init__", sharded)
+    monkeypatch.setattr(Processes, "prepare", lambda self, module, optimizer: module)
+    with pytest.raises(DarkroomError, match="`optimizer: muon` needs whole matrices"):
+        Trainer(Wide(), training(optimizer="muon"), run(), places(tmp_path))
