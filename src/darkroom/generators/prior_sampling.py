@@ -103,8 +103,9 @@ def sample_prior(
     """Return an image embedding of each text as CLIP's are stored, float32 (N, D), on the network's device.
 
     Of `how.candidates` embeddings of a text, the one with the largest dot product with the text embedding is kept
-    (Ramesh et al., 2022, section 2.2). Embedding i follows from (seed, numbers[i]) and its text, bit for bit: the
-    network always sees `how.batch` of them, the last ones padded.
+    (Ramesh et al., 2022, section 2.2). Embedding i follows from (seed, numbers[i]) and its text: the network
+    always sees `how.batch` of them, the last ones padded. On one thread bit for bit; on several a matrix product may
+    round by the row, so the last bits depend on the place in the batch.
 
     Args:
         prior: the network; it is asked where it lies.

@@ -36,7 +36,7 @@ def maps(module: nn.Module) -> set[Tensor]:
 def orthogonal(matrix: Tensor) -> Tensor:
     """Return roughly U V' of a matrix U S V', by five steps of a Newton-Schulz iteration.
 
-    torch.optim.Muon's works in bfloat16, which most CPUs emulate; this one does on GPUs alone.
+    torch.optim.Muon's works in bfloat16, in which few CPUs multiply; this one does on GPUs alone.
 
     Args:
         matrix: (rows, columns) float32.

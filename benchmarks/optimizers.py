@@ -1,0 +1,98 @@
+"""What a step of Muon takes, against AdamW's and against torch's own Muon, on the gradients of two networks.
+
+`torch.optim.Muon` takes matrices alone, so it gets the same weights as matrices, which a convolution's are not: nothing
+is saved or lost by that but the flattening. The rest moves by fused AdamW in all three. Each optimizer has its own copy
+of the network and the same random gradients, and all take turns of one step each, with `--threads` of them (1).
+
+Run it on a quiet machine: `.venv/bin/python benchmarks/optimizers.py [--threads N]`. Prints a Markdown table: the
+median of a step, and in the last column how long torch's Muon takes for each second of ours.
+"""
+
+import argparse
+import copy
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
+from darkroom.generators.unet import DecoderUNet  # noqa: E402
+from darkroom.recipes.decoder_data import PixelSpace, Teller  # noqa: E402
+from darkroom.recipes.decoder_opening import Opened, config_of  # noqa: E402
+from darkroom.training.optimizer import build_optimizer  # noqa: E402
+from helpers import training  # noqa: E402
+from recipes.small_decoder import section  # noqa: E402
+
+TURNS = 60
+
+
+def unet() -> nn.Module:
+    """Return a base U-Net of the size that `shapes-text` trains."""
+    model = {"channels": [32, 64], "attention": [False, False], "layers": 1, "norm_groups": 8, "patch": 2}
+    told = {"image_tokens": 0, "image_to_time": True, "image_map": 8, "text_tokens": False}
+    opened = Opened(PixelSpace(), Teller(), {}, 3, {}, 256, None)
+    return DecoderUNet(config_of(section(model=model | told, size=32), opened))
+
+
+def matrices(module: nn.Module, made: torch.optim.Optimizer) -> tuple[Callable[[], None], list[nn.Parameter]]:
+    """Return a step of torch's Muon and AdamW over what ours gives to each, and the matrices that it moves."""
+    moved = [p for group in made.param_groups if group["muon"] for p in group["params"]]
+    rest = [p for group in made.param_groups if not group["muon"] for p in group["params"]]
+    flat = [nn.Parameter(parameter.detach().flatten(1)) for parameter in moved]
+    muon = torch.optim.Muon(flat, lr=1e-3, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW(rest, lr=1e-3, fused=True)
+
+    def step() -> None:
+        for matrix, parameter in zip(flat, moved, strict=True):
+            matrix.grad = parameter.grad.flatten(1)  # type: ignore[union-attr]
+        muon.step()
+        adamw.step()
+
+    return step, flat
+
+
+def measure(name: str, network: nn.Module) -> str:
+    """Return a row of the table."""
+    torch.manual_seed(0)
+    copies = [copy.deepcopy(network) for _ in range(3)]
+    gradients = [torch.randn_like(parameter) for parameter in network.parameters()]
+    adamw, muon = (
+        build_optimizer(each, training(optimizer=kind, learning_rate=1e-3))
+        for each, kind in zip(copies, ("adamw", "muon"), strict=False)
+    )
+    theirs, flat = matrices(copies[2], build_optimizer(copies[2], training(optimizer="muon")))
+    steps = (adamw.step, muon.step, theirs)
+    taken: list[list[float]] = [[], [], []]
+    for turn in range(TURNS + 3):
+        for number, (module, step) in enumerate(zip(copies, steps, strict=True)):
+            for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+            began = time.perf_counter()
+            step()
+            if turn >= 3:
+                taken[number].append(1e3 * (time.perf_counter() - began))
+    ours, plain, other = (statistics.median(taken[number]) for number in (1, 0, 2))
+    share = sum(matrix.numel() for matrix in flat) / sum(parameter.numel() for parameter in network.parameters())
+    return f"| {name}, {share:.0%} of weights by Muon | {plain:.2f} | {ours:.2f} | {other:.2f} | {other / ours:.2f} |"
+
+
+def main() -> None:
+    """Measure both networks and print the table."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--threads", type=int, default=1)
+    threads = arguments.parse_args().threads
+    torch.set_num_threads(threads)
+    print(f"| a step on {threads} threads, ms | AdamW | `muon` | torch.optim.Muon | ratio |\n|---|---|---|---|---|")
+    print(measure("base U-Net of `shapes-text`", unet()))
+    print(measure("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2))))
+
+
+if __name__ == "__main__":
+    main()
