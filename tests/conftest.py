@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # Programs that tests start buffer what they print, as on a machine on which nobody says otherwise.
@@ -13,3 +14,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # The same examples on every run and machine, and no deadline: a busy machine is not a fault.
 settings.register_profile("darkroom", derandomize=True, deadline=None)
 settings.load_profile("darkroom")
+
+
+@pytest.fixture
+def one_thread():
+    """Of several, each multiplies some rows of a batch, and a row's place may change its last bit."""
+    import torch  # here, so that tests without it stay quick
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

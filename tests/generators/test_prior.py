@@ -165,7 +165,7 @@ def test_solvers_take_vectors_as_they_take_images(solver):
 
 @pytest.mark.parametrize("solver", ["ddpm", "dpm"])
 @pytest.mark.parametrize("target", ["x0", "eps", "v"])
-def test_an_embedding_does_not_depend_on_its_company(solver, target):
+def test_an_embedding_does_not_depend_on_its_company(solver, target, one_thread):
     how, made = SimpleNamespace(**{**vars(HOW), "solver": solver}), prior(target=target)
     text, words = texts(7)
     whole = sample_prior(made, text, words, how, 5, range(7))

@@ -172,15 +172,6 @@ def test_cosines_are_those_of_all_pairs():
     assert found["cosine_text"] == pytest.approx(np.mean([cosine(text[i], true[i]) for i in range(7)]))
 
 
-@pytest.fixture
-def one_thread():
-    """Of several, each multiplies some rows of a batch, and a row's place may change its last bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def test_processes_that_share_the_scores_find_the_same(one_thread):
     rows = CaptionedEmbeddings(Embeddings(30))
     prior, scorer = recipe(PriorNetwork).prior, Scorer(rows, HOW, 0)

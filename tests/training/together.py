@@ -79,6 +79,8 @@ def member(folder: Path, rank: int, count: int, batch: int, stop_at: int | None,
         trainer = train(recipe, settings, run(at_risk=1e9), places(folder))
     finally:
         (folder / f"met-{rank}.json").write_text(json.dumps(recipe.met))
+        held = {name: module.state_dict() for name, module in recipe.modules.items()}
+        torch.save(held, folder / f"weights-{rank}.pt")
     values = {name: value.hex() for name, value in weights(trainer).items()}
     (folder / "result.json").write_text(json.dumps({"records": trainer.records, "weights": values}))
     sys.stdout.flush()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
 from darkroom.schemas.training import Training
-from darkroom.training.muon import Muon, maps
+from darkroom.training.muon import Muon, hidden_weights
 from darkroom.training.schedules import learning_rate
 
 # Their parameters are not decayed, whatever their shape: tables and scales, not maps.
@@ -54,7 +54,7 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
         if isinstance(found, _UNDECAYED)
         for parameter in found.parameters(recurse=False)
     }
-    by_muon = maps(module)
+    hidden = hidden_weights(module)
     made: dict[tuple[int, bool, bool], dict[str, Any]] = {}
     for parameter, key in parameter_names(module).items():
         number = _match(f"{name}/{key}", settings)
@@ -63,8 +63,8 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
         decay = settings.weight_decay if matrix else 0.0
         if group is not None and group.weight_decay is not None:
             decay = group.weight_decay
-        kind = settings.optimizer if group is None else group.optimizer or settings.optimizer
-        muon = kind == "muon" and matrix and parameter in by_muon
+        own = None if group is None else group.optimizer
+        muon = (own or settings.optimizer) == "muon" and parameter in hidden
         # Numbered from 0; the parameters that no group takes come first, matrices before the rest.
         place = (-1 if number is None else number, not matrix, muon)
         made.setdefault(
@@ -112,15 +112,25 @@ def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int,
 
 
 def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
-    """Check that each of `settings.groups` takes a trained parameter of the modules.
+    """Check that each of `settings.groups` takes a trained parameter of the modules, and one that its optimizer moves.
 
     Raises:
-        DarkroomError: a glob matches no parameter, or only such as earlier groups take; names it and the nearest names.
+        DarkroomError: a glob matches no parameter, or only such as earlier groups take, or none that Muon may move;
+            names it, and the nearest names.
     """
     paths = [f"{name}/{key}" for name, module in modules.items() for key in parameter_names(module).values()]
     taken = {_match(path, settings) for path in paths}
+    hidden: set[int | None] = set()
+    for name, module in modules.items():
+        names, weights = parameter_names(module), hidden_weights(module)
+        hidden |= {_match(f"{name}/{names[weight]}", settings) for weight in weights & names.keys()}
     for number, group in enumerate(settings.groups):
         if number in taken:
+            if group.optimizer == "muon" and number not in hidden:
+                raise DarkroomError(
+                    f"groups: `optimizer: muon` is given to `{group.match}`, which matches no weight of a layer with "
+                    "16 inputs and outputs at least: take it out."
+                )
             continue
         if any(fnmatchcase(path, group.match) for path in paths):
             raise DarkroomError(

@@ -86,7 +86,7 @@ class Phase:
     module: its name in the recipe.
     loss: of a batch, or of a piece of it where `run.micro_batch` asks for pieces.
     rate: factor of the training's learning rate.
-    betas: of its AdamW; None: the training's.
+    betas: of what AdamW moves of it; None: the training's.
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
     start: images seen before the first such turn.
     after: called with the whole batch after the step, also after one that a loss scaler left out for an overflow, but

@@ -86,16 +86,14 @@ class Trainer:
             lay_out(module, settings)
             if name in trained:
                 self.optimizers[name] = build_optimizer(module, settings, name, betas[name])
+                if self.processes.sharded and isinstance(self.optimizers[name], Muon):
+                    raise DarkroomError("`optimizer: muon` needs whole matrices, which FSDP shards: take adamw.")
             recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
         self.names = {name: parameter_names(self.modules[name]) for name in trained}
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
         self.ema = EMA(self.modules, settings.ema_decay)
         if self.processes.sharded and settings.ema_profiles:
             raise DarkroomError("`ema_profiles` are written by one process, which FSDP gives a shard: set them to [].")
-        if self.processes.sharded and any(isinstance(optimizer, Muon) for optimizer in self.optimizers.values()):
-            raise DarkroomError(
-                "`optimizer: muon` needs whole matrices, which FSDP shards: take adamw."
-            )
         self.profiles = Profiles(self.modules, settings.ema_profiles)
         self.window = Window(self.device)
         self.images = 0
