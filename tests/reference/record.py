@@ -26,16 +26,17 @@ from reference import curves  # noqa: E402
 PREFIX = {"train_tokenizer": 20, "train_extractor": 20, "train_dit": 40}
 WAITING = {"OMP_WAIT_POLICY": "passive"}  # beside other work, a thread that waits must not spin; the bits are the same
 _OFF = {"run": {"device": "cpu", "grid_every": 0, "workers": 0, "trackers": []}}  # changes no result
+THREADS = 2  # of the trainings as recorded, whatever params.yaml says
 _SECTIONS = {"train_tokenizer": "common", "train_extractor": "training", "train_dit": "training"}
 
 
-def whole(preset: str, root: Path, threads: int | None = None) -> tuple[dict[str, curves.Rows], dict[str, Any]]:
+def whole(preset: str, root: Path, threads: int = THREADS) -> tuple[dict[str, curves.Rows], dict[str, Any]]:
     """Train a preset with DVC in a clone under `root`; return the curves of its trainings, and its scores.
 
     Args:
         preset: a name of presets/.
         root: where the clone goes.
-        threads: CPU threads of the trainings in place of params.yaml's, to see how far rounding carries.
+        threads: CPU threads of the trainings; other ones show how far rounding carries.
     """
     from dag.sandbox import Sandbox
 
@@ -44,16 +45,15 @@ def whole(preset: str, root: Path, threads: int | None = None) -> tuple[dict[str
     sandbox.environment |= {"PYTHONPATH": "src", **WAITING}
     sandbox.run(sys.executable, "-m", "darkroom", "preset", preset)
     sandbox.edit(_OFF)
-    if threads:
-        sandbox.edit({stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
+    sandbox.edit({stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
     sandbox.dvc("repro")
     found = {stage: curves.of_stage(root / "curves" / name) for stage, name in curves.TRAININGS.items()}
     return found, json.loads((root / "metrics/dit.json").read_text())
 
 
-def prefix(root: Path, threads: int | None = None) -> dict[str, curves.Rows]:
+def prefix(root: Path, threads: int = THREADS) -> dict[str, curves.Rows]:
     """Run the first updates of `digits` in a process of its own under `root`; return their curves."""
-    command = [sys.executable, __file__, "--prefix-in", str(root)] + (["--threads", str(threads)] if threads else [])
+    command = [sys.executable, __file__, "--prefix-in", str(root), "--threads", str(threads)]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | WAITING
     )
@@ -62,7 +62,7 @@ def prefix(root: Path, threads: int | None = None) -> dict[str, curves.Rows]:
     return {stage: curves.of_stage(root / "curves" / name) for stage, name in curves.TRAININGS.items()}
 
 
-def _train_prefix(root: Path, threads: int | None) -> None:
+def _train_prefix(root: Path, threads: int) -> None:
     """Run the bodies of the stages up to train_dit here, with trainings that end after a few updates."""
     import yaml
 
@@ -79,8 +79,7 @@ def _train_prefix(root: Path, threads: int | None) -> None:
     values = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), of_preset("digits")))
     overlay(values, _OFF)
     overlay(values, {"train_dit": {"training": {"log_every": values["train_dit"]["training"]["batch"]}}})
-    if threads:
-        overlay(values, {stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
+    overlay(values, {stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
     (root / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
     from darkroom.runner import choose_device, set_threads
@@ -118,7 +117,9 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("presets", nargs="*", help=f"of {', '.join(curves.PRESETS)}, and digits-prefix; all of them")
-    parser.add_argument("--threads", type=int, help="CPU threads of the trainings, to see how far rounding carries")
+    parser.add_argument(
+        "--threads", type=int, default=THREADS, help="of the trainings, to see how far rounding carries"
+    )
     parser.add_argument("--to", type=Path, default=curves.RECORDED, help="where the curves go")
     parser.add_argument("--prefix-in", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
