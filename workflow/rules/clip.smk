@@ -8,7 +8,7 @@ rule train_clip:
         "logs/train_clip.log",
     benchmark:
         "logs/timing/train_clip.tsv"
-    priority: 1  # the longest way through the DAG leads here
+    priority: 1  # a long way through the DAG leads here
     threads: stages.threads("train_clip")
     resources:
         gpu=stages.gpu("train_clip"),
@@ -26,7 +26,7 @@ rule embed_clip:
         "logs/embed_clip-{item}.log",
     benchmark:
         "logs/timing/embed_clip-{item}.tsv"
-    priority: 1  # the longest way through the DAG leads here
+    priority: 1  # a long way through the DAG leads here
     threads: stages.threads("embed_clip")
     resources:
         gpu=stages.gpu("embed_clip"),

@@ -8,7 +8,7 @@ rule train_decoder:
         "logs/train_decoder-{item}.log",
     benchmark:
         "logs/timing/train_decoder-{item}.tsv"
-    priority: 1  # the longest way through the DAG leads here
+    priority: 1  # a long way through the DAG leads here
     threads: stages.threads("train_decoder")
     resources:
         gpu=stages.gpu("train_decoder"),

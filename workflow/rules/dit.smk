@@ -8,6 +8,7 @@ rule train_dit:
         "logs/train_dit.log",
     benchmark:
         "logs/timing/train_dit.tsv"
+    priority: 1  # a long way through the DAG leads here
     threads: stages.threads("train_dit")
     resources:
         gpu=stages.gpu("train_dit"),

@@ -8,6 +8,7 @@ rule train_teacher:
         "logs/train_teacher.log",
     benchmark:
         "logs/timing/train_teacher.tsv"
+    priority: 1  # a long way through the DAG leads here
     threads: stages.threads("train_teacher")
     resources:
         gpu=stages.gpu("train_teacher"),
@@ -25,6 +26,7 @@ rule train_tokenizer:
         "logs/train_tokenizer.log",
     benchmark:
         "logs/timing/train_tokenizer.tsv"
+    priority: 1  # a long way through the DAG leads here
     threads: stages.threads("train_tokenizer")
     resources:
         gpu=stages.gpu("train_tokenizer"),
@@ -102,6 +104,7 @@ rule encode_latents:
         "logs/encode_latents-{item}.log",
     benchmark:
         "logs/timing/encode_latents-{item}.tsv"
+    priority: 1  # a long way through the DAG leads here
     threads: stages.threads("encode_latents")
     resources:
         gpu=stages.gpu("encode_latents"),
