@@ -13,7 +13,7 @@ demo: setup
 	@echo "The page: reports/index.html"
 
 # The same on rendered, captioned scenes, where a text becomes an image. It lays presets/shapes-text.yaml over params.yaml;
-# `darkroom preset digits` and `dvc checkout` bring the digits back.
+# what was committed comes back by `git checkout . && dvc checkout`.
 demo-text: setup
 	PYTHONPATH=src .venv/bin/python -m darkroom preset shapes-text
 	.venv/bin/snakemake --cores all --quiet host rules
