@@ -69,6 +69,7 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     import torch
 
     from darkroom.generators.prediction import Prediction
+    from darkroom.generators.standard import Standard
     from darkroom.generators.unet import DecoderUNet
     from darkroom.recipes.decoder import DecoderRecipe
     from darkroom.recipes.decoder_data import PixelSpace, Teller
@@ -81,7 +82,8 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     model |= pair.model
     settings = section(model=model, size=SIZE)
     rows = Told(Images(256, 3, SIZE).images, torch.randn(256, EMBEDDING).half())
-    opened = Opened(PixelSpace(), Teller(), {}, 3, {}, EMBEDDING, None)
+    standard = Standard([0.0] * EMBEDDING, [1.0] * EMBEDDING)
+    opened = Opened(PixelSpace(), Teller(standard), {}, 3, {}, EMBEDDING, None)
     facts = settings.diffusion.model_dump(include={"schedule", "target", "learned_variance", "variance_range"})
     prediction = Prediction.of(steps=1000, bounded=True, **facts)
     network = DecoderUNet(config_of(settings, opened)).train()
