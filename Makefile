@@ -41,15 +41,13 @@ lint: setup
 	.venv/bin/python workflow/lint/snakefile.py
 	PYTHONPATH=src .venv/bin/lint-imports
 	.venv/bin/mypy
-	PYTHONPATH=src .venv/bin/python workflow/lint/code_deps.py
 	PYTHONPATH=src .venv/bin/python -m darkroom dag
 
-# Also brings the code under `deps` in dvc.yaml into line with what the stages import, and draws docs/dag.svg.
+# Also draws docs/dag.svg.
 format: setup
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 	.venv/bin/snakefmt Snakefile workflow
-	PYTHONPATH=src .venv/bin/python workflow/lint/code_deps.py --write
 	PYTHONPATH=src .venv/bin/python -m darkroom dag --write
 
 # What the DAG made, logs and the tools' caches. DVC's cache stays: `dvc checkout` brings the outputs back.

@@ -58,6 +58,7 @@ def run(**changes: Any) -> Run:
         "accelerate": None,
         "at_risk": 1e9,
         "keep": 2,
+        "changed_code": "restart",
         "checkpoints_to": None,
         "checkpoints_from": None,
         "grid_every": 0,

@@ -133,7 +133,7 @@ def training(project, monkeypatch):
 
     started = []
 
-    def give(count, device="cpu", asked=None, accelerate=None):
+    def give(count, device="cpu", accelerate=None):
         values = {"train_dit": {"training": {"processes": count}}, "run": {"device": device, "cache_gb": 20}}
         run = types.SimpleNamespace(device=device, accelerate=accelerate)
         monkeypatch.setattr(runner, "given", lambda stage, item: values)
@@ -141,7 +141,7 @@ def training(project, monkeypatch):
         monkeypatch.setattr(runner, "launch", lambda *facts: started.append(facts))
         body = types.SimpleNamespace(run=lambda params: started.append("here"))
         monkeypatch.setitem(sys.modules, "darkroom.stages.train_dit", body)
-        runner.run_stage("train_dit", None, asked)
+        runner.run_stage("train_dit", None)
         return started
 
     for name in ("RANK", "WORLD_SIZE", "DARKROOM_SUPERVISOR", "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU"):
@@ -152,14 +152,12 @@ def training(project, monkeypatch):
 
 def test_a_training_runs_here_or_in_the_processes_that_params_yaml_names(training):
     assert training(1) == ["here"]
-    assert training(2, asked=2)[1:] == [(["train_dit"], 2, None)]
+    assert training(2)[1:] == [(["train_dit"], 2, None)]
     assert training(1, accelerate="fsdp.yaml")[2:] == [(["train_dit"], 1, "fsdp.yaml")]
     assert history() == ["start", "end"] * 3, "the supervisor keeps it"
 
 
-def test_a_person_is_told_where_the_number_of_processes_stands(training):
-    with pytest.raises(DarkroomError, match=r"started with 4 processes, and params\.yaml says 2: change `processes`"):
-        training(2, asked=4)
+def test_one_device_is_not_shared(training):
     with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:0, which 2 processes cannot share"):
         training(2, device="cuda:0")
     assert not Path("logs").exists()
@@ -170,7 +168,7 @@ def test_a_rank_that_torchrun_started_starts_no_others(training, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert training(1, accelerate="fsdp.yaml") == ["here"] and history() == ["start", "end"]
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(DarkroomError, match="started with 3 processes"):
+    with pytest.raises(DarkroomError, match=r"started with 3 processes, and params\.yaml says 1: change `processes`"):
         training(1)
 
 

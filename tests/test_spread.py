@@ -24,6 +24,7 @@ from darkroom.params import Section, address, file_name, given, items, read_yaml
 from darkroom.planning import plan
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
+from darkroom.training import state
 from darkroom.training.state import FINISHED, LOCK, folder_of, identity, open_state, root, sweep
 from helpers import training
 
@@ -31,9 +32,9 @@ ROOT = Path(__file__).parents[1]
 ENTRY = {
     "foreach": "${train_nets.nets}",
     "do": {
-        "cmd": "PYTHONPATH=src python -m darkroom train_nets ${key} --processes ${train_nets.common.processes}",
+        "cmd": "PYTHONPATH=src python -m darkroom train_nets",
         "params": ["train_nets.common", "train_nets.nets.${key}"],
-        "deps": ["${item.embeddings}", "data/catalog"],
+        "deps": ["build/code/train_nets.json", "${item.embeddings}", "data/catalog"],
         "outs": ["models/nets/${key}", "curves/nets/${key}"],
     },
 }
@@ -89,8 +90,9 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.setitem(stages.SPREAD, "train_nets", "train_nets.nets")
     for module in (checking, cli):
         monkeypatch.setattr(module, "STAGES", (*stages.STAGES, "train_nets"))
-    for module in (checking, cli, runner):
+    for module in (cli, runner):
         monkeypatch.setattr(module, "TRAININGS", (*stages.TRAININGS, "train_nets"))
+    monkeypatch.setattr(state, "fingerprint", lambda stage, item: {})  # of modules in files
     monkeypatch.setitem(sys.modules, "darkroom.schemas.train_nets", types.SimpleNamespace(Params=Params))
     return tmp_path
 
@@ -128,9 +130,19 @@ def test_dvc_reads_the_same_out_of_dvc_yaml():
         found = {stage.addressing: stage for stage in repo.index.stages}
     base, up64 = found["train_nets@base"], found["train_nets@up64"]
     assert [out.def_path for out in base.outs] == ["models/nets/base", "curves/nets/base"]
-    assert {dep.def_path for dep in base.deps} == {"data/latents", "data/catalog", "params.yaml"}
-    assert {dep.def_path for dep in up64.deps} == {"data/none", "data/catalog", "params.yaml"}
-    assert base.cmd.endswith("darkroom train_nets base --processes 1")
+    assert {dep.def_path for dep in base.deps} == {
+        "build/code/train_nets.json",
+        "data/latents",
+        "data/catalog",
+        "params.yaml",
+    }
+    assert {dep.def_path for dep in up64.deps} == {
+        "build/code/train_nets.json",
+        "data/none",
+        "data/catalog",
+        "params.yaml",
+    }
+    assert base.cmd == up64.cmd == "PYTHONPATH=src python -m darkroom train_nets"
 
 
 @pytest.mark.usefixtures("clone")
@@ -144,7 +156,7 @@ def test_check_knows_the_commands_paths_and_folders_of_each_item():
         checking.check()
     change("params.yaml", "train_nets", "nets", "up64", "embeddings", value="data/none")
     for part, value, sentence in [
-        ("cmd", "PYTHONPATH=src python -m darkroom train_nets --processes 1", "must be `PYTHONPATH=src python -m dark"),
+        ("cmd", "PYTHONPATH=src python -m darkroom train_nets ${key}", "must be `PYTHONPATH=src python -m dark"),
         ("outs", ["models/nets", "curves/nets/${key}"], "train_nets@up64 writes models/nets, and train_nets@base"),
     ]:
         change("dvc.yaml", "stages", "train_nets", value={**ENTRY, "do": {**ENTRY["do"], part: value}})
@@ -159,7 +171,7 @@ def test_check_knows_the_commands_paths_and_folders_of_each_item():
 
 
 @pytest.mark.usefixtures("clone")
-def test_a_dry_run_is_of_one_item(capsys):
+def test_a_dry_run_is_of_one_item(capsys, monkeypatch):
     assert cli.main(["train_nets", "up64", "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert set(yaml.safe_load(text)["train_nets"]["nets"]) == {"up64"}
@@ -168,9 +180,13 @@ def test_a_dry_run_is_of_one_item(capsys):
     assert "# reads: data/catalog\n# writes: models/nets/up64, curves/nets/up64\n" in text
     assert cli.main(["train_nets", "up46", "--dry-run"]) == 1
     assert "Did you mean `up64`?" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        cli.main(["train_nets", "--dry-run"])
-    assert "required: net" in capsys.readouterr().err
+    for said in ("", "train_net@base", "train_nets", "train_nets@"):
+        monkeypatch.setenv("DVC_STAGE", said)
+        assert cli.main(["train_nets", "--dry-run"]) == 1
+        assert "it runs once for each net of params.yaml: `darkroom train_nets NET`" in capsys.readouterr().err
+    monkeypatch.setenv("DVC_STAGE", "train_nets@base")
+    assert cli.main(["train_nets", "--dry-run"]) == 0
+    assert set(yaml.safe_load(capsys.readouterr().out)["train_nets"]["nets"]) == {"base"}
 
 
 @pytest.mark.usefixtures("clone")
@@ -228,7 +244,7 @@ def started(clone, monkeypatch):
 
     def start(processes):
         change("params.yaml", "train_nets", "common", "processes", value=processes)
-        assert cli.main(["train_nets", "base", "--processes", str(processes)]) == 0
+        assert cli.main(["train_nets", "base"]) == 0
         return seen
 
     return start

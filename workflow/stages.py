@@ -3,6 +3,9 @@
 DVC knows by content what is out of date, Snakemake by time. So DVC is asked once, when the Snakefile is read: the
 inputs of a fresh stage are marked `ancient`, and a stale stage that waits for no other stale stage gets one more input,
 a marker that the rule `stale` makes anew on every run. From there Snakemake's own propagation does the rest.
+
+What DVC answers depends on the fingerprints of code. Where the source changed, they are made anew before: the stage
+`code` runs here and has no rule, and what it writes is no rule's input.
 """
 
 import shutil
@@ -16,7 +19,9 @@ from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
 
 from darkroom.check import check
+from darkroom.dag.status import status as status_of
 from darkroom.errors import DarkroomError
+from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.params import DVC, OUTPUTS, PARAMS, paths, processes, read_yaml, related, stage_entry, threads
 
 MARKER = ".snakemake/stale/{stage}"
@@ -39,11 +44,11 @@ class Stages:
             # Waits while another DVC holds the lock, as the rules do: it is held for moments, never while a stage runs.
             with Repo(_wait_for_lock=True) as repo:
                 graph = repo.index.graph  # an edge points from a stage to one that it needs
-                status = repo.status() if ask else {}
+                status = status_of(repo) if ask else {}
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error
         self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in graph}
-        self.all = sorted(out.def_path for stage in graph for out in stage.outs if stage.cmd)
+        self.all = sorted(out.def_path for stage in graph for out in stage.outs if stage.cmd and stage.name != CODE)
         # Raw data under `dvc add` has no command and no rule: what is stale there shows in the stages that read it.
         changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
         below = {later.addressing for stage in changed for later in ancestors(graph, stage)}

@@ -1,5 +1,7 @@
 """`darkroom check`: params.yaml and dvc.yaml fit the schemas and each other. Answers without torch, at once."""
 
+# No effect on any output: validates, and changes nothing
+
 import difflib
 import importlib
 import re
@@ -11,6 +13,8 @@ from pydantic import create_model
 
 from darkroom.check_texts import texts_fit
 from darkroom.errors import DarkroomError
+from darkroom.fingerprint.stages import OUT
+from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.params import (
     DVC,
     OUTPUTS,
@@ -21,7 +25,6 @@ from darkroom.params import (
     items,
     lookup,
     paths,
-    processes,
     read_yaml,
     related,
     resolve,
@@ -33,7 +36,7 @@ from darkroom.params import (
 from darkroom.schemas.sources import settings_of
 from darkroom.schemas.tokenizers.losses import SMALLEST
 from darkroom.schemas.train_clip import unfit as clip_unfit
-from darkroom.stages import SPREAD, STAGES, TRAININGS, singular
+from darkroom.stages import SPREAD, STAGES, singular
 
 SSIM_WINDOW = 11  # pixels
 # Keys that name a file or folder, and what it may be.
@@ -75,12 +78,16 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
     """Check one stage's command and parameters; return its dependencies and outputs."""
     entry = stage_entry(dvc, stage)
     names = scope(params, dvc, stage, item)
-    shared = [f"--processes {processes(params[stage])}"] if stage in TRAININGS else []
-    command = " ".join([COMMAND, stage, *([item] if item else []), *shared])
-    if (found := resolve(entry["cmd"], names)) != command:
+    command = f"{COMMAND} {stage}"  # without `${…}`: what stands in params.yaml reaches no shell
+    if (found := entry["cmd"]) != command:
         raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
+    code = f"{OUT}/{stage}.json"
+    if stage != CODE and code not in entry.get("deps", []):
+        raise DarkroomError(
+            f"{DVC}: {stage} does not name {code} under `deps`, the fingerprint of the code that it runs."
+        )
     sliced = cut(stage, item, params, dvc)
-    if stage not in sliced:
+    if stage not in sliced and stage in schema(stage).model_fields:
         raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
     validate(schema(stage), sliced)
     return paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
@@ -242,7 +249,8 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
                 made[out] = name
             needed += [(stage, item, dep) for dep in deps]
     for stage, item, dep in needed:
-        if stage == "ingest" and (own := next((out for out in made if related(dep, out)), None)):
+        own = next((out for out in made if related(dep, out)), None)
+        if stage == "ingest" and own and made[own] != CODE:
             raise DarkroomError(
                 f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name a folder that holds nothing "
                 "of its own."

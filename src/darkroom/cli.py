@@ -1,5 +1,7 @@
 """The command line: a subcommand a stage, and those for people. Nothing heavy is imported before it is needed."""
 
+# No effect on any output: reads the command line
+
 import argparse
 import os
 import sys
@@ -31,6 +33,8 @@ def parser() -> argparse.ArgumentParser:
     ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
     ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
     ahead.add_argument("--json", action="store_true", help="print JSON")
+    reason = commands.add_parser("why", help="which parameter, input or function made a stage stale")
+    reason.add_argument("stage", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")
     commands.add_parser("doctor", help="check the installation and this clone, and say what to do")
     preset = commands.add_parser("preset", help="list the presets, or lay one over params.yaml")
     preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
@@ -40,9 +44,10 @@ def parser() -> argparse.ArgumentParser:
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if over := SPREAD.get(stage):
-            command.add_argument("item", metavar=singular(over), help=f"a name under `{over}` in params.yaml")
+            command.add_argument(
+                "item", nargs="?", metavar=singular(over), help=f"a name under `{over}` in params.yaml; from DVC_STAGE"
+            )
         if stage in TRAININGS:
-            command.add_argument("--processes", type=int, help="processes that share each batch; as params.yaml says")
             command.add_argument("--dry-run", action="store_true", help="print what it would do, and stop")
     return top
 
@@ -75,6 +80,23 @@ def _add_sample(sample: argparse.ArgumentParser) -> None:
     sample.add_argument("--images", type=int, default=4, help="images of each; %(default)s")
     sample.add_argument("--seed", type=int, help="of all noise; `sample_text.seed` of params.yaml")
     sample.add_argument("--out", metavar="FILE.png", help="where the grid is written; a name under logs/sample/")
+
+
+def _item(options: argparse.Namespace) -> str | None:
+    """Return the entry of params.yaml that a stage is to run for: as given, or as DVC_STAGE says (STAGE@ITEM).
+
+    DVC sets that variable, and so no name from params.yaml stands in a command.
+
+    Raises:
+        DarkroomError: the stage runs once for each of several, and nobody names one.
+    """
+    stage, item = options.command, getattr(options, "item", None)
+    if stage in SPREAD and item is None:
+        name, _, item = os.environ.get("DVC_STAGE", "").partition("@")
+        if name != stage or not item:
+            each = singular(SPREAD[stage])
+            raise DarkroomError(f"it runs once for each {each} of params.yaml: `darkroom {stage} {each.upper()}`.")
+    return item
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,11 +145,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif getattr(options, "dry_run", False):
             from darkroom.dry_run import dry_run
 
-            print(dry_run(options.command, getattr(options, "item", None)), end="")
+            print(dry_run(options.command, _item(options)), end="")
         elif options.command == "plan":
             from darkroom.planning.plan import plan
 
             print(plan(options.stages, options.all, options.json))
+        elif options.command == "why":
+            from darkroom.dag.why import why
+
+            print(why(options.stage))
         elif options.command == "doctor":
             from darkroom.doctor.examine import doctor
 
@@ -137,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             from darkroom.runner import run_stage
 
-            run_stage(options.command, getattr(options, "item", None), getattr(options, "processes", None))
+            run_stage(options.command, _item(options))
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
             raise

@@ -1,5 +1,7 @@
 """`darkroom STAGE --dry-run`: what a training would do, without doing it. Loads no torch and writes nothing."""
 
+# No effect on any output: prints what a training would do, and does nothing
+
 import platform
 import shutil
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training.schedules import learning_rate
-from darkroom.training.state import FINISHED, declared, folder_of
+from darkroom.training.state import FINISHED, declared, folder_of, is_code
 
 _POINTS = 1000  # updates at which the learning rate is computed, to find its peak
 
@@ -37,7 +39,7 @@ def dry_run(stage: str, item: str | None = None) -> str:
         f"device: {_device(params.run.device)}",
         *_state(stage, item, deps, settings),
     ]
-    inputs = [dep for dep in deps if not dep.startswith("src/") and dep != NO_FILE]
+    inputs = [dep for dep in deps if not is_code(dep) and dep != NO_FILE]
     lines += [f"reads: {', '.join(inputs)}", f"writes: {', '.join(outs)}"]
     return _text(params, lines)
 
@@ -77,7 +79,7 @@ def _device(device: str) -> str:
 
 def _state(stage: str, item: str | None, deps: list[str], settings: Training) -> Iterator[str]:
     """Yield where the state lies, and where the training would begin."""
-    missing = [dep for dep in deps if not Path(dep).exists()]
+    missing = [dep for dep in deps if not is_code(dep) and not Path(dep).exists()]
     if missing:
         yield f"state: follows from the inputs, and these are not there yet: {', '.join(missing)}"
         return

@@ -1,5 +1,7 @@
 """Child processes that end together: a signal reaches each of them once, and one that fails takes the others along."""
 
+# No effect on any output: starts and ends the processes of a training
+
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence

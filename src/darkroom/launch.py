@@ -8,6 +8,8 @@ A rank is told its place by the variables that torch.distributed and accelerate 
 a training that a person started through `torchrun` or `accelerate launch` is a rank in the same way.
 """
 
+# No effect on any output: says which processes share a training, and which one this is
+
 import contextlib
 import json
 import os

@@ -1,5 +1,7 @@
 """What lies elsewhere: its addresses hold no secrets, and its failures become one sentence that holds none either."""
 
+# No effect on any output: says what a network's error means
+
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,6 +4,8 @@ A preset means the same whatever was applied before: what any of them may change
 `digits`, which holds them all. Other keys of params.yaml stay as the person left them.
 """
 
+# No effect on any output: writes params.yaml, which the stages depend on key by key
+
 import difflib
 import json
 import re

@@ -1,5 +1,7 @@
 """Runs the body of a stage: checks first, then threads, log and signals around it. Nothing here changes a byte."""
 
+# No effect on any output: sets up log, signals and the threads that params.yaml names, around the body
+
 import contextlib
 import errno
 import importlib
@@ -66,11 +68,10 @@ def _note(event: str, name: str, **facts: Any) -> None:
         file.write(line + "\n")
 
 
-def _processes(stage: str, values: Mapping[str, Any], place: Rank | None, asked: int | None) -> int:
+def _processes(stage: str, values: Mapping[str, Any], place: Rank | None) -> int:
     """Return in how many processes a stage runs, which params.yaml says and nobody else."""
     count = processes(values[stage]) if stage in TRAININGS else 1
-    started = place.size if place else asked
-    if started not in (None, count):
+    if place is not None and (started := place.size) != count:
         where = f"{PARAMS} says {count}: change `processes` there" if stage in TRAININGS else "it runs in one"
         raise DarkroomError(f"{stage} was started with {started} processes, and {where}.")
     require_shareable(values["run"]["device"], count)
@@ -105,13 +106,12 @@ def _body(stage: str, item: str | None, params: Any, count: int, place: Rank | N
     return (lambda: body(params, item)) if item else (lambda: body(params))
 
 
-def run_stage(stage: str, item: str | None, asked: int | None = None) -> None:
+def run_stage(stage: str, item: str | None) -> None:
     """Run one stage's body in the root of a clone, as its entry in dvc.yaml says.
 
     Args:
         stage: its name.
         item: the part or the U-Net, of a stage that runs once for each.
-        asked: processes that the command line names.
 
     Raises:
         DarkroomError: the code is not this checkout's, params.yaml or dvc.yaml is not valid, or the body says what is
@@ -122,16 +122,16 @@ def run_stage(stage: str, item: str | None, asked: int | None = None) -> None:
     supervised = place is not None and place.supervisor is not None
     with stoppable(supervised), answerable() if supervised else contextlib.nullcontext():
         watch(place.supervisor if place else None)
-        _run(stage, item, asked, place)
+        _run(stage, item, place)
 
 
-def _run(stage: str, item: str | None, asked: int | None, place: Rank | None) -> None:
+def _run(stage: str, item: str | None, place: Rank | None) -> None:
     _own_checkout()
     check()
     values = given(stage, item)
     params = validate(schema(stage), values)
-    count = _processes(stage, values, place, asked)
-    set_threads(threads(values[stage]))
+    count = _processes(stage, values, place)
+    set_threads(threads(values.get(stage, {})))
     choose_device(values["run"]["device"])
     set_cache(values["run"]["cache_gb"])
     name = address(stage, item)

@@ -3,6 +3,8 @@
 Nothing here changes a byte of an output.
 """
 
+# No effect on any output: writes lines and bars to the terminal and the log
+
 import contextlib
 import os
 from pathlib import Path

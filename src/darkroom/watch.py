@@ -1,5 +1,7 @@
 """How a stage is asked to stop: by a signal, or because its engine or its supervisor is gone. No byte depends on it."""
 
+# No effect on any output: says when a stage must stop, and stops it
+
 import contextlib
 import os
 import signal

@@ -136,10 +136,14 @@ class Sandbox:
 
     @contextmanager
     def bodies(self) -> Iterator[list[str]]:
-        """Yield a list that holds, after the block, the stages whose bodies began in it, in order."""
+        """Yield a list that holds, after the block, the stages whose bodies began in it, in order.
+
+        Without `code`, which hashes the source in a second and runs whenever a file of it changed.
+        """
         before, ran = len(self.history()), list[str]()
         yield ran
-        ran += [line["stage"] for line in self.history()[before:] if line["event"] == "start"]
+        lines = self.history()[before:]
+        ran += [line["stage"] for line in lines if line["event"] == "start" and line["stage"] != "code"]
 
     def stages(self) -> list[str]:
         """Return the names of all stages, one for each part where there are parts."""

@@ -35,29 +35,6 @@ def test_what_cannot_change_a_result_runs_nothing(fresh: Sandbox) -> None:
     fresh.assert_nothing_to_do()
 
 
-def another_line(sandbox: Sandbox, module: str) -> None:
-    """Add a comment to a module: another file, the same results."""
-    code = sandbox.root / "src/darkroom" / module
-    code.write_text(code.read_text() + "\n# another line\n")
-
-
-def test_a_change_in_a_dit_file_reaches_no_tokenizer(fresh: Sandbox) -> None:
-    another_line(fresh, "generators/dit.py")
-    assert "train_dit" in fresh.stale()
-    with fresh.bodies() as ran:
-        fresh.dvc("repro", "train_tokenizer", "train_extractor", "encode_latents", "score_tokenizer", "reference_stats")
-    assert ran == []
-
-
-def test_a_change_in_a_file_runs_just_what_imports_it(fresh: Sandbox) -> None:
-    """All other stages stand below the catalog, and none of them runs: its bytes are the same."""
-    another_line(fresh, "data/catalog_writer.py")
-    with fresh.bodies() as ran:
-        fresh.dvc("repro")
-    assert ran == ["catalog"]
-    fresh.assert_nothing_to_do()
-
-
 def test_branches_there_and_back_cost_a_checkout_and_no_run(guided: Guided, tmp_path: Path) -> None:
     sandbox = guided["dvc"][0].copy(tmp_path / "a clone with spaces")
     sandbox.run("git", "checkout", "--quiet", "-b", "other")

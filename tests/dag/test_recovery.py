@@ -1,28 +1,19 @@
 """What is lost comes back: from the cache without work, or by finishing what a killed run began."""
 
 import os
-import re
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
 import psutil
 import pytest
 
+from dag.long_training import LONG, TRAIN, checkpoints, resumed_at, told, wait_until
 from dag.sandbox import ENGINES, Sandbox, side_by_side
 
 Stories = dict[str, Future]
-# A training of about fifteen seconds; the catalog before it changes too, so that a run has something to finish.
-LONG = {
-    "run": {"at_risk": 1},
-    "catalog": {"grid_images": 2},
-    "train_extractor": {"training": {"images": 64_000, "log_every": 3_200, "validate_every": 16_000}},
-}
-TRAIN = ("dvc", "repro", "train_extractor")
 ENDS = (signal.SIGTERM, signal.SIGKILL)
 
 
@@ -60,13 +51,6 @@ def test_a_damaged_and_a_deleted_output_are_restored_without_work(
     sandbox.assert_nothing_to_do()
 
 
-def wait_until(true: Callable[[], bool], run: subprocess.Popen[bytes]) -> None:
-    """Wait until something is true of a run that goes on."""
-    while not true():
-        assert run.poll() is None, "the run ended before it was killed"
-        time.sleep(0.05)
-
-
 def kill(sandbox: Sandbox, end: signal.Signals) -> tuple[Sandbox, list[str], list[str]]:
     """Kill Snakemake and all that it started in the second of three stages, and run it again."""
     sandbox.edit({"sample_dit": {"seed": 5}})
@@ -95,23 +79,12 @@ def leave(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def told(sandbox: Sandbox) -> str:
-    """Return what the training has told in its log."""
-    log = sandbox.root / "logs/train_extractor.log"
-    return log.read_text() if log.exists() else ""
-
-
 def alive(process: psutil.Process) -> bool:
     """Return whether a process goes on; one that nobody waited for does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def checkpoints(sandbox: Sandbox) -> set[str]:
-    """Return the names of the checkpoints of the training, one of which may be on its way out."""
-    return {path.parent.name for path in (sandbox.root / ".darkroom/state").glob("train_extractor-*/images-*/*.json")}
 
 
 def disturb(sandbox: Sandbox) -> tuple[Sandbox, list[list[str]], list[str]]:
@@ -142,12 +115,6 @@ def disturb(sandbox: Sandbox) -> tuple[Sandbox, list[list[str]], list[str]]:
     with sandbox.bodies() as ran:
         sandbox.run(*TRAIN)
     return sandbox, [*bodies, ran], [*logs, told(sandbox)]
-
-
-def resumed_at(log: str) -> int:
-    """Return the image at which a training went on, 0 where it began anew."""
-    found = re.search(r"resumes at image ([\d,]+)", log)
-    return int(found[1].replace(",", "")) if found else 0
 
 
 def test_a_training_stops_with_its_engine_and_continues_after_any_kill(stories: Stories) -> None:

@@ -73,7 +73,8 @@ def encode(part: str, form: str, dtype: str = "float32") -> None:
 @pytest.fixture(params=list(FORMS))
 def form(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(load.KINDS, "patches", Gaussians if request.param == "distribution" else Patches)
+    name = "Gaussians" if request.param == "distribution" else "Patches"
+    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:{name}")
     labels = property(lambda shards: pa.chunked_array([["1"] * len(shards)]))  # a fifth of the images has none
     monkeypatch.setattr(LatentShards, "label_column", labels)
     return request.param
@@ -158,7 +159,7 @@ def test_the_manifest_says_which_form(form: str) -> None:
 def test_parts_in_different_forms_are_refused(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(form, parts=("one", "two"))
     other = "point" if form == "codes" else "codes"
-    monkeypatch.setitem(load.KINDS, "patches", Patches)
+    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
     encode("two", other)
     with pytest.raises(DarkroomError, match=f"`one` and `two` have different forms \\({form} and {other}\\)"):
         LatentShards.open_parts(["one", "two"], "train")
@@ -170,7 +171,7 @@ def test_parts_in_different_forms_are_refused(form: str, monkeypatch: pytest.Mon
 @pytest.fixture
 def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(load.KINDS, "patches", Patches)
+    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
 
 
 def test_codes_are_two_bytes_and_their_codebook_lies_beside_them(codes: None) -> None:
@@ -214,7 +215,7 @@ def test_a_codebook_of_another_width_is_refused(codes: None, monkeypatch: pytest
 
 
 def test_a_tokenizer_without_codes_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(load.KINDS, "patches", Gaussians)
+    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Gaussians")
     with pytest.raises(DarkroomError, match=r"`encode_latents\.latents` is codes, and the tokenizer .* has none"):
         stored("codes")
 

@@ -61,7 +61,7 @@ class Continuous(nn.Module):
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of 40 images, catalog, an untrained judge and a discrete tokenizer, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(load.KINDS, "patches", Patches)
+    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
     make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(SIDE, "RGB", "png"))
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["one"], 1)
@@ -109,7 +109,7 @@ def test_codes_are_counted_over_the_train_and_the_scored_split(project: None) ->
 
 
 def test_a_continuous_tokenizer_keeps_its_metrics(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(load.KINDS, "patches", Continuous)
+    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Continuous")
     scores, card = score()
     assert set(scores) == ALWAYS and "lpips" not in card
     assert Path("samples/reconstructions/codes.tsv").read_text() == "rank\tcode\ttrain\tscored\n"

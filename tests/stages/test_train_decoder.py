@@ -43,7 +43,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Images of 16 x 16 pixels in two parts, a CLIP and its embeddings, a tokenizer and its latents."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    monkeypatch.setitem(load.KINDS, "patches", Patches)
+    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
     # By which parameters a state is known is tested beside `open_state`.
     monkeypatch.setattr(
         train_decoder, "open_state", lambda stage, item: nullcontext(tmp_path / "state" / f"{stage}-{item}-0")

@@ -28,9 +28,9 @@ while True:
 
 
 def test_a_training_is_told_by_its_command():
-    assert is_training(["python", "-m", "darkroom", "train_dit", "--processes", "1"])
+    assert is_training(["python", "-m", "darkroom", "train_dit"])
     assert is_training(["python", "-u", "-m", "darkroom", "train_tokenizer"])
-    assert is_training(["python", "-m", "darkroom", "train_dit", "item", "--processes", "2"])
+    assert is_training(["python", "-m", "darkroom", "train_dit", "item"])
     assert not is_training(["python", "-m", "darkroom", "sample_dit"])
     assert not is_training(["sh", "-c", "python -m darkroom train_dit"])
     assert not is_training(["dvc", "repro", "--single-item", "train_dit"])

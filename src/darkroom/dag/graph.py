@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from darkroom.errors import DarkroomError
+from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.params import DVC, OUTPUTS, PARAMS, items, paths, related, scope, spread_over, stage_entry
 from darkroom.stages import singular
 
@@ -24,7 +25,7 @@ class Graph:
 
 
 def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return for each stage in dvc.yaml the stages that read what it writes.
+    """Return for each stage in dvc.yaml but `code` the stages that read what it writes.
 
     Args:
         params: params.yaml, which the paths in dvc.yaml name keys of.
@@ -33,6 +34,8 @@ def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, se
     reads: dict[str, list[str]] = {}
     writes: dict[str, list[str]] = {}
     for name in dvc.get("stages", {}):
+        if name == CODE:  # before every stage
+            continue
         entry, reads[name], writes[name] = stage_entry(dvc, name), [], []
         for item in items(params, dvc, name):  # one box for all, and an edge where one of them has it
             names = scope(params, dvc, name, item)
@@ -85,7 +88,7 @@ def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
         for reader in after
         if reader in readers and not any(reader in later[between] for between in readers)
     )
-    stages = dvc["stages"]
+    stages = {name: stage for name, stage in dvc["stages"].items() if name != CODE}
     over = {name: spread_over(dvc, name) for name in stages}
     return Graph(
         stages={name: stage.get("do", stage).get("desc", "") for name, stage in stages.items()},

@@ -4,6 +4,8 @@ A file is called NAME-VERSION-SHA256.tar: hashes of what it is of and of which v
 nothing stands beside it, and it appears whole or not at all. Who reads one holds a shared lock on it (`OpenFiles`).
 """
 
+# No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
+
 import fcntl
 import hashlib
 import os

@@ -1,5 +1,7 @@
 """Shards behind URLs: each is fetched whole into a cache when it is first needed."""
 
+# No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
+
 import errno
 import threading
 import time

@@ -133,7 +133,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     """
     check()
     params = read_yaml(PARAMS)
-    set_threads(max(threads(params[stage]) for stage in STAGES))  # of NumPy; torch's are set for each stage
+    set_threads(max(threads(params.get(stage, {})) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
     share = _busy()
     if busy := share > _BUSY:  # before torch is loaded: threads that wait must not count as work

@@ -4,7 +4,9 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from networkx import ancestors
 
+from darkroom.dag.status import status as status_of
 from darkroom.errors import DarkroomError
+from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.stages import STAGES
 
 
@@ -24,10 +26,11 @@ def ask_dvc() -> tuple[list[str], set[str]]:
     try:
         with Repo(_wait_for_lock=True) as repo:
             graph = repo.index.graph  # an edge points from a stage to one that it needs
-            status = repo.status()
+            status = status_of(repo)
     except DvcException as error:
         raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
     changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
     stale = {stage.addressing for stage in changed}
     stale |= {later.addressing for stage in changed for later in ancestors(graph, stage)}
-    return sorted((stage.addressing for stage in graph if stage.cmd), key=_place), stale
+    names = (stage.addressing for stage in graph if stage.cmd and stage.name != CODE)
+    return sorted(names, key=_place), stale

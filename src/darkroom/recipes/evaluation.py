@@ -1,5 +1,7 @@
 """Scores of a generator while it trains, by the network that judges: a look, which decides nothing."""
 
+# No effect on any output: scores the averages of train_dit while it trains, where asked; no weight follows
+
 from collections.abc import Sequence
 from pathlib import Path
 

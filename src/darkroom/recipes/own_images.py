@@ -1,5 +1,7 @@
 """Images that an autoregressive tokenizer draws by itself while it trains, for its grids; no weight follows."""
 
+# No effect on any output: draws images for the grids of a training; no weight follows
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,11 +1,14 @@
 """The section `run`: what cannot change a result."""
 
+# No effect on any output: the section `run`, a dependency of no stage
+
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from darkroom.params import Section
 
+ChangedCode = Literal["restart", "resume"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 
 
@@ -22,6 +25,7 @@ class Run(Section):
     accelerate: str | None
     at_risk: Annotated[float, Field(gt=0)]
     keep: Annotated[int, Field(ge=2)]
+    changed_code: ChangedCode
     checkpoints_to: str | None
     checkpoints_from: str | None
     grid_every: Annotated[int, Field(ge=0)]

@@ -1,35 +1,39 @@
 """The sections that `train_tokenizer` reads."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import create_model, model_validator
 
+from darkroom.kinds import Kinds
 from darkroom.params import Section
 from darkroom.schemas.numbers import NO_FILE, PartNames
 from darkroom.schemas.overrides import merged
 from darkroom.schemas.run import Run
-from darkroom.schemas.tokenizers.dvae import DVAE
 from darkroom.schemas.tokenizers.kind import Kind
-from darkroom.schemas.tokenizers.kl import KL
 from darkroom.schemas.tokenizers.losses import TEACHER, Perceptual
-from darkroom.schemas.tokenizers.pretrained import Pretrained
-from darkroom.schemas.tokenizers.vq_ar import VQAR
-from darkroom.schemas.tokenizers.vqgan import VQGAN
 from darkroom.schemas.training import Training
 
+SETTINGS = Kinds(
+    "train_tokenizer",
+    "train_tokenizer.kind",
+    {
+        "kl": "darkroom.schemas.tokenizers.kl:KL",
+        "dvae": "darkroom.schemas.tokenizers.dvae:DVAE",
+        "vqgan": "darkroom.schemas.tokenizers.vqgan:VQGAN",
+        "vq_ar": "darkroom.schemas.tokenizers.vq_ar:VQAR",
+        "pretrained": "darkroom.schemas.tokenizers.pretrained:Pretrained",
+    },
+)
+_sections: dict[str, Any] = {kind: (SETTINGS.load(kind) | None, None) for kind in SETTINGS}
 
-class TrainTokenizer(Section):
+
+# `kind`, and a section for each kind.
+class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tuple(SETTINGS)], ...), **_sections)):  # type: ignore[misc]
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    kind: Literal["kl", "dvae", "vqgan", "vq_ar", "pretrained"]
     teacher: str
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     common: Training
-    kl: KL | None = None
-    dvae: DVAE | None = None
-    vqgan: VQGAN | None = None
-    vq_ar: VQAR | None = None
-    pretrained: Pretrained | None = None
 
     @property
     def chosen(self) -> Kind:

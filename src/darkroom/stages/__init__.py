@@ -1,6 +1,9 @@
 """The stages: artifacts in, a call of the library, artifacts out. One file a stage, named as in dvc.yaml."""
 
+# No effect on any output: the names of the stages, for the command line
+
 STAGES = (
+    "code",
     "ingest",
     "catalog",
     "train_teacher",

@@ -10,14 +10,10 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
+from darkroom.kinds import Kinds
 from darkroom.random import derive
 from darkroom.recipes.data import Classes, Images, LabelledImages
-from darkroom.recipes.dvae import DVAERecipe
-from darkroom.recipes.kl import KLRecipe
 from darkroom.recipes.tokenizer import TokenizerRecipe
-from darkroom.recipes.vq_ar import VQARRecipe
-from darkroom.recipes.vqgan import VQGANRecipe
-from darkroom.schemas.tokenizers.pretrained import Pretrained
 from darkroom.schemas.train_tokenizer import Params
 from darkroom.tokenizers.protocol import KIND, Tokenizer
 from darkroom.training.curves import write_curves
@@ -26,12 +22,22 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES: dict[str, type[TokenizerRecipe]] = {
-    "kl": KLRecipe,
-    "dvae": DVAERecipe,
-    "vqgan": VQGANRecipe,
-    "vq_ar": VQARRecipe,
-}
+RECIPES = Kinds(
+    "train_tokenizer",
+    "train_tokenizer.kind",
+    {
+        "kl": "darkroom.recipes.kl:KLRecipe",
+        "dvae": "darkroom.recipes.dvae:DVAERecipe",
+        "vqgan": "darkroom.recipes.vqgan:VQGANRecipe",
+        "vq_ar": "darkroom.recipes.vq_ar:VQARRecipe",
+    },
+)
+# Kinds that are not trained, and what opens their weights.
+IMPORTED = Kinds(
+    "train_tokenizer",
+    "train_tokenizer.kind",
+    {"pretrained": "darkroom.tokenizers.pretrained:load_pretrained"},
+)
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
@@ -44,10 +50,9 @@ def build(
 ) -> TokenizerRecipe:
     """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
     settings = params.train_tokenizer
+    recipe: type[TokenizerRecipe] = RECIPES.load(settings.kind)
     with seeded(derive(settings.training.seed, "tokenizer/weights")):
-        return RECIPES[settings.kind].build(
-            settings.chosen, settings.training, image_shape, train_rows, val_rows, perceptual
-        )
+        return recipe.build(settings.chosen, settings.training, image_shape, train_rows, val_rows, perceptual)
 
 
 def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:
@@ -76,11 +81,10 @@ def _write(model: Tokenizer, params: Params, selection: Selection, trained: dict
         )
 
 
-def _import(params: Params, chosen: Pretrained, selection: Selection) -> None:
+def _import(params: Params, selection: Selection) -> None:
     """Write published weights as the tokenizer; its curves have no point."""
-    from darkroom.tokenizers.pretrained import load_pretrained
-
-    model = load_pretrained(chosen, selection.spec.shape)
+    chosen: Any = params.train_tokenizer.chosen
+    model: Any = IMPORTED.load(params.train_tokenizer.kind)(chosen, selection.spec.shape)
     print(f"{chosen.name or chosen.folder}: {sum(p.numel() for p in model.parameters()):,} parameters, not trained")
     write_curves(CURVES, [])
     _write(model, params, selection, {"images_seen": 0, "selected": "last", "best_validation": None})
@@ -93,8 +97,8 @@ def run(params: Params) -> None:
         require_writable(path)
     set_up_device(training.threads, params.run.device)
     selection = load_selection()
-    if isinstance(settings.chosen, Pretrained):
-        _import(params, settings.chosen, selection)
+    if settings.kind in IMPORTED:
+        _import(params, selection)
         return
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}
     perceptual = perceptual_of(params, selection.spec.shape)

@@ -3,19 +3,20 @@
 from pathlib import Path
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
-from darkroom.tokenizers.dvae import DiscreteVAE
-from darkroom.tokenizers.kl import KLAutoencoder
+from darkroom.kinds import Kinds
 from darkroom.tokenizers.protocol import KIND, Tokenizer
-from darkroom.tokenizers.vq_ar import VQAutoregressive
-from darkroom.tokenizers.vqgan import VQGANTokenizer
 
-KINDS: dict[str, type[Tokenizer]] = {
-    "kl": KLAutoencoder,
-    "dvae": DiscreteVAE,
-    "vqgan": VQGANTokenizer,
-    "vq_ar": VQAutoregressive,
-    "pretrained": KLAutoencoder,
-}
+KINDS = Kinds(
+    "models/tokenizer",
+    "train_tokenizer.kind",
+    {
+        "kl": "darkroom.tokenizers.kl:KLAutoencoder",
+        "dvae": "darkroom.tokenizers.dvae:DiscreteVAE",
+        "vqgan": "darkroom.tokenizers.vqgan:VQGANTokenizer",
+        "vq_ar": "darkroom.tokenizers.vq_ar:VQAutoregressive",
+        "pretrained": "darkroom.tokenizers.kl:KLAutoencoder",
+    },
+)
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
@@ -30,4 +31,5 @@ def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None
             f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
             "train the tokenizer on them (`dvc repro train_tokenizer`)."
         )
-    return KINDS[manifest["tokenizer_kind"]].from_pretrained(folder), manifest_hash(folder)
+    kind: type[Tokenizer] = KINDS.load(manifest["tokenizer_kind"])
+    return kind.from_pretrained(folder), manifest_hash(folder)

@@ -1,5 +1,7 @@
 """What stops a training before it is lost, with a sentence that says what to do."""
 
+# No effect on any output: stops a training with a sentence
+
 import contextlib
 import errno
 import shutil

@@ -1,5 +1,7 @@
 """SIGTERM and Ctrl-C let the update end and a checkpoint be written, then stop."""
 
+# No effect on any output: remembers a signal
+
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,5 +1,7 @@
 """When checkpoints are written, and by whom: a thread beside the training, as often as it costs next to nothing."""
 
+# No effect on any output: says when a checkpoint is written, and not what
+
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -1,9 +1,11 @@
 """Where a training keeps its state: outside the declared outputs, which both engines delete when a stage is killed.
 
 `$DVC_ROOT/.darkroom/state/STAGE-KEY/`, or STAGE-ITEM-KEY for a stage that runs once for each of several items. KEY is a
-hash of the parameters, the inputs and the code, and not of `run`: the same work continues where it stopped, also with a
-smaller micro-batch, and other work never finds it.
+hash of the parameters and the inputs, and not of `run`: the same work continues where it stopped, also with a smaller
+micro-batch, and other work never finds it. The fingerprint of the code lies inside (`training/changed_code.py`).
 """
+
+# No effect on any output: finds the folder of a training's state
 
 import contextlib
 import fcntl
@@ -20,10 +22,12 @@ from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.errors import DarkroomError
+from darkroom.fingerprint.stages import OUT, Fingerprint, fingerprints, merged
 from darkroom.params import DVC, OUTPUTS, PARAMS, address, file_name, given, paths, read_yaml, scope, stage_entry
 
 FINISHED = "finished.json"
 LOCK = "lock"
+CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
 _IGNORED = ".snakemake_timestamp"  # in .dvcignore
 
 
@@ -57,9 +61,9 @@ def _without_processes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(stage: str, item: str | None = None) -> dict[str, Any]:
-    """Return what makes the work of a stage this work: its parameters without `run`, its inputs and its code."""
+    """Return what makes the work of a stage this work: its parameters but for `run`, its inputs but for its code."""
     values = {name: value for name, value in given(stage, item).items() if name != "run"}
-    deps = declared(stage, item, ["deps"])
+    deps = [dep for dep in declared(stage, item, ["deps"]) if not is_code(dep)]
     return {"stage": address(stage, item), "params": values, "deps": {dep: _content(Path(dep)) for dep in deps}}
 
 
@@ -69,8 +73,28 @@ def declared(stage: str, item: str | None, kinds: Iterable[str]) -> list[str]:
     return paths(stage_entry(dvc, stage), kinds, scope(read_yaml(PARAMS), dvc, stage, item))
 
 
+def is_code(dep: str) -> bool:
+    """Return whether a dependency is a fingerprint of code."""
+    return dep.startswith(f"{OUT}/")
+
+
+def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
+    """Return the fingerprint of the code that a stage runs, read from the source and not from `build/code/`."""
+    names = [
+        dep.removeprefix(f"{OUT}/").removesuffix(".json") for dep in declared(stage, item, ["deps"]) if is_code(dep)
+    ]
+    found = fingerprints([stage], read_yaml(PARAMS)) if names else {}
+    return merged(found[name] for name in names)
+
+
+def running_code(folder: Path) -> Fingerprint:
+    """Return the fingerprint of the code that `open_state` left in a state's folder; empty where nobody did."""
+    path = folder / CODE
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
+
+
 def folder_of(stage: str, item: str | None = None) -> Path:
-    """Return the folder of a training's state, which follows from its parameters, inputs and code."""
+    """Return the folder of a training's state, which follows from its parameters and inputs."""
     return root() / f"{file_name(stage, item)}-{key(identity(stage, item))}"
 
 
@@ -102,6 +126,7 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
             raise DarkroomError(
                 f"{name} is already being trained by another process (it holds {folder / LOCK}): wait or stop it."
             )
+        write_json(folder / CODE, fingerprint(stage, item))
         yield folder
         made = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
         write_json(folder / FINISHED, {"stage": name, "outs": made})

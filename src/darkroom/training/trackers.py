@@ -1,5 +1,7 @@
 """TensorBoard and Weights & Biases, through accelerate. Nothing leaves the machine unasked, and no output changes."""
 
+# No effect on any output: copies records to TensorBoard and Weights & Biases
+
 import importlib.util
 import os
 from collections.abc import Callable, Sequence

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
+from darkroom.fingerprint.stages import Fingerprint
 from darkroom.random import derive
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
+from darkroom.training.changed_code import choose_checkpoint
 from darkroom.training.checkpoint import Tensors, under
 from darkroom.training.ema import EMA, State
 from darkroom.training.finite import Finite
@@ -36,6 +38,7 @@ from darkroom.training.processes import Processes, put, unshard, whole
 from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
 from darkroom.training.remote.open import open_place
+from darkroom.training.state import running_code
 from darkroom.training.window import Window
 
 Record = dict[str, Any]
@@ -73,6 +76,9 @@ class Trainer:
         if run.activation_checkpointing:
             checkpoint_activations(recipe.blocks)
         self.modules: dict[str, nn.Module] = dict(recipe.modules)
+        self.code: Fingerprint = {}  # of what runs; known to the first process, which writes the checkpoints
+        self.code_changed_at: list[int] = []
+        self._changed = False
         self._folder = self._checkpoint()
         if self._folder is None:
             with self.processes.accelerator.main_process_first():  # one downloads, the others find it
@@ -232,9 +238,13 @@ class Trainer:
                 self.best_state = self.ema.copy()
 
     def facts(self) -> dict[str, Any]:
-        """Return what a manifest says of the weights that leave: which averages they are, and when they were best."""
+        """Return what a manifest says of the weights that leave.
+
+        Which averages they are, when they were best, and after which images the code changed, where it did.
+        """
         best = None if self.best is None else {"images": self.best.images, "loss": self.best.loss}
-        return {"selected": self.settings.select, "best_validation": best}
+        changed = {"code_changed_at": self.code_changed_at} if self.code_changed_at else {}
+        return {"selected": self.settings.select, "best_validation": best, **changed}
 
     def finish(self) -> None:
         """Put sharded weights together at the end of a training, so that they can be saved as they are."""
@@ -296,6 +306,8 @@ class Trainer:
             "scalers": {name: scaler.state_dict() for name, scaler in self.scalers.items()},
             "skipped": self.finite.skipped,
             "best": None if self.best is None else [self.best.images, self.best.loss],
+            "code": self.code,
+            "code_changed_at": self.code_changed_at,
         }
         return groups, json.loads(json.dumps(facts))  # a copy: the records go on growing
 
@@ -304,20 +316,25 @@ class Trainer:
         found = None
         if self.processes.first:
             state = self.places.state
-            found = checkpoint.newest(state)
+            self.code = running_code(state)
+            start = choose_checkpoint(state, self.code, self.run.changed_code)
+            found, self._changed = start.folder, start.changed
             source = open_place(self.run.checkpoints_from, state.name, self.run.keep) if found is None else None
             if source and self.settings.ema_profiles:
                 raise DarkroomError(
                     "`ema_profiles` leave snapshots beside the checkpoints, which are not copied elsewhere: copy "
                     f"{state} by hand, or train without `run.checkpoints_from`."
                 )
-            found = source.fetch(state) if source else found
+            if source and source.fetch(state):
+                start = choose_checkpoint(state, self.code, self.run.changed_code)
+                found, self._changed = start.folder, start.changed
         return self.processes.from_first(found)
 
     def _resume(self) -> None:
         if self._folder is None:
             return
         self.images, groups, facts = checkpoint.read(self._folder)
+        self.code_changed_at = facts.get("code_changed_at", []) + [self.images] * self._changed
         self._load(groups, facts)
         if self.processes.first:
             print(f"resumes at image {self.images:,} of {self.settings.images:,}")

@@ -1,5 +1,7 @@
 """What `run.checkpoints_to` and `run.checkpoints_from` name."""
 
+# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
+
 import re
 
 from darkroom.errors import DarkroomError

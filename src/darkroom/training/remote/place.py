@@ -5,6 +5,8 @@ another training never finds its checkpoints. What leaves the machine is the che
 and images-N; none of them holds a path or a host.
 """
 
+# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
+
 import json
 import re
 from pathlib import Path
@@ -90,13 +92,18 @@ class Place:
     def push(self, checkpoint: Path) -> None:
         """Copy a checkpoint folder there, then, and only then, remove older ones.
 
+        One that is further on goes, too: it is of a training that has since begun anew, with other code, and would else
+        be fetched in place of this one.
+
         Raises:
             DarkroomError: the place cannot be written; the checkpoints before stay. The training can go on.
         """
         with telling(f"cannot copy {checkpoint.name} to {self._text} (`run.checkpoints_to`)"):
             self._store.upload(checkpoint)
-            for old in self._store.names()[: -self._keep]:
-                self._store.remove(old)
+            names = self._store.names()
+            reached = names[: names.index(checkpoint.name) + 1]
+            for other in [*reached[: -self._keep], *names[len(reached) :]]:
+                self._store.remove(other)
 
     def fetch(self, state: Path) -> Path | None:
         """Write the newest whole checkpoint into the folder `state`, and return where; None where there is none.

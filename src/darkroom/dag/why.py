@@ -1,0 +1,116 @@
+"""`darkroom why STAGE`: which parameter, input or function made a stage stale."""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+from networkx import descendants
+
+from darkroom.dag.status import status
+from darkroom.errors import DarkroomError
+from darkroom.fingerprint.stages import OUT, STAGE, changes
+from darkroom.params import PARAMS
+
+_ABSENT = object()
+_DEPS = {"new": "is a dependency since", "deleted": "is missing", "modified": "has changed"}
+_OUTS = {"deleted": "is missing", "modified": "is not what the stage wrote", "not in cache": "is not in DVC's cache"}
+
+
+def why(name: str) -> str:
+    """Return what made a stage stale, a line each, with what made those stale that it waits for.
+
+    Args:
+        name: a stage; or STAGE@ITEM, one run of a stage that runs for each of several entries.
+
+    Raises:
+        DarkroomError: there is no such stage, or DVC cannot read the repository.
+    """
+    try:
+        with Repo(_wait_for_lock=True) as repo:
+            found = status(repo)
+            graph = repo.index.graph  # an edge points from a stage to one that it needs
+            stages = {stage.addressing: stage for stage in graph if stage.cmd}
+            wanted = [each for each in stages if name in (each, each.partition("@")[0])]
+            if not wanted:
+                near = difflib.get_close_matches(name, stages, n=1)
+                raise DarkroomError(f"there is no stage `{name}`" + (f"; did you mean `{near[0]}`?" if near else "."))
+            cache = Path(repo.cache.local.path)
+            lines: list[str] = []
+            for each in wanted:
+                above = {stage.addressing for stage in descendants(graph, stages[each])} & found.keys() - {each}
+                stale = each in found or bool(above)
+                lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
+                lines += [f"  {line}" for line in _reasons(stages[each], found.get(each, []), cache)]
+                for other in sorted(above, key=list(stages).index):
+                    lines.append(f"  it waits for {other}, which is stale:")
+                    lines += [f"    {line}" for line in _reasons(stages[other], found[other], cache)]
+    except DvcException as error:
+        raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
+    return "\n".join(lines)
+
+
+def _reasons(stage: Any, entries: list[Any], cache: Path) -> Iterator[str]:
+    """Yield what changed for a stage, of what DVC says of it."""
+    entry = _recorded(stage)
+    if entry is None and entries:
+        yield "it has not run yet: dvc.lock does not know it"
+        return
+    for said in entries:
+        if said == "changed command":
+            yield "its command has changed"
+        elif isinstance(said, Mapping):
+            for path, state in said.get("changed deps", {}).items():
+                if path == str(PARAMS):
+                    yield from _parameters(stage, entry)
+                elif path.startswith(f"{OUT}/"):
+                    yield from _code(path, entry, cache)
+                else:
+                    yield f"{path} {_DEPS.get(state, state)}"
+            for path, state in said.get("changed outs", {}).items():
+                yield f"its output {path} {_OUTS.get(state, state)}"
+
+
+def _recorded(stage: Any) -> Any:
+    """Return what dvc.lock holds of a stage."""
+    return stage.dvcfile._lockfile.load().get("stages", {}).get(stage.addressing)
+
+
+def _parameters(stage: Any, entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parameters that differ, with the value and the one before."""
+    old: Mapping[str, Any] = entry.get("params", {}).get(str(PARAMS), {})
+    dep = next(dep for dep in stage.deps if dep.def_path == str(PARAMS))
+    new: Mapping[str, Any] = dep.read_params()
+    for key in sorted({*old, *dep.params}):
+        if key not in dep.params:
+            yield f"{key} is no parameter of it any more"
+        else:
+            yield from _differences(key, old.get(key, _ABSENT), new.get(key, _ABSENT))
+
+
+def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in [*new, *(name for name in old if name not in new)]:
+            yield from _differences(f"{key}.{name}", old.get(name, _ABSENT), new.get(name, _ABSENT))
+    elif new is _ABSENT:
+        yield f"{key} is gone, and was {json.dumps(old)}"
+    elif old is _ABSENT:
+        yield f"{key} is {json.dumps(new)}, and was not there"
+    elif old != new:
+        yield f"{key} is {json.dumps(new)}, and was {json.dumps(old)}"
+
+
+def _code(path: str, entry: Mapping[str, Any], cache: Path) -> Iterator[str]:
+    """Yield the modules and functions that differ."""
+    md5 = next((dep.get("md5") for dep in entry.get("deps", []) if dep["path"] == path), None)
+    if md5 is None:
+        yield f"it runs the code of {path}, and did not before"
+        return
+    before = cache / "files" / "md5" / md5[:2] / md5[2:]
+    if not before.is_file():
+        yield f"the code has changed; DVC's cache has no record of it before (`dvc fetch {STAGE}` where it ran)"
+        return
+    yield from changes(json.loads(before.read_text()), json.loads(Path(path).read_text()))

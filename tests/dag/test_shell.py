@@ -1,0 +1,152 @@
+"""What stands in params.yaml reaches no shell: neither through `dvc repro` nor through `dvc exp run -S`."""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dvc.repo import Repo
+
+from dag.sandbox import Sandbox
+from darkroom.errors import DarkroomError
+from darkroom.params import DVC, PARAMS, read_yaml
+from darkroom.stages import STAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+NASTY = ("1; touch P", "$(touch P)", "`touch P`", "1\ntouch P\n", '"; touch P; "', "'; touch P; '")
+TOGETHER = "1; touch P\n$(touch P) `touch P` \"; touch P; \" '; touch P; '"
+COMMAND = "PYTHONPATH=src python -m darkroom"
+
+
+def leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every value of params.yaml that is no mapping, and of every mapping."""
+    for key, value in values.items():
+        yield (*path, key)
+        if isinstance(value, Mapping):
+            yield from leaves(value, (*path, key))
+
+
+def with_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return a copy of nested mappings with another value at a path."""
+    head, *rest = path
+    return {**values, head: with_value(values[head], tuple(rest), value) if rest else value}
+
+
+def with_name(values: dict[str, Any], path: tuple[str, ...], name: str) -> dict[str, Any]:
+    """Return a copy with the last key of a path renamed."""
+    head, *rest = path
+    if rest:
+        return {**values, head: with_name(values[head], tuple(rest), name)}
+    return {name if key == head else key: value for key, value in values.items()}
+
+
+def run(sandbox: Sandbox, *command: str) -> str:
+    """Run what may fail, and return what it printed; no file P may come of it."""
+    done = subprocess.run(
+        command, cwd=sandbox.root, env=sandbox.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert not list(sandbox.root.rglob("P")), f"{command} ran a command of params.yaml:\n{done.stdout}"
+    return done.stdout
+
+
+def attack(sandbox: Sandbox, values: dict[str, Any]) -> str:
+    """Write values to params.yaml and run everything."""
+    (sandbox.root / PARAMS).write_text(yaml.safe_dump(values, sort_keys=False))
+    return run(sandbox, "dvc", "repro")
+
+
+@pytest.mark.parametrize("value", NASTY)
+def test_no_command_comes_from_a_number_of_processes(fresh: Sandbox, value: str) -> None:
+    """It once stood in the command; the stage that runs first now says what is wrong with it."""
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    told = run(fresh, "dvc", "exp", "run", "-S", f'train_scene_reader.training.processes="{quoted}"')
+    if "processes" not in told:  # Hydra's own grammar refuses some
+        assert "Overrides" in told or "override" in told, told
+    told = attack(fresh, with_value(read_yaml(fresh.root / PARAMS), ("train_dit", "training", "processes"), value))
+    assert "train_dit.training.processes" in told
+
+
+@pytest.mark.parametrize("path", [("parts", "first"), ("train_decoder", "unets", "base")], ids=".".join)
+def test_no_command_comes_from_a_name(fresh: Sandbox, path: tuple[str, ...]) -> None:
+    before = read_yaml(fresh.root / PARAMS)
+    for name in NASTY:
+        told = attack(fresh, with_name(before, path, name))
+        assert "ERROR" in told or "error" in told, told
+
+
+def test_check_refuses_a_command_that_holds_a_value(clone: Path) -> None:
+    from darkroom.check import check
+
+    dvc = read_yaml(DVC)
+    dvc["stages"]["train_dit"]["cmd"] += " --depth ${train_dit.model.depth}"
+    DVC.write_text(yaml.safe_dump(dvc))
+    with pytest.raises(
+        DarkroomError, match=r"command of train_dit is .*, and must be `PYTHONPATH=src python"
+    ):
+        check()
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The DAG and its values in a repository without git, and nothing else."""
+    for name in ("params.yaml", "dvc.yaml"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    for name in ("src", "docs", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    Repo.init(no_scm=True).close()
+    return tmp_path
+
+
+def commands() -> set[str]:
+    """Return the commands that DVC would run, as it resolves them; none where it refuses the values."""
+    from dvc.exceptions import DvcException
+
+    try:
+        with Repo() as repo:
+            return {stage.cmd for stage in repo.index.stages if stage.cmd}
+    except DvcException:
+        return set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("clone")
+def test_dvc_resolves_the_same_commands_whatever_the_values() -> None:
+    """Each value, and each section as a whole, set to every attack at once."""
+    before = read_yaml(PARAMS)
+    allowed = {f"{COMMAND} {stage}" for stage in STAGES}
+    assert commands() == allowed
+    resolved = 0
+    for path in leaves(before):
+        PARAMS.write_text(yaml.safe_dump(with_value(before, path, TOGETHER), sort_keys=False))
+        found = commands()
+        assert found <= allowed, path
+        resolved += bool(found)
+    assert resolved > 300, "DVC refused nearly all, and nothing was tried"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_every_section_through_both_ways(fresh: Sandbox) -> None:
+    """All values of a section at once, as far as they are texts or numbers, by `dvc repro` and by `dvc exp run -S`."""
+    before = read_yaml(fresh.root / PARAMS)
+    for section in before:
+        paths = [path for path in leaves({section: before[section]}) if not isinstance(value_at(before, path), Mapping)]
+        for value in NASTY:
+            values = before
+            for path in paths:
+                values = with_value(values, path, value)
+            attack(fresh, values)
+        fresh.run("git", "checkout", "--quiet", "--", "params.yaml", "dvc.lock")
+        words = [word for path in paths for word in ("-S", f"{'.'.join(path)}='1; touch P $(touch P)'")]
+        run(fresh, "dvc", "exp", "run", *words)
+        fresh.run("git", "checkout", "--quiet", "--", "params.yaml", "dvc.lock")
+
+
+def value_at(values: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        values = values[key]
+    return values

@@ -1,0 +1,97 @@
+"""What modules load, beside grimp, which reads imports independently."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import grimp
+import pytest
+
+from darkroom.errors import DarkroomError
+from darkroom.fingerprint.imports import Sources
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+
+def modules() -> list[str]:
+    files = [path.relative_to(SRC).with_suffix("") for path in sorted(SRC.glob("darkroom/**/*.py"))]
+    return [".".join(file.parts).removesuffix(".__init__") for file in files]
+
+
+def test_each_module_imports_what_grimp_finds() -> None:
+    graph = grimp.build_graph("darkroom", cache_dir=None)
+    sources = Sources(SRC)
+    for module in modules():
+        source = sources.source(module)
+        assert source is not None
+        found = {name for each in source.imported for name in (each, each.rpartition(".")[0]) if sources.source(name)}
+        wanted = graph.find_modules_directly_imported_by(module)
+        assert wanted <= found, module
+        packages = {name for name in found - wanted if (SRC.joinpath(*name.split(".")) / "__init__.py").is_file()}
+        # Beside `from darkroom.room import module`, grimp does not count the room itself.
+        assert found - wanted == packages, module
+
+
+def write(folder: Path, files: dict[str, str]) -> Sources:
+    for name, text in {"__init__": "", "room/__init__": "", **files}.items():
+        path = folder / "darkroom" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Sources(folder)
+
+
+def test_a_closure_follows_imports_everywhere_but_into_what_has_no_effect(tmp_path: Path) -> None:
+    sources = write(
+        tmp_path,
+        {
+            "start": "def f():\n  try:\n    with a:\n      from darkroom.room import one\n"
+            "  except E:\n    import darkroom.room.two\n",
+            "room/__init__": "SIZE = 1",
+            "room/one": "from .three import x\nfrom ..quiet import y\nimport torch",
+            "room/two": "match a:\n  case 1:\n    from darkroom import four",
+            "room/three": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import darkroom.never\n"
+            "else:\n  import darkroom.ever",
+            "quiet": "# No effect on any output: prints\nimport darkroom.never",
+            **dict.fromkeys(("four", "ever", "never"), "x = 1"),
+        },
+    )
+    found = sources.closure(["darkroom.start"]).modules
+    room = {"darkroom.room", *(f"darkroom.room.{name}" for name in ("one", "two", "three"))}
+    assert found == {"darkroom.start", "darkroom.four", "darkroom.ever", *room}
+
+
+def test_a_marker_needs_a_reason(tmp_path: Path) -> None:
+    sources = write(tmp_path, {"one": "# No effect on any output:\n", "two": "x = 1 # No effect on any output: inline"})
+    assert sources.closure(["darkroom.one", "darkroom.two"]).modules >= {"darkroom.one", "darkroom.two"}
+
+
+def test_a_table_of_kinds_is_of_literals(tmp_path: Path) -> None:
+    sources = write(tmp_path, {"one": "from darkroom.kinds import Kinds\n\nT = Kinds('x', 'x.kind', made())\n"})
+    with pytest.raises(
+        DarkroomError, match=r"one\.py, line 3: a table of kinds is a name, a key of params\.yaml and a dict"
+    ):
+        sources.closure(["darkroom.one"])
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from darkroom.fingerprint.imports import Sources
+sys.stdout.write(json.dumps(Sources(Path(sys.argv[1])).hashes(sys.argv[2:])))
+"""
+
+
+@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13"])
+def test_the_hashes_are_the_same_on_every_python(python: str) -> None:
+    program = shutil.which(python)
+    if program is None or subprocess.run([program, "-c", ""], capture_output=True).returncode:
+        pytest.skip(f"{python} is not installed")
+    done = subprocess.run(
+        [program, "-B", "-c", SCRIPT, str(SRC), *modules()],
+        env=os.environ | {"PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(done.stdout) == Sources(SRC).hashes(modules()), done.stderr

@@ -1,0 +1,99 @@
+"""A training whose code changed: begun anew or resumed, and no checkpoint lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from darkroom.artifacts.atomic import write_json
+from darkroom.fingerprint.trees import digest
+from darkroom.training import checkpoint
+from darkroom.training.changed_code import choose_checkpoint
+from darkroom.training.loop import train
+from darkroom.training.state import CODE
+from helpers import run, training
+from training.toy import Toy, places, weights
+
+OLD = {"darkroom.recipes.kl": {"": "1", "KLRecipe.loss": "1"}}
+NEW = {"darkroom.recipes.kl": {"": "1", "KLRecipe.loss": "2"}}
+
+
+def trained(folder, code, images=None, choice="restart", **changes):
+    """Train a toy with code of some fingerprint to its end, or for so many images; return the trainer."""
+    state = places(folder).state
+    state.mkdir(parents=True, exist_ok=True)
+    write_json(state / CODE, code)
+    settings = training(images=64, batch=8, **changes)
+    if images is None:
+        return train(Toy(), settings, run(changed_code=choice), places(folder))
+
+    def stop(seen):
+        if seen > images:
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        train(Toy(stop), settings, run(at_risk=1e-9, changed_code=choice), places(folder))
+    return None
+
+
+def test_the_same_code_continues_and_says_nothing_of_code(tmp_path, capsys):
+    trained(tmp_path, OLD, 32)
+    done = trained(tmp_path, OLD)
+    told = capsys.readouterr().out
+    assert "resumes at image" in told and "code" not in told
+    assert "code_changed_at" not in done.facts()
+
+
+def test_other_code_begins_anew_and_says_what_changed_and_what_it_costs(tmp_path, capsys):
+    trained(tmp_path, OLD, 32)
+    done = trained(tmp_path, NEW)
+    told = capsys.readouterr().out
+    assert "darkroom.recipes.kl: KLRecipe.loss changed" in told
+    assert "`run.changed_code` is restart: the 32 images trained before are left in" in told
+    assert "resumes at image" not in told and done.facts().get("code_changed_at") is None
+    assert weights(done) == weights(trained(tmp_path / "alone", NEW))
+
+
+def test_resumed_with_other_code_the_manifest_says_at_which_image(tmp_path, capsys):
+    trained(tmp_path, OLD, 16)
+    trained(tmp_path, NEW, 16, "resume")
+    done = trained(tmp_path, OLD, choice="resume")
+    assert "resumes at image 32 of 64" in capsys.readouterr().out
+    assert done.facts()["code_changed_at"] == [16, 32]
+    assert weights(done) == weights(trained(tmp_path / "alone", OLD)), "the toy's code is the same in truth"
+
+
+def test_an_edit_that_is_undone_finds_its_checkpoints_again(tmp_path, capsys):
+    trained(tmp_path, OLD, 32, ema_profiles=[0.1], ema_snapshots=4)
+    trained(tmp_path, NEW, 16, ema_profiles=[0.1], ema_snapshots=4)
+    state = places(tmp_path).state
+    aside = state / f"code-{digest(json.dumps(OLD, sort_keys=True))}"
+    assert [path.name for path in checkpoint.folders(aside)][-1] == "images-000000000032"
+    assert sorted(path.name for path in (aside / "snapshots").iterdir()) == [
+        "images-000000000016",
+        "images-000000000032",
+    ]
+    capsys.readouterr()
+    trained(tmp_path, OLD, ema_profiles=[0.1], ema_snapshots=4)
+    told = capsys.readouterr().out
+    assert f"the checkpoints of {aside.name} are taken up again" in told and "resumes at image 32" in told
+    assert not aside.exists() and len(list(state.glob("code-*/images-*"))) >= 1, "those of the edit are kept, too"
+
+
+def test_resume_finds_what_a_restart_set_aside(tmp_path, capsys):
+    trained(tmp_path, OLD, 40)
+    trained(tmp_path, NEW, 16)
+    capsys.readouterr()
+    done = trained(tmp_path, NEW, choice="resume")
+    assert "resumes at image 40 of 64" in capsys.readouterr().out
+    assert done.facts()["code_changed_at"] == [40]
+
+
+def test_a_damaged_checkpoint_is_not_chosen(tmp_path, capsys):
+    trained(tmp_path, OLD, 32)
+    state = places(tmp_path).state
+    for folder in checkpoint.folders(state):
+        (folder / "manifest.json").write_text("{}")
+    assert choose_checkpoint(state, NEW, "resume").folder is None
+    assert "is damaged and set aside" in capsys.readouterr().out
+    assert not list(Path(state).glob("code-*"))
