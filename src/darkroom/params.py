@@ -12,17 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from darkroom.errors import DarkroomError
+from darkroom.yaml_text import parse_yaml
 
 OUTPUTS = ("outs", "metrics", "plots")
 PARAMS = Path("params.yaml")
 DVC = Path("dvc.yaml")
 
 _TEMPLATE = re.compile(r"\$\{([^}]+)\}")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Section(BaseModel):
@@ -38,14 +37,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
     Raises:
-        DarkroomError: missing, not YAML, or not a mapping; names the file, line and column.
+        DarkroomError: missing, not YAML as DVC reads it, or not a mapping; names the file, line and column.
     """
     try:
-        value = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        value = parse_yaml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
         raise DarkroomError(f"{path} is missing: run this in the root of the clone.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DarkroomError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise DarkroomError(f"{path} is not valid YAML: {error}.") from error
     if not isinstance(value, dict):
         raise DarkroomError(f"{path} must hold sections, and holds {type(value).__name__}.")
     return value

@@ -21,6 +21,7 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.check import check
 from darkroom.errors import DarkroomError
 from darkroom.params import PARAMS, lookup, read_yaml
+from darkroom.yaml_text import parse_yaml
 
 PRESETS = Path("presets")
 DEFAULT = "digits"
@@ -157,15 +158,9 @@ def apply(name: str) -> str:
         return f"{PARAMS} is `{name}` already."
     text = laid_over(PARAMS.read_text(), {key: new for key, (_, new) in found.items()})
     try:
-        check(_yaml_values(text))
+        check(parse_yaml(text, PARAMS))
     except DarkroomError as error:
         raise DarkroomError(f"nothing was written: with the preset `{name}`, {error}") from None
     write_bytes(PARAMS, text.encode())
     width = max(map(len, found))
     return "\n".join(f"{key:<{width}}  {shown(old)} -> {shown(new)}" for key, (old, new) in found.items())
-
-
-def _yaml_values(text: str) -> dict[str, Any]:
-    import yaml
-
-    return dict(yaml.safe_load(text))
