@@ -13,15 +13,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dvc.exceptions import DvcException
-from dvc.repo import Repo
+from dvc.repo import Repo, lock_repo
 from networkx import ancestors
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
+from snakemake.logging import logger
 
 from darkroom.check import check
 from darkroom.dag.status import status as status_of
 from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import STAGE as CODE
+from darkroom.lock_file import keep, mend
 from darkroom.params import DVC, OUTPUTS, PARAMS, paths, processes, read_yaml, related, stage_entry, threads
 
 MARKER = ".snakemake/stale/{stage}"
@@ -34,15 +36,19 @@ class Stages:
         ask: whether to ask DVC what is stale: yes in the main process; a job that Snakemake starts was chosen already.
 
     Raises:
-        WorkflowError: params.yaml or dvc.yaml is not valid, or DVC cannot read the state of the repository.
+        WorkflowError: params.yaml, dvc.yaml or dvc.lock is not valid, or DVC cannot read the state of the repository.
     """
 
     def __init__(self, ask: bool = True) -> None:
         try:
             check()
             self._params, self._dvc = read_yaml(PARAMS), read_yaml(DVC)
+            if ask and (said := mend()):
+                logger.warning(said)
+            keep()
             # Waits while another DVC holds the lock, as the rules do: it is held for moments, never while a stage runs.
-            with Repo(_wait_for_lock=True) as repo:
+            # Held for both questions, since DVC writes dvc.lock under it, and a file half written would be refused.
+            with Repo(_wait_for_lock=True) as repo, lock_repo(repo):
                 graph = repo.index.graph  # an edge points from a stage to one that it needs
                 status = status_of(repo) if ask else {}
         except (DarkroomError, DvcException) as error:

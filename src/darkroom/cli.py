@@ -17,7 +17,9 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(prog="darkroom", description="Train image generators as one reproducible DAG.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("check", help="validate params.yaml and dvc.yaml against each other")
+    commands.add_parser(
+        "check", help="validate params.yaml and dvc.yaml against each other, and mend a dvc.lock that was cut short"
+    )
     picture = commands.add_parser("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
     picture.add_argument("--write", action="store_true", help="draw it")
     versus = commands.add_parser(
@@ -107,8 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "check":
             from darkroom.check import check
+            from darkroom.lock_file import keep, mend
 
             print(f"darkroom check: {check()}")
+            if said := mend():
+                print(said)
+            keep()
         elif options.command == "dag":
             from darkroom.dag.file import dag
 

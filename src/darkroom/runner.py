@@ -19,6 +19,7 @@ from darkroom.check import check, schema
 from darkroom.data.cache import GIGABYTES
 from darkroom.errors import DarkroomError
 from darkroom.launch import Rank, answerable, launch, rank, require_shareable, take_device
+from darkroom.lock_file import keep
 from darkroom.params import PARAMS, address, file_name, given, processes, threads, validate
 from darkroom.stages import TRAININGS
 from darkroom.terminal import Bar, Tee
@@ -145,6 +146,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             stack.enter_context(contextlib.redirect_stdout(terminal))
             stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ", bar)))
         if leads:
+            keep()
             sweep()
             _note("start", name)
         began = time.monotonic()

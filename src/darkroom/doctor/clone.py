@@ -12,6 +12,8 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.check import check
 from darkroom.doctor.findings import Finding, fault, note, ok
 from darkroom.errors import DarkroomError
+from darkroom.lock_file import LOCK as LOCK_FILE
+from darkroom.lock_file import damage, recorded
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.training.state import FINISHED, LOCK, root
 
@@ -88,6 +90,21 @@ def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         yield fault("weights", f"{path} has sha256 {found}, not {expected}: fetch it again, or correct the hash.")
     else:
         yield ok("weights", f"Inception's, {path}, the right sha256")
+
+
+def lock_file() -> Iterator[Finding]:
+    """Look whether a signal cut dvc.lock short, or a merge left its markers there."""
+    try:
+        reason = damage()
+    except DarkroomError as error:
+        yield fault("dvc.lock", str(error))
+        return
+    if reason is not None:
+        yield fault("dvc.lock", f"it {reason}: `darkroom check` puts back the last whole one.")
+    elif LOCK_FILE.is_file():
+        yield ok("dvc.lock", f"whole, {len(recorded())} stages")
+    else:
+        yield ok("dvc.lock", "none yet: the first stage that ends makes it")
 
 
 def _snakemake_runs() -> bool:

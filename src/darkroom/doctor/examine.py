@@ -41,6 +41,7 @@ def findings() -> Iterator[Finding]:
     yield from clone.git()
     yield from clone.parameters()
     yield from clone.weights(params)
+    yield from clone.lock_file()
     yield from clone.locks()
     yield from clone.states()
 

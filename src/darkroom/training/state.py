@@ -23,6 +23,8 @@ from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import OUT, Fingerprint, fingerprints, merged
+from darkroom.lock_file import LOCK as LOCK_FILE
+from darkroom.lock_file import recorded
 from darkroom.params import DVC, OUTPUTS, PARAMS, address, file_name, given, paths, read_yaml, scope, stage_entry
 
 FINISHED = "finished.json"
@@ -142,9 +144,9 @@ def dvc_md5(path: Path) -> str:
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-def _recorded(stage: str, outs: Mapping[str, str], lock: Mapping[str, Any]) -> bool:
+def _recorded(stage: str, outs: Mapping[str, str]) -> bool:
     """Return whether dvc.lock holds these very outputs of a stage."""
-    entry = lock.get("stages", {}).get(stage, {})
+    entry = recorded().get(stage, {})
     found = {out["path"]: out.get("md5") for out in entry.get("outs", [])}
     return bool(outs) and all(found.get(path) == md5 for path, md5 in outs.items())
 
@@ -154,12 +156,11 @@ def sweep() -> None:
 
     Housekeeping: what cannot be read now, because another stage or DVC is writing it, is left for the next time.
     """
-    record = Path("dvc.lock")
     for marker in root().glob(f"*/{FINISHED}"):
         with contextlib.suppress(OSError, ValueError, AttributeError, KeyError, TypeError, DarkroomError):
-            if marker.stat().st_mtime > record.stat().st_mtime:
+            if marker.stat().st_mtime > LOCK_FILE.stat().st_mtime:
                 continue
             with (marker.parent / LOCK).open("a+") as handle:
                 finished = json.loads(marker.read_text())
-                if _take(handle) and _recorded(finished["stage"], finished["outs"], read_yaml(record)):
+                if _take(handle) and _recorded(finished["stage"], finished["outs"]):
                     shutil.rmtree(marker.parent)
