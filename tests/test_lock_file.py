@@ -49,7 +49,9 @@ def test_what_dvc_wrote_is_whole():
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(at=st.integers(0, len(TEXT) - 1))
+@given(
+    at=st.integers(1, len(TEXT) - 1) | st.sampled_from([at + 1 for at, sign in enumerate(TEXT[:-1]) if sign == "\n"])
+)
 def test_whatever_dvc_refuses_is_found_cut_short(clone, at: int) -> None:
     """Cut anywhere: what passes here passes there, and what ends in the middle of a line never passes."""
     LOCK.write_text(TEXT[:at])

@@ -35,6 +35,14 @@ def test_what_cannot_change_a_result_runs_nothing(fresh: Sandbox) -> None:
     fresh.assert_nothing_to_do()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_picture_of_the_data_trains_nothing(fresh: Sandbox, engine: str) -> None:
+    fresh.edit({"catalog": {"grid_images": 2}})
+    with fresh.bodies() as ran:
+        fresh.run(*ENGINES[engine])
+    assert ran == ["catalog", "report"]
+
+
 def test_branches_there_and_back_cost_a_checkout_and_no_run(guided: Guided, tmp_path: Path) -> None:
     sandbox = guided["dvc"][0].copy(tmp_path / "a clone with spaces")
     sandbox.run("git", "checkout", "--quiet", "-b", "other")

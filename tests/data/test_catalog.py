@@ -8,7 +8,7 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.data.catalog import load_catalog
-from darkroom.data.catalog_writer import natural_order, write_catalog
+from darkroom.data.catalog_writer import natural_order, write_catalog, write_picture
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.duplicates import find_duplicates
 from darkroom.data.images import ImageSpec, to_pil
@@ -23,10 +23,17 @@ from data.making import SHARES, SPEC, Noise, contents, make_latents, make_part, 
 PARTS = ["first", "second"]
 
 
-def catalogue(root: Path, parts: list[str] | None = None, grid_images: int = 9) -> Path:
+def catalogue(root: Path, parts: list[str] | None = None) -> Path:
     folder = root.parent / "catalog"
     folder.mkdir(exist_ok=True)
-    write_catalog(folder, parts or PARTS, grid_images, root)
+    write_catalog(folder, parts or PARTS, root)
+    return folder
+
+
+def picture(root: Path, parts: list[str] | None = None, images: int = 9) -> Path:
+    folder = root.parent / "picture"
+    folder.mkdir(exist_ok=True)
+    write_picture(folder, catalogue(root, parts), images, root)
     return folder
 
 
@@ -135,7 +142,7 @@ def test_formats_may_differ_and_shapes_not(root: Path) -> None:
 
 def test_transparent_images_are_shown_on_a_checkerboard(tmp_path: Path) -> None:
     make_part(tmp_path / "shards", "p", 0, 9, ImageSpec(6, "RGBA", "png"))
-    assert Image.open(catalogue(tmp_path / "shards", ["p"]) / "grid.png").mode == "RGB"
+    assert Image.open(picture(tmp_path / "shards", ["p"]) / "grid.png").mode == "RGB"
 
 
 def test_only_the_parts_named_are_read(root: Path) -> None:
@@ -145,18 +152,29 @@ def test_only_the_parts_named_are_read(root: Path) -> None:
 
 
 def test_the_grid_shows_images_from_the_first_to_the_last(root: Path) -> None:
-    grid = Image.open(catalogue(root, grid_images=9) / "grid.png")
+    grid = Image.open(picture(root) / "grid.png")
     scale = 64 // 6
     assert grid.size == (3 * (6 * scale + 2) + 2, 3 * (6 * scale + 2) + 2)
     train = ImageShards.open_parts(PARTS, "train", root)
     corner = [grid.getpixel((2, 2)), grid.getpixel((grid.width - 3, grid.height - 3))]
     assert corner == [tuple(train[0][:, 0, 0]), tuple(train[len(train) - 1][:, -1, -1])]
-    catalogue(root, grid_images=1000)  # more than there are
+    assert Image.open(picture(root, images=1000) / "grid.png").size > grid.size  # more than there are
+
+
+def test_another_picture_leaves_the_catalog_as_it_is(root: Path) -> None:
+    """All trainings read the catalog."""
+    picture(root, images=9)
+    before = contents(root.parent / "catalog")
+    assert read_manifest(root.parent / "picture", "pictures")["catalog"] == manifest_hash(root.parent / "catalog")
+    first = contents(root.parent / "picture")
+    picture(root, images=4)
+    assert contents(root.parent / "picture") != first
+    assert contents(root.parent / "catalog") == before and set(before) == {"manifest.json"}
 
 
 def test_two_runs_give_the_same_bytes(root: Path) -> None:
-    before = contents(catalogue(root))
-    assert contents(catalogue(root)) == before
+    before = contents(catalogue(root)) | contents(picture(root))
+    assert contents(catalogue(root)) | contents(picture(root)) == before
 
 
 class Copies(Noise):

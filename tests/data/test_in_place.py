@@ -284,7 +284,9 @@ def test_a_grid_fetches_a_few_shards_only(tmp_path: Path, laion: Path, monkeypat
     _, left_out, *_ = [range(shard.first, shard.first + shard.images) for shard in reader.shards]
     assert catalog_writer.shown_rows(reader).tolist() == [row for row in range(len(reader)) if row not in left_out]
     (tmp_path / "catalog").mkdir()
-    catalog_writer.write_catalog(tmp_path / "catalog", ["far", "near"], 100, tmp_path)
+    catalog_writer.write_catalog(tmp_path / "catalog", ["far", "near"], tmp_path)
+    (tmp_path / "picture").mkdir()
+    catalog_writer.write_picture(tmp_path / "picture", tmp_path / "catalog", 100, tmp_path)
     assert len(list((tmp_path / "checkout").rglob("*.tar"))) == 2
 
 

@@ -33,7 +33,7 @@ def configure(*parts: str) -> None:
 def catalogue(*parts: str) -> None:
     """Write the catalog."""
     CATALOG.mkdir(parents=True, exist_ok=True)
-    write_catalog(CATALOG, sorted(parts), 9)
+    write_catalog(CATALOG, sorted(parts))
 
 
 def project(**parts: tuple[int, int]) -> None:

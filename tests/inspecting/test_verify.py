@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.cli import main
+from darkroom.data.catalog_writer import write_picture
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.inspecting.faults import Fault, lines, remake
 from data.embeddings_made import make_embeddings
@@ -237,6 +238,17 @@ def test_the_catalog_says_what_its_parts_say(made: Path) -> None:
     text = said("verify")[1]
     assert "data/shards/third/manifest.json: cannot be relied on" in text and "dvc repro ingest@third" in text
     assert "data/catalog/manifest.json: is of other parts than params.yaml names (first, second; params.yaml: " in text
+
+
+def test_the_picture_is_of_the_catalog_and_whole(made: Path) -> None:
+    folder = Path("samples/catalog")
+    folder.mkdir(parents=True)
+    write_picture(folder, Path("data/catalog"), 9)
+    assert said("verify")[0] == 0
+    rewritten(folder, "pictures", lambda manifest: manifest.update(catalog="x"))
+    assert "samples/catalog/manifest.json: shows another catalog: make it again with" in said("verify")[1]
+    (folder / "grid.png").write_bytes(b"")
+    assert "samples/catalog/grid.png: is missing or damaged" in said("verify")[1]
 
 
 def test_left_over_folders_and_files_are_named(made: Path) -> None:

@@ -108,9 +108,11 @@ def project(
     counts["test"] = dict.fromkeys(CLASSES, 1234)
     catalog, reference = Path("data/catalog"), Path("data/reference")
     samples, decoded = Path("samples/dit"), Path("samples/reconstructions")
-    for folder, images, columns in ((catalog, 9, 3), (samples, 30, 3), (decoded, 48, 16)):
+    pictures = Path("samples/catalog")
+    for folder, images, columns in ((pictures, 9, 3), (samples, 30, 3), (decoded, 48, 16)):
         grid(folder / "grid.png", images, columns)
     image = {"size": 8, "channels": "RGB", "format": "png"}
+    catalog.mkdir(parents=True)
     write_manifest(
         catalog,
         "catalog",
@@ -123,6 +125,7 @@ def project(
         parts=[part("first", 900), part("second", 897)],
         duplicates={"images": 7, "across_parts": 5, "across_splits": 2, "first": []},
     )
+    write_manifest(pictures, "pictures", catalog=manifest_hash(catalog), files={})
     floor = {"sha256": "", "dim": 64, "n": 1440, "kid_n": 1439, "held_out": {"n": 260, **FLOOR}, "halves": HALVES}
     reference.mkdir(parents=True)
     write_manifest(

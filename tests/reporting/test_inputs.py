@@ -27,7 +27,8 @@ READ = [
     "samples/reconstructions/grid.png",
     "samples/reconstructions/codes.tsv",
     "data/catalog/manifest.json",
-    "data/catalog/grid.png",
+    "samples/catalog/manifest.json",
+    "samples/catalog/grid.png",
     "data/reference/manifest.json",
     "docs/dag.svg",
 ]
@@ -85,6 +86,7 @@ def _other_catalog() -> None:
         (lambda: change("metrics/dit.json", n=39), ["cards/dit.json", "40 and 39 images"]),
         (lambda: change("cards/dit.json", n_fake=None), ["cards/dit.json", "`n_fake`"]),
         (lambda: change("data/catalog/manifest.json", classes=3), ["data/catalog", "`classes`"]),
+        (lambda: change("samples/catalog/manifest.json", catalog="x"), ["samples/catalog", "data/catalog"]),
         (lambda: change("samples/dit/manifest.json", images=41), ["samples/dit", "cards/dit.json"]),
         (lambda: change("samples/dit/manifest.json", sampler={}), ["samples/dit", "cards/dit.json"]),
         (lambda: change("samples/dit/manifest.json", classes=["a"]), ["samples/dit", "data/catalog"]),

@@ -57,7 +57,7 @@ def stored(form: str, dtype: str = "float32", mirror: bool = False, parts: tuple
     for number, part in enumerate(parts):
         make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, mirror=mirror)
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), list(parts), 1)
+    write_catalog(Path("data/catalog"), list(parts))
     if not Path("models/tokenizer").exists():
         write_tokenizer(Patches(6))
     for part in parts:

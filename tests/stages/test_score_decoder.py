@@ -74,7 +74,7 @@ def made(tmp_path_factory):
         source = Shapes(Settings(seed=0, size=SIDE, kinds=["position", "count", "relation"], transparent=False))
         make_part(Path("data/shards"), "one", 0, 80, ImageSpec(SIDE, "RGB", "png"), source=source)
         Path("data/catalog").mkdir()
-        write_catalog(Path("data/catalog"), ["one"], 1)
+        write_catalog(Path("data/catalog"), ["one"])
         judge, classes = Path("models/extractor"), load_catalog().classes
         judge.mkdir(parents=True)
         torch.manual_seed(0)
@@ -242,7 +242,7 @@ def test_a_sample_without_its_original_is_refused_with_its_key(clone):
     start = int(key.rpartition("-")[2]) + 1
     make_part(Path("data/shards"), "one", start, 80, ImageSpec(SIDE, "RGB", "png"), source=source)
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["one"], 1)
+    write_catalog(Path("data/catalog"), ["one"])
     with pytest.raises(ArtifactError, match=rf"^samples/decoder holds {key}, and no image of the split has that key"):
         score()
 

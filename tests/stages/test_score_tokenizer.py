@@ -64,7 +64,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
     make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(SIDE, "RGB", "png"))
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["one"], 1)
+    write_catalog(Path("data/catalog"), ["one"])
     write_tokenizer(Patches(SIDE))
     judge = Path("models/extractor")
     judge.mkdir()

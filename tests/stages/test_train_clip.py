@@ -60,7 +60,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     make_part(Path("data/shards"), "first", 0, 60, source=Digits())
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["first"], 1)
+    write_catalog(Path("data/catalog"), ["first"])
     monkeypatch.setattr(train_clip, "open_state", lambda _: contextlib.nullcontext(tmp_path / "state" / "train_clip-0"))
     return tmp_path
 
@@ -139,7 +139,7 @@ def test_captions_that_teach_nothing_are_told(clone: Path, says: str | None, tol
     source.says = says
     make_part(Path("data/shards"), "first", 0, 20, source=source)
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["first"], 1)
+    write_catalog(Path("data/catalog"), ["first"])
     with pytest.raises(DarkroomError, match=f"{told}, which teaches CLIP nothing"):
         train_clip.run(params())
 

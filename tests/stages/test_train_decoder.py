@@ -51,7 +51,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number, part in enumerate(("one", "two")):
         make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, spec=SPEC)
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["one", "two"], 1)
+    write_catalog(Path("data/catalog"), ["one", "two"])
     with seeded(0):
         network = Contrastive({**SIZE, "context_length": 12})
     Path("models/clip").mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_latents_of_other_images_are_refused(clone: Path) -> None:
         make_part(Path("data/shards"), part, 30 * number + 1, 30 * number + 31, spec=SPEC)
     shutil.rmtree("data/catalog")
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["one", "two"], 1)
+    write_catalog(Path("data/catalog"), ["one", "two"])
     with pytest.raises(DarkroomError, match="encoded from other images than data/shards holds"):
         train_decoder.run(params(tokenizer=True, latents=True), "base")
 
@@ -274,7 +274,7 @@ def test_embeddings_of_other_images_are_refused_with_their_key(clone: Path) -> N
     make_part(Path("data/shards"), "two", 30, 59, spec=SPEC)
     shutil.rmtree("data/catalog")
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["one", "two"], 1)
+    write_catalog(Path("data/catalog"), ["one", "two"])
     with pytest.raises(DarkroomError, match="noise-0059"):
         train_decoder.run(params(), "base")
 

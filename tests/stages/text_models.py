@@ -71,7 +71,7 @@ def write_data(parts: dict[str, bool]) -> None:
     for number, (part, texts) in enumerate(parts.items()):
         make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, SPEC, source=Captioned(texts))
     Path("data/catalog").mkdir(parents=True)
-    write_catalog(Path("data/catalog"), list(parts), 1)
+    write_catalog(Path("data/catalog"), list(parts))
 
 
 def write_clip(seed: int = 0) -> None:

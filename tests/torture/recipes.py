@@ -170,7 +170,7 @@ def store_latents(folder: Path) -> None:
     part.mkdir(parents=True)
     write_part(part, "digits", found, {}, how, Policy({}, 0.0, shares, 0), 100, False, folder / "logs")
     (folder / "catalog").mkdir()
-    write_catalog(folder / "catalog", ["digits"], 1, folder / "shards")
+    write_catalog(folder / "catalog", ["digits"], folder / "shards")
     images = {split: ImageShards.open_parts(["digits"], split, folder / "shards") for split in SPLITS}
     write_latents(folder / "latents" / "digits", "digits", images, _encode, "float32", "t" * 64, SHAPE)
 

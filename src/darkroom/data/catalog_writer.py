@@ -23,6 +23,7 @@ from darkroom.data.remote import is_remote
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 
+PICTURES, PICTURES_KIND = Path("samples/catalog"), "pictures"
 _FETCHED = 4  # shards behind URLs that are fetched for a grid
 _GRID_PIXELS = 64  # smaller images are enlarged in the grid to about this size
 # What a part's `quarantine` says of samples, with a sample under each of its reasons.
@@ -112,27 +113,39 @@ def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> di
     }
 
 
-def write_catalog(folder: Path, parts: Sequence[str], grid_images: int, root: Path = SHARDS) -> dict[str, Any]:
-    """Write manifest.json and grid.png into `folder`, from the parts; return the manifest.
-
-    The manifest (kind "catalog") holds what `catalog_facts` returns, and files (the sha256 of the grid). The grid shows
-    images taken evenly over the train rows of all parts (see `shown_rows`).
+def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
+    """Write manifest.json into `folder`, from the parts; return it: kind "catalog", and what `catalog_facts` returns.
 
     Raises:
         ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
         DarkroomError: no image is in the train split.
     """
     facts = catalog_facts(parts, root)
-    train = ImageShards.open_parts(parts, "train", root)
-    if not len(train):
+    if not facts["images"]["train"]:
         raise DarkroomError(
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    rows = shown_rows(train)
-    save_png(folder / "grid.png", data_grid(train.__getitems__(rows[spread(grid_images, len(rows))].tolist())))
-    write_manifest(folder, KIND, **facts, files=file_hashes(folder))
+    write_manifest(folder, KIND, **facts)
     return read_manifest(folder, KIND)
+
+
+def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS) -> None:
+    """Write grid.png into `folder`, images taken evenly over the train rows of all parts (see `shown_rows`).
+
+    It lies outside the catalog, which all trainings read: another picture trains nothing again.
+
+    Args:
+        folder: where the picture and its manifest are written (kind "pictures": the sha256 of the catalog, and files).
+        catalog: the folder of the catalog.
+        images: in the grid, at most.
+        root: the folder of the parts.
+    """
+    parts = [part["name"] for part in read_manifest(catalog, KIND)["parts"]]
+    train = ImageShards.open_parts(parts, "train", root)
+    rows = shown_rows(train)
+    save_png(folder / "grid.png", data_grid(train.__getitems__(rows[spread(images, len(rows))].tolist())))
+    write_manifest(folder, PICTURES_KIND, catalog=manifest_hash(catalog), files=file_hashes(folder))
 
 
 def shown_rows(shards: ImageShards) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, check_file, check_seal, manifest_hash, read_manifest
 from darkroom.data.catalog import KIND
-from darkroom.data.catalog_writer import catalog_facts
+from darkroom.data.catalog_writer import PICTURES_KIND, catalog_facts
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import KIND as SELECTION_KIND
 from darkroom.errors import DarkroomError
@@ -30,11 +30,6 @@ def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], so
     except ArtifactError as error:
         yield unreliable(folder, error, remake(folder, "catalog"))
         return
-    for name, sha256 in manifest.get("files", {}).items():
-        try:
-            check_file(folder / name, sha256)
-        except ArtifactError:
-            yield Fault(folder / name, "is missing or damaged", remake(folder, "catalog"))
     known: Mapping[str, Any] = {part["name"]: part["sha256"] for part in manifest["parts"]}
     if list(known) != list(parts):
         detail = f"{', '.join(known)}; params.yaml: {', '.join(parts)}"
@@ -67,3 +62,20 @@ def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Fault]:
     for part in manifest["parts"]:
         if part["name"] in checked and manifest_hash(SHARDS / part["name"]) != part["sha256"]:
             yield Fault(folder / NAME, "was made from another part", _AGAIN, detail=part["name"])
+
+
+def check_pictures(folder: Path, catalog: Path) -> Iterator[Fault]:
+    """Yield what is wrong with samples/catalog, which is there, and shows images of what `catalog` counts."""
+    try:
+        check_seal(folder)
+        manifest = read_manifest(folder, PICTURES_KIND)
+    except ArtifactError as error:
+        yield unreliable(folder, error, remake(folder, "catalog"))
+        return
+    for name, sha256 in manifest["files"].items():
+        try:
+            check_file(folder / name, sha256)
+        except ArtifactError:
+            yield Fault(folder / name, "is missing or damaged", remake(folder, "catalog"))
+    if (catalog / NAME).is_file() and manifest["catalog"] != manifest_hash(catalog):
+        yield Fault(folder / NAME, "shows another catalog", _AGAIN)

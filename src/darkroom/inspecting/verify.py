@@ -7,11 +7,12 @@ from pathlib import Path
 
 from darkroom.artifacts.manifest import NAME, manifest_hash, read_manifest
 from darkroom.data.catalog import CATALOG
+from darkroom.data.catalog_writer import PICTURES
 from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import SELECTION
-from darkroom.inspecting.catalog_check import check_catalog, check_selection
+from darkroom.inspecting.catalog_check import check_catalog, check_pictures, check_selection
 from darkroom.inspecting.derived_check import Found, check_derived
 from darkroom.inspecting.embeddings_check import EMBEDDING_LAYOUT
 from darkroom.inspecting.faults import Fault, lines
@@ -68,6 +69,7 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
     if CATALOG.is_dir():
         found += check_catalog(CATALOG, parts, readable, sound=not faults and chosen == parts)
         found += check_selection(SELECTION, readable) if SELECTION.is_dir() else ()
+        found += check_pictures(PICTURES, CATALOG) if PICTURES.is_dir() else ()
         print(f"{'catalog':<{width}}  {len(parts)} part{'' if len(parts) == 1 else 's'}: {_verdict(found)}")
     else:
         print(f"{'catalog':<{width}}  not there: `dvc repro catalog` makes it")

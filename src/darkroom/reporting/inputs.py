@@ -17,6 +17,7 @@ from darkroom.reporting.scored import Scored, read_scored
 
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
 SAMPLES, RECONSTRUCTIONS = Path("samples/dit"), Path("samples/reconstructions")
+PICTURES = Path("samples/catalog")
 TOKENIZER_SAMPLES = Path("samples/tokenizer")
 DAG, GRID, CODES = Path("docs/dag.svg"), "grid.png", "codes.tsv"
 TRAININGS = ("teacher", "tokenizer", "extractor", "dit", "clip")
@@ -82,6 +83,7 @@ def _belong(inputs: Inputs) -> None:
     catalog, reference = manifest_hash(CATALOG), manifest_hash(REFERENCE)
     faults = {
         f"{REFERENCE} was made from another {CATALOG}": inputs.reference.catalog == catalog,
+        f"{PICTURES} shows another {CATALOG}": read_manifest(PICTURES, "pictures").get("catalog") == catalog,
         f"cards/dit.json was made with another {REFERENCE}": inputs.dit.card.reference.id == reference,
         f"cards/tokenizer.json was made with another {CATALOG}": inputs.tokenizer.card.reference.id == catalog,
         f"cards/clip.json was made with another {CATALOG}": inputs.clip.card.reference.id == catalog,
@@ -127,7 +129,7 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         sample_grid=read_png(SAMPLES / GRID),
         reconstruction_grid=read_png(RECONSTRUCTIONS / GRID),
         codes=read_codes(RECONSTRUCTIONS / CODES),
-        data_grid=read_png(CATALOG / GRID),
+        data_grid=read_png(PICTURES / GRID),
         dag=read_svg(DAG),
     )
     _belong(inputs)

@@ -5,19 +5,21 @@ from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.catalog import CATALOG
-from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
 from darkroom.data.selection import SELECTION, write_selection
 from darkroom.schemas.catalog import Params
 
 
 def run(params: Params) -> None:
-    """Write data/catalog and data/selection from data/shards."""
-    for path in (CATALOG, SELECTION):
+    """Write data/catalog, data/selection and the picture in samples/catalog from data/shards."""
+    for path in (CATALOG, SELECTION, PICTURES):
         require_writable(path)
     with atomic_folder(CATALOG) as folder:
-        manifest = write_catalog(folder, list(params.parts), params.catalog.grid_images)
+        manifest = write_catalog(folder, list(params.parts))
     with atomic_folder(SELECTION) as folder:
         write_selection(folder, params.train_tokenizer.parts or list(params.parts))
+    with atomic_folder(PICTURES) as folder:
+        write_picture(folder, CATALOG, params.catalog.grid_images)
     print(summary(manifest))
 
 
