@@ -25,6 +25,7 @@ from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.lock_file import keep, mend
 from darkroom.params import DVC, OUTPUTS, PARAMS, paths, processes, read_yaml, related, stage_entry, threads
+from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
 
@@ -60,6 +61,8 @@ class Stages:
         below = {later.addressing for stage in changed for later in ancestors(graph, stage)}
         self.stale = below | {stage.addressing for stage in changed}
         self.roots = self.stale - below
+        if ask:
+            clear({out.def_path for stage in graph if stage.addressing not in self.stale for out in stage.outs})
 
     def outputs(self, name: str) -> list[str]:
         """Return the outputs of a stage; `{item}` stands for the part or U-Net of one that runs for each."""

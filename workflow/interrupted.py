@@ -1,0 +1,31 @@
+"""Snakemake's marks of interrupted jobs, cleared where DVC knows better.
+
+Snakemake marks each output of a job that begins, and takes the mark away when the job ends well. After an interruption
+it would run the job again (`rerun-incomplete`), though `dvc repro` has finished the stage meanwhile.
+"""
+
+import base64
+import binascii
+from collections.abc import Collection
+from pathlib import Path
+
+MARKS = Path(".snakemake/incomplete")
+
+
+def output(mark: Path) -> str | None:
+    """Return the output that a mark is of, None where its name is not one of Snakemake's.
+
+    The name is the path in URL-safe base64; what a file's name is too short for stands in folders that begin with @.
+    """
+    name = "".join(part.removeprefix("@") for part in mark.relative_to(MARKS).parts)
+    try:
+        return base64.urlsafe_b64decode(name).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def clear(fresh: Collection[str]) -> None:
+    """Remove the marks of outputs that are up to date by their content."""
+    for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
+        if output(mark) in fresh:
+            mark.unlink(missing_ok=True)
