@@ -9,11 +9,13 @@ What DVC answers depends on the fingerprints of code. Where the source changed, 
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from dvc.exceptions import DvcException
+from dvc.output import Output
 from dvc.repo import Repo, lock_repo
+from dvc.stage import Stage
 from networkx import ancestors
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
@@ -21,6 +23,7 @@ from snakemake.logging import logger
 
 from darkroom.check import check
 from darkroom.dag.status import status as status_of
+from darkroom.dvc_cache import sentence
 from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.lock_file import keep, mend
@@ -52,6 +55,7 @@ class Stages:
             with Repo(_wait_for_lock=True) as repo, lock_repo(repo):
                 graph = repo.index.graph  # an edge points from a stage to one that it needs
                 status = status_of(repo) if ask else {}
+                self._require_cached(graph, status)
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error
         self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in graph}
@@ -63,6 +67,17 @@ class Stages:
         self.roots = self.stale - below
         if ask:
             clear({out.def_path for stage in graph if stage.addressing not in self.stale for out in stage.outs})
+
+    def _require_cached(self, graph: Iterable[Stage], status: Collection[str]) -> None:
+        """Refuse to make again what is here as recorded, and only in no cache, as where a disk was full."""
+        found = {
+            stage.addressing: outs
+            for stage in graph
+            if stage.cmd and stage.addressing in status
+            if (outs := [out.def_path for out in stage.outs if _only_uncached(out)])
+        }
+        if found:
+            raise DarkroomError(sentence(found))
 
     def outputs(self, name: str) -> list[str]:
         """Return the outputs of a stage; `{item}` stands for the part or U-Net of one that runs for each."""
@@ -97,3 +112,7 @@ class Stages:
     def _made(self, dep: str) -> list[str]:
         """Return the outputs that a dependency is, contains, or lies in."""
         return [out for out in self.all if related(dep, out)]
+
+
+def _only_uncached(out: Output) -> bool:
+    return bool(out.use_cache and out.hash_info and out.changed_cache() and not out.workspace_status())

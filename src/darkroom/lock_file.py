@@ -5,6 +5,8 @@ What the copy lacks costs no work: before DVC writes dvc.lock, the stage is in i
 cache. What it has too much costs none either, since DVC compares hashes and trusts no entry by its name.
 """
 
+# No effect on any output: looks after dvc.lock, which no stage reads
+
 import json
 import subprocess
 from collections.abc import Iterator, Mapping

@@ -14,16 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+import psutil
+
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check import check, schema
 from darkroom.data.cache import GIGABYTES
+from darkroom.dvc_cache import lost_of, sentence
 from darkroom.errors import DarkroomError
 from darkroom.launch import Rank, answerable, launch, rank, require_shareable, take_device
 from darkroom.lock_file import keep
 from darkroom.params import PARAMS, address, file_name, given, processes, threads, validate
 from darkroom.stages import TRAININGS
 from darkroom.terminal import Bar, Tee
-from darkroom.training.state import sweep
+from darkroom.training.state import declared, sweep
 from darkroom.watch import stoppable, watch
 
 LOGS = Path("logs")
@@ -67,6 +70,18 @@ def _note(event: str, name: str, **facts: Any) -> None:
     line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), **facts})
     with (LOGS / "runs.jsonl").open("a") as file:
         file.write(line + "\n")
+
+
+def _require_cached(stage: str, item: str | None) -> None:
+    """Refuse to begin where DVC has lost what this stage reads: it would go on, and make it again another time.
+
+    Raises:
+        DarkroomError: an input is in dvc.lock and in no cache; names it and the stage that made it.
+    """
+    found = lost_of(deps=declared(stage, item, ["deps"])) if "DVC_STAGE" in os.environ else {}
+    # Asked for by `dvc repro --no-commit`.
+    if found and not any("--no-commit" in process.cmdline() for process in psutil.Process().parents()):
+        raise DarkroomError(sentence(found))
 
 
 def _processes(stage: str, values: Mapping[str, Any], place: Rank | None) -> int:
@@ -148,6 +163,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
         if leads:
             keep()
             sweep()
+            _require_cached(stage, item)
             _note("start", name)
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):

@@ -27,7 +27,8 @@ def test_every_stage_has_a_rule_of_its_name_and_the_reverse() -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_rule_runs_its_own_stage(name: str) -> None:
     spread = "foreach" in DVC[name]
-    shell = f"dvc --wait-for-lock repro --single-item {name}" + ("@{wildcards.item}" if spread else "")
+    stage = name + ("@{wildcards.item}" if spread else "")
+    shell = f"dvc --wait-for-lock repro --single-item {stage} && python workflow/in_cache.py {stage}"
     log = f"{name}-{{item}}" if spread else name
     assert re.findall(r'shell:\s+"(.*)"', TEXTS[name]) == [shell]
     assert f'stages.inputs("{name}{"@{item}" if spread else ""}")' in TEXTS[name]

@@ -13,7 +13,7 @@ rule train_clip:
     resources:
         gpu=stages.gpu("train_clip"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_clip"
+        "dvc --wait-for-lock repro --single-item train_clip && python workflow/in_cache.py train_clip"
 
 
 # Embed one part.
@@ -31,4 +31,4 @@ rule embed_clip:
     resources:
         gpu=stages.gpu("embed_clip"),
     shell:
-        "dvc --wait-for-lock repro --single-item embed_clip@{wildcards.item}"
+        "dvc --wait-for-lock repro --single-item embed_clip@{wildcards.item} && python workflow/in_cache.py embed_clip@{wildcards.item}"

@@ -12,7 +12,7 @@ rule ingest:
     retries: 1
     threads: stages.threads("ingest")
     shell:
-        "dvc --wait-for-lock repro --single-item ingest@{wildcards.item}"
+        "dvc --wait-for-lock repro --single-item ingest@{wildcards.item} && python workflow/in_cache.py ingest@{wildcards.item}"
 
 
 # Number the classes, count the images, find duplicates.
@@ -27,4 +27,4 @@ rule catalog:
         "logs/timing/catalog.tsv"
     threads: stages.threads("catalog")
     shell:
-        "dvc --wait-for-lock repro --single-item catalog"
+        "dvc --wait-for-lock repro --single-item catalog && python workflow/in_cache.py catalog"

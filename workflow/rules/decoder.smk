@@ -13,7 +13,7 @@ rule train_decoder:
     resources:
         gpu=stages.gpu("train_decoder"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_decoder@{wildcards.item}"
+        "dvc --wait-for-lock repro --single-item train_decoder@{wildcards.item} && python workflow/in_cache.py train_decoder@{wildcards.item}"
 
 
 # Decode embeddings, and vary them.
@@ -30,7 +30,7 @@ rule sample_decoder:
     resources:
         gpu=stages.gpu("sample_decoder"),
     shell:
-        "dvc --wait-for-lock repro --single-item sample_decoder"
+        "dvc --wait-for-lock repro --single-item sample_decoder && python workflow/in_cache.py sample_decoder"
 
 
 # Train the network that reads scenes and never teaches.
@@ -47,7 +47,7 @@ rule train_scene_reader:
     resources:
         gpu=stages.gpu("train_scene_reader"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_scene_reader"
+        "dvc --wait-for-lock repro --single-item train_scene_reader && python workflow/in_cache.py train_scene_reader"
 
 
 # Compare decoded images with their originals.
@@ -68,4 +68,4 @@ rule score_decoder:
     resources:
         gpu=stages.gpu("score_decoder"),
     shell:
-        "dvc --wait-for-lock repro --single-item score_decoder"
+        "dvc --wait-for-lock repro --single-item score_decoder && python workflow/in_cache.py score_decoder"

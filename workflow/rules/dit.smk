@@ -13,7 +13,7 @@ rule train_dit:
     resources:
         gpu=stages.gpu("train_dit"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_dit"
+        "dvc --wait-for-lock repro --single-item train_dit && python workflow/in_cache.py train_dit"
 
 
 # Generate images.
@@ -30,7 +30,7 @@ rule sample_dit:
     resources:
         gpu=stages.gpu("sample_dit"),
     shell:
-        "dvc --wait-for-lock repro --single-item sample_dit"
+        "dvc --wait-for-lock repro --single-item sample_dit && python workflow/in_cache.py sample_dit"
 
 
 # Compare generated images with real ones.
@@ -51,4 +51,4 @@ rule score_dit:
     resources:
         gpu=stages.gpu("score_dit"),
     shell:
-        "dvc --wait-for-lock repro --single-item score_dit"
+        "dvc --wait-for-lock repro --single-item score_dit && python workflow/in_cache.py score_dit"

@@ -12,7 +12,7 @@ rule train_extractor:
     resources:
         gpu=stages.gpu("train_extractor"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_extractor"
+        "dvc --wait-for-lock repro --single-item train_extractor && python workflow/in_cache.py train_extractor"
 
 
 # Features of the real images, and what unseen real images score.
@@ -29,4 +29,4 @@ rule reference_stats:
     resources:
         gpu=stages.gpu("reference_stats"),
     shell:
-        "dvc --wait-for-lock repro --single-item reference_stats"
+        "dvc --wait-for-lock repro --single-item reference_stats && python workflow/in_cache.py reference_stats"

@@ -12,7 +12,7 @@ rule train_prior:
     resources:
         gpu=stages.gpu("train_prior"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_prior"
+        "dvc --wait-for-lock repro --single-item train_prior && python workflow/in_cache.py train_prior"
 
 
 # Make images of captions.
@@ -29,7 +29,7 @@ rule sample_text:
     resources:
         gpu=stages.gpu("sample_text"),
     shell:
-        "dvc --wait-for-lock repro --single-item sample_text"
+        "dvc --wait-for-lock repro --single-item sample_text && python workflow/in_cache.py sample_text"
 
 
 # Compare them with their captions.
@@ -50,4 +50,4 @@ rule score_text:
     resources:
         gpu=stages.gpu("score_text"),
     shell:
-        "dvc --wait-for-lock repro --single-item score_text"
+        "dvc --wait-for-lock repro --single-item score_text && python workflow/in_cache.py score_text"

@@ -13,7 +13,7 @@ rule train_teacher:
     resources:
         gpu=stages.gpu("train_teacher"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_teacher"
+        "dvc --wait-for-lock repro --single-item train_teacher && python workflow/in_cache.py train_teacher"
 
 
 # Train the autoencoder.
@@ -31,7 +31,7 @@ rule train_tokenizer:
     resources:
         gpu=stages.gpu("train_tokenizer"),
     shell:
-        "dvc --wait-for-lock repro --single-item train_tokenizer"
+        "dvc --wait-for-lock repro --single-item train_tokenizer && python workflow/in_cache.py train_tokenizer"
 
 
 # Compare reconstructions with their originals.
@@ -53,7 +53,7 @@ rule score_tokenizer:
     resources:
         gpu=stages.gpu("score_tokenizer"),
     shell:
-        "dvc --wait-for-lock repro --single-item score_tokenizer"
+        "dvc --wait-for-lock repro --single-item score_tokenizer && python workflow/in_cache.py score_tokenizer"
 
 
 # Generate images with the tokenizer alone, where its kind generates.
@@ -70,7 +70,7 @@ rule sample_tokenizer:
     resources:
         gpu=stages.gpu("sample_tokenizer"),
     shell:
-        "dvc --wait-for-lock repro --single-item sample_tokenizer"
+        "dvc --wait-for-lock repro --single-item sample_tokenizer && python workflow/in_cache.py sample_tokenizer"
 
 
 # Compare the tokenizer's own images with real ones.
@@ -91,7 +91,7 @@ rule score_tokenizer_samples:
     resources:
         gpu=stages.gpu("score_tokenizer_samples"),
     shell:
-        "dvc --wait-for-lock repro --single-item score_tokenizer_samples"
+        "dvc --wait-for-lock repro --single-item score_tokenizer_samples && python workflow/in_cache.py score_tokenizer_samples"
 
 
 # Encode one part.
@@ -109,4 +109,4 @@ rule encode_latents:
     resources:
         gpu=stages.gpu("encode_latents"),
     shell:
-        "dvc --wait-for-lock repro --single-item encode_latents@{wildcards.item}"
+        "dvc --wait-for-lock repro --single-item encode_latents@{wildcards.item} && python workflow/in_cache.py encode_latents@{wildcards.item}"

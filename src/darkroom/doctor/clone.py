@@ -11,13 +11,14 @@ from typing import Any
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.check import check
 from darkroom.doctor.findings import Finding, fault, note, ok
+from darkroom.dvc_cache import lost_of
 from darkroom.errors import DarkroomError
 from darkroom.lock_file import LOCK as LOCK_FILE
 from darkroom.lock_file import damage, recorded
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.training.state import FINISHED, LOCK, root
 
-LOCKS = Path(".snakemake/locks")
+LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
 
 
 def code() -> Iterator[Finding]:
@@ -105,6 +106,35 @@ def lock_file() -> Iterator[Finding]:
         yield ok("dvc.lock", f"whole, {len(recorded())} stages")
     else:
         yield ok("dvc.lock", "none yet: the first stage that ends makes it")
+
+
+def cache() -> Iterator[Finding]:
+    """Look for outputs that are recorded and in no cache, which DVC would make again."""
+    try:
+        found = lost_of()
+    except DarkroomError:
+        return  # dvc.yaml, of which `parameters` says what is wrong
+    for stage, outs in found.items():
+        yield note(
+            "cache",
+            f"{', '.join(outs)}: not in DVC's cache, as where a disk was full; `dvc commit {stage}` keeps what is up "
+            "to date, and `dvc repro` makes it again.",
+        )
+    if not found:
+        yield ok("cache", "holds every output that is here and recorded")
+
+
+def interrupted() -> Iterator[Finding]:
+    """Count Snakemake's marks of jobs that were interrupted."""
+    marks = [mark for mark in INCOMPLETE.rglob("*") if mark.is_file()]
+    if marks and not _snakemake_runs():
+        yield note(
+            "interrupted",
+            f"{INCOMPLETE} marks {len(marks)} outputs of interrupted jobs: the next `snakemake` runs those that are "
+            "out of date, and forgets the others.",
+        )
+    else:
+        yield ok("interrupted", "no job of Snakemake's")
 
 
 def _snakemake_runs() -> bool:

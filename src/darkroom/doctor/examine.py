@@ -42,7 +42,9 @@ def findings() -> Iterator[Finding]:
     yield from clone.parameters()
     yield from clone.weights(params)
     yield from clone.lock_file()
+    yield from clone.cache()
     yield from clone.locks()
+    yield from clone.interrupted()
     yield from clone.states()
 
 

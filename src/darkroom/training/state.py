@@ -21,6 +21,7 @@ from typing import IO, Any
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
+from darkroom.dvc_cache import lost, uncached
 from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import OUT, Fingerprint, fingerprints, merged
 from darkroom.lock_file import LOCK as LOCK_FILE
@@ -145,10 +146,12 @@ def dvc_md5(path: Path) -> str:
 
 
 def _recorded(stage: str, outs: Mapping[str, str]) -> bool:
-    """Return whether dvc.lock holds these very outputs of a stage."""
+    """Return whether dvc.lock holds these very outputs of a stage, and DVC's cache those that it should."""
     entry = recorded().get(stage, {})
     found = {out["path"]: out.get("md5") for out in entry.get("outs", [])}
-    return bool(outs) and all(found.get(path) == md5 for path, md5 in outs.items())
+    held = bool(outs) and all(found.get(path) == md5 for path, md5 in outs.items())
+    plain = uncached(read_yaml(DVC)) if held else set()
+    return held and not lost({path: md5 for path, md5 in outs.items() if path not in plain})
 
 
 def sweep() -> None:

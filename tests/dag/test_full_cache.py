@@ -1,0 +1,109 @@
+"""A disk that is full when DVC moves an output into its cache: DVC calls that success, Darkroom says so and stops."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dag.sandbox import NOTHING, Sandbox
+from dag.test_refusals import refused
+
+# Stands for the disk: whatever would be copied into the cache for outputs fails as it does on a full one.
+FULL = """
+import errno, os, sys
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, bytes)) and isinstance(arguments[2], int):
+        path, writes = os.fsdecode(arguments[0]), arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if writes and f"{os.sep}.dvc{os.sep}cache{os.sep}files" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+sys.addaudithook(watch)
+"""
+SENTENCE = "DVC could not move data/catalog, data/selection, samples/catalog into its cache, as where a disk is full"
+
+
+@contextmanager
+def full_disk(sandbox: Sandbox) -> Iterator[None]:
+    """Let no program of the block write into DVC's cache of outputs."""
+    folder = sandbox.root.parent / "full"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(FULL)
+    sandbox.environment["PYTHONPATH"] = str(folder)
+    try:
+        yield
+    finally:
+        del sandbox.environment["PYTHONPATH"]
+
+
+def change(sandbox: Sandbox) -> None:
+    """Make new bytes of all that `catalog` writes necessary, and nothing else: another part, of the same images."""
+    sandbox.edit({"catalog": {"grid_images": 2}})
+    for made in ("data/catalog", "data/selection", "samples/catalog"):
+        uncache(sandbox, made)
+
+
+def uncache(sandbox: Sandbox, made: str) -> None:
+    """Take what stands for an output's folder out of the cache."""
+    (out,) = [out for entry in sandbox.lock().values() for out in entry["outs"] if out["path"] == made]
+    path = sandbox.root / ".dvc/cache/files/md5" / out["md5"][:2] / out["md5"][2:]
+    path.unlink()
+
+
+def dvc(sandbox: Sandbox, *arguments: str) -> str:
+    """Run DVC, which must say that all is well, and return what it printed."""
+    with full_disk(sandbox):
+        printed = sandbox.dvc(*arguments)
+    assert "failed to transfer" in printed and "No space left" in printed, printed
+    return printed
+
+
+def test_snakemake_stops_and_begins_there_again(fresh: Sandbox) -> None:
+    change(fresh)
+    with fresh.bodies() as ran, full_disk(fresh):
+        assert SENTENCE in refused(fresh, "snakemake", "--cores", "2")
+    assert ran == ["catalog"]
+    with fresh.bodies() as ran:
+        fresh.snakemake()
+    assert ran == ["catalog", "report"]
+    fresh.assert_nothing_to_do()
+
+
+def test_dvc_stops_before_the_next_stage_and_a_commit_keeps_the_work(fresh: Sandbox) -> None:
+    change(fresh)
+    with fresh.bodies() as ran, full_disk(fresh):
+        printed = subprocess.run(
+            ["dvc", "repro"], cwd=fresh.root, env=fresh.environment, capture_output=True, text=True
+        )
+    assert printed.returncode and SENTENCE in printed.stdout + printed.stderr, printed.stdout
+    assert ran == ["catalog", "report"]
+    with fresh.bodies() as ran:
+        fresh.dvc("commit", "catalog")
+        fresh.dvc("repro")
+    assert ran == ["report"]
+    fresh.assert_nothing_to_do()
+
+
+def test_what_nobody_noticed_is_noticed_by_snakemake_and_the_doctor(fresh: Sandbox) -> None:
+    change(fresh)
+    dvc(fresh, "repro", "--single-item", "catalog")
+    assert SENTENCE in refused(fresh, "snakemake", "--dry-run")
+    doctor = subprocess.run(
+        ["python", "-m", "darkroom", "doctor"],
+        cwd=fresh.root,
+        env=fresh.environment | {"PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+    )
+    assert "samples/catalog: not in DVC's cache" in doctor.stdout
+    fresh.dvc("commit", "catalog")
+    fresh.dvc("repro")
+    assert NOTHING in fresh.snakemake("--dry-run")
+
+
+def test_a_training_keeps_its_state_until_its_weights_are_in_the_cache(fresh: Sandbox) -> None:
+    fresh.edit({"train_extractor": {"training": {"seed": 7}}})
+    dvc(fresh, "repro", "--single-item", "train_extractor")
+    with fresh.bodies() as ran:
+        fresh.dvc("repro", "--single-item", "train_extractor")  # without a commit: DVC removes it and makes it again
+    assert ran == ["train_extractor"]
+    assert "resumes at image 64 of 64" in (fresh.root / "logs/train_extractor.log").read_text()
+    assert Path(fresh.root, "models/extractor/manifest.json").is_file()
