@@ -55,8 +55,8 @@ def fill(clone: Path) -> None:
     }
     values["train_tokenizer"]["parts"] = None
     (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    for entry in yaml.safe_load((clone / "dvc.yaml").read_text())["stages"].values():
-        if "foreach" in entry:
+    for stage, entry in yaml.safe_load((clone / "dvc.yaml").read_text())["stages"].items():
+        if "foreach" in entry or stage == "code":
             continue
         for kind in ("outs", "metrics", "plots"):
             for out in entry.get(kind, []):
@@ -70,6 +70,8 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         fill(clone)
         program = Path(sys.executable).with_name("dvc")
+        path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+        subprocess.run([program, "repro", "--quiet", "code"], cwd=clone, check=True, env=os.environ | {"PATH": path})
         subprocess.run([program, "commit", "--force", "--quiet"], cwd=clone, check=True)
         no_op.ROOT = clone
         no_op.main()
