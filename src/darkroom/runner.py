@@ -7,10 +7,12 @@ import errno
 import importlib
 import json
 import os
+import platform
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -63,6 +65,20 @@ def _own_checkout() -> None:
             f"the code that runs ({source.parents[2]}) is not the code of this folder ({here}): "
             "start stages through `dvc repro` or `snakemake`, or with PYTHONPATH=src."
         )
+
+
+def machine() -> str:
+    """Return what tells this machine from others in the history: its name, processor and cores."""
+    found = [platform.node(), platform.machine(), platform.processor()]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        found += sorted({line.partition(":")[2].strip() for line in lines if line.startswith("model name")})
+    return f"{', '.join(filter(None, found))}, {os.cpu_count()} cores"
+
+
+def params_key(values: Mapping[str, Any]) -> str:
+    """Return a short hash of all that params.yaml says to a stage, `run` included: it changes times."""
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _note(event: str, name: str, **facts: Any) -> None:
@@ -170,7 +186,10 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _body(stage, item, params, count, place)()
         seconds = time.monotonic() - began
         if leads:
-            _note("end", name, seconds=round(seconds, 3))
+            work = sum(os.times()[:4])  # of this process and of those that it waited for
+            _note(
+                "end", name, seconds=round(seconds, 3), cpu=round(work, 3), machine=machine(), params=params_key(values)
+            )
             print(f"done in {seconds:.1f} s")
 
 

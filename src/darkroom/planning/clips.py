@@ -88,7 +88,7 @@ def plan_clip(facts: Facts) -> StagePlan:
     # Half of the output again: `model.pt`, the same weights for `clip.load`.
     plan = plan_training("train_clip", lambda device: clip_recipe(facts), settings.training, params.run, facts, 1)
     if plan.source == "measured":
-        passes = Passes("train_clip", settings.training.threads, params.run.device, facts.clock)
+        passes = Passes("train_clip", settings.training.threads, params.run.device, facts.watch)
         embed(passes, untrained(), settings.evaluate.batch, 1, 1, facts)
         each = batches(min(settings.evaluate.images, facts.count(settings.evaluate.split)), settings.evaluate.batch)
         while_training = batches(settings.training.images, settings.training.validate_every)
@@ -103,7 +103,7 @@ def plan_embed(facts: Facts, part: str) -> StagePlan:
         return StagePlan(address("embed_clip", part))
     params, ingest = section("embed_clip", part), section("ingest", part).ingest
     settings, imported = params.embed_clip, folder_of(params, part) is not None
-    passes = Passes(address("embed_clip", part), settings.threads, params.run.device, facts.clock)
+    passes = Passes(address("embed_clip", part), settings.threads, params.run.device, facts.watch)
     clip, counts = untrained(), {split: facts.images[part][split] for split in settings.store}
     total, shards = sum(counts.values()), sum(batches(count, ingest.shard_size) for count in counts.values())
     each = batches(min(ingest.shard_size, facts.captions), settings.batch)

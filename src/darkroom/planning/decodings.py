@@ -100,7 +100,7 @@ def plan_sample_decoder(facts: Facts) -> StagePlan:
     settings = params.sample_decoder
     if not (names := _trained()):
         return StagePlan("sample_decoder")
-    passes = Passes("sample_decoder", settings.threads, params.run.device, facts.clock)
+    passes = Passes("sample_decoder", settings.threads, params.run.device, facts.watch)
     images = _sampled(settings.split, settings.images, facts)
     told = any(section("train_decoder", name).train_decoder.unets[name].told_image for name in names)
     calls = batches(images, settings.batch) + (_further(settings, images) if told else 0)
@@ -114,7 +114,7 @@ def plan_sample_text(facts: Facts) -> StagePlan:
     settings, decoding = params.sample_text, params.sample_decoder
     if not _imagines(facts):
         return StagePlan("sample_text")
-    passes = Passes("sample_text", settings.threads, params.run.device, facts.clock)
+    passes = Passes("sample_text", settings.threads, params.run.device, facts.watch)
     images = _sampled(settings.split, settings.images, facts)
     add_prior(passes, prior_recipe(facts).prior, settings.prior, images)
     _cascade(passes, decoding, batches(images, decoding.batch), images, facts)
@@ -123,7 +123,7 @@ def plan_sample_text(facts: Facts) -> StagePlan:
 
 def _score(stage: str, settings: ScoreDiT, judges: Judges, images: int, device: str, facts: Facts) -> StagePlan:
     """Plan the scores of samples: each extractor sees them, each other judge them and their originals."""
-    passes = Passes(stage, settings.threads, device, facts.clock)
+    passes = Passes(stage, settings.threads, device, facts.watch)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
     see(passes, names, facts, settings.batch, images)
     pairs, calls = noise_images(facts, settings.batch), batches(images, settings.batch)

@@ -6,8 +6,8 @@ bytes and the seconds of an image.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from darkroom.data.preparing import Preparation
 from darkroom.data.sources import Source, open_source, slice_of
 from darkroom.errors import DarkroomError
 from darkroom.params import given, validate
+from darkroom.planning.timing import Stopwatch
 from darkroom.schemas.sources import settings_of
 from darkroom.stages.ingest import preparation
 
@@ -44,8 +45,9 @@ class Facts:
     captions: captions that differ among the first images.
     image_bytes: of an image as it is stored.
     prepare_seconds, read_seconds: of one image from the source into a shard, and from a shard to an array.
+    open_seconds: of the source until its first sample, of all parts.
     assumed: a sentence for each value that is not known before the data are read.
-    clock: what times are read from.
+    watch: what calls are timed with.
     """
 
     image_shape: tuple[int, int, int]
@@ -57,8 +59,9 @@ class Facts:
     image_bytes: float
     prepare_seconds: float
     read_seconds: float
+    open_seconds: float
     assumed: tuple[str, ...]
-    clock: Callable[[], float] = time.perf_counter
+    watch: Stopwatch = field(default_factory=Stopwatch)
 
     def count(self, split: str) -> int:
         """Return the images of a split in all parts."""
@@ -77,9 +80,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _look(
-    source: Source, start: int, stop: int | None, how: Preparation, clock: Callable[[], float]
-) -> tuple[set[str], set[str], list[int], float, float]:
-    """Return labels and captions of a part's first images, their sizes stored, and the seconds to prepare and to read.
+    source: Source, start: int, stop: int | None, how: Preparation
+) -> tuple[set[str], set[str], list[int], tuple[float, float, float]]:
+    """Return labels and captions of a part's first images, their sizes stored, and the seconds to open, prepare, read.
 
     Raises:
         DarkroomError: none of them can be used.
@@ -88,25 +91,28 @@ def _look(
     captions: set[str] = set()
     sizes: list[int] = []
     prepared = read = 0.0
-    began, at = time.perf_counter(), clock()
+    began = at = time.perf_counter()
+    opened = 0.0
     for number, entry in enumerate(islice(source.entries(start, stop), _LABELS)):
+        if not number:  # of which a source may load a library or a list
+            at, opened = time.perf_counter(), time.perf_counter() - began
         found = outcome(source, entry, how, store=number < _IMAGES)
         if found.original_size is not None and found.label is not None:
             labels.add(found.label)
         if found.original_size is not None and found.caption is not None:
             captions.add(found.caption)
         if found.data is not None:
-            middle = clock()
+            middle, worked = time.perf_counter(), time.thread_time()
             sha256(found.data).digest()
             decode(found.data, how.spec.channels)
-            prepared, read = prepared + middle - at, read + clock() - middle
+            prepared, read = prepared + middle - at, read + time.thread_time() - worked
             sizes.append(len(found.data))
         if sizes and time.perf_counter() - began > _PATIENCE:
             break
-        at = clock()
+        at = time.perf_counter()  # a source may lie behind a network: waiting counts
     if not sizes:
         raise DarkroomError(f"none of the first {_LABELS:,} samples can be used: run `dvc repro ingest` to see why.")
-    return labels, captions, sizes, prepared / len(sizes), read / len(sizes)
+    return labels, captions, sizes, (opened, prepared / len(sizes), read / len(sizes))
 
 
 def _expected(
@@ -120,12 +126,11 @@ def _expected(
     return expected_splits(stop - start, shares)
 
 
-def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> Facts:
+def gather(stale: Set[str]) -> Facts:
     """Return what is known of the data, and what is assumed.
 
     Args:
         stale: the stages that are out of date: what they made is not believed.
-        clock: what times are read from.
 
     Raises:
         DarkroomError: params.yaml is not valid, or a part lies outside its source.
@@ -136,7 +141,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
     assumed: list[str] = []
     labels: set[str] = set()
     captions: set[str] = set()
-    looks: list[tuple[list[int], float, float]] = []
+    looks: list[tuple[list[int], tuple[float, float, float]]] = []
     missing: list[DarkroomError] = []
     for part in given("catalog")["parts"]:
         params = validate(schema("ingest"), given("ingest", part))
@@ -154,7 +159,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
             start, stop = slice_of(source, part, chosen.start, chosen.stop)
             if not fresh:
                 images[part] = _expected(part, chosen.source, source, start, stop, settings.splits.model_dump())
-            found, texts, sizes, prepared, read = _look(source, start, stop, how, clock)
+            found, texts, sizes, (opened, prepared, read) = _look(source, start, stop, how)
         except DarkroomError as error:
             if not fresh:
                 raise
@@ -162,7 +167,7 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
             continue
         labels |= found
         captions |= texts
-        looks.append((sizes, prepared, prepared if part in in_place else read))
+        looks.append((sizes, (opened, prepared, prepared if part in in_place else read)))
     if not images:
         raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
     if not looks:
@@ -182,9 +187,9 @@ def gather(stale: Set[str], clock: Callable[[], float] = time.perf_counter) -> F
         in_place=frozenset(in_place),
         classes=classes,
         captions=len(captions),
-        image_bytes=fmean(size for sizes, _, _ in looks for size in sizes),
-        prepare_seconds=fmean(prepared for _, prepared, _ in looks),
-        read_seconds=fmean(read for _, _, read in looks),
+        image_bytes=fmean(size for sizes, _ in looks for size in sizes),
+        prepare_seconds=fmean(prepared for _, (_, prepared, _) in looks),
+        read_seconds=fmean(read for _, (_, _, read) in looks),
+        open_seconds=max(opened for _, (opened, _, _) in looks),
         assumed=tuple(assumed),
-        clock=clock,
     )

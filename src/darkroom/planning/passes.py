@@ -20,7 +20,7 @@ from darkroom.planning.facts import SPLITS, Facts
 from darkroom.planning.live import LiveTensors
 from darkroom.planning.rows import NoiseImages
 from darkroom.planning.stage_plan import StagePlan
-from darkroom.planning.timing import Clock, seconds_of
+from darkroom.planning.timing import Stopwatch
 from darkroom.planning.trainings import dit_recipe, extractor_recipe, latent_form, section, tokenizer_recipe
 from darkroom.schemas.sample_dit import SampleDiT
 from darkroom.schemas.tokenizers.kind import GENERATING
@@ -28,7 +28,7 @@ from darkroom.schemas.train_dit import Evaluate
 from darkroom.tokenizers.pixels import to_network
 from darkroom.tokenizers.protocol import Codes
 
-BUDGET = 0.7  # seconds that a forward pass is repeated for
+BUDGET = 0.15  # seconds that a forward pass is repeated for
 _INCEPTION_SIDE, _INCEPTION_FEATURES = 299, 2048
 
 
@@ -40,15 +40,16 @@ def batches(images: int, batch: int) -> int:
 class Passes:
     """Forward passes of a stage, added up into its plan."""
 
-    def __init__(self, stage: str, threads: int, device: str, clock: Clock) -> None:
-        self.clock = clock
-        self.plan = StagePlan(stage, parameters=0, forward=0.0)
+    def __init__(self, stage: str, threads: int, device: str, watch: Stopwatch) -> None:
+        self.watch = watch
+        self.plan = StagePlan(stage, parameters=0, forward=0.0, gpu=True)
         self.device = set_up_device(threads, device)
 
     def network(self, *modules: nn.Module) -> None:
         """Count the parameters and weights of networks, and move them to the device."""
         for module in modules:
             module.eval().to(self.device)
+            self.plan.uses.append(type(module).__module__)
             self.plan.parameters = (self.plan.parameters or 0) + sum(p.numel() for p in module.parameters())
             held = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
             self.plan.memory["weights"] = self.plan.memory.get("weights", 0) + held
@@ -64,12 +65,10 @@ class Passes:
             scale: how often one call here stands for.
         """
         batch = batch.to(self.device)
-        with torch.inference_mode(), FlopCounterMode(display=False) as flops:
-            function(batch)
-        with torch.inference_mode(), LiveTensors([batch]) as live:
-            function(batch)
         with torch.inference_mode():
-            seconds = seconds_of(lambda: function(batch), self.device, BUDGET, self.clock)
+            with FlopCounterMode(display=False) as flops, LiveTensors([batch]) as live:
+                function(batch)
+            seconds = self.watch.seconds_of(lambda: function(batch), self.device, BUDGET)
         self.plan.seconds += calls * seconds * scale
         self.plan.forward = (self.plan.forward or 0.0) + flops.get_total_flops() * calls * scale / max(1, images)
         needed = live.peak + batch.nbytes
@@ -85,7 +84,7 @@ def plan_encode(facts: Facts, part: str) -> StagePlan:
     """Plan encode_latents of a part: each shard is padded to whole batches, and mirror images come in their own."""
     params, ingest = section("encode_latents", part), section("ingest", part).ingest
     settings = params.encode_latents
-    passes = Passes(f"encode_latents@{part}", settings.threads, params.run.device, facts.clock)
+    passes = Passes(f"encode_latents@{part}", settings.threads, params.run.device, facts.watch)
     model = tokenizer_recipe(facts).model
     passes.network(model)
     counts = facts.images[part]
@@ -108,7 +107,7 @@ def plan_score_tokenizer(facts: Facts) -> StagePlan:
     """Plan score_tokenizer: every image is reconstructed once more for each extractor, which sees both."""
     params = section("score_tokenizer")
     settings = params.score_tokenizer
-    passes = Passes("score_tokenizer", settings.threads, params.run.device, facts.clock)
+    passes = Passes("score_tokenizer", settings.threads, params.run.device, facts.watch)
     model = tokenizer_recipe(facts).model
     passes.network(model)
     images, total = noise_images(facts, settings.batch), facts.count(settings.split)
@@ -125,7 +124,7 @@ def plan_score_tokenizer(facts: Facts) -> StagePlan:
         passes.add(model.encode_codes, images, batches(seen, settings.batch), total)
         passes.plan.seconds += seen * facts.read_seconds
     measures = dict(BASIC) | ({"ms_ssim": ms_ssim} if facts.image_shape[1] >= SMALLEST else {})
-    at_once = seconds_of(lambda: image_scores([(images, images)], measures), torch.device("cpu"), BUDGET, facts.clock)
+    at_once = facts.watch.seconds_of(lambda: image_scores([(images, images)], measures), torch.device("cpu"), BUDGET)
     passes.plan.seconds += calls * at_once + total * facts.read_seconds
     passes.plan.disk = {"outputs": int(6 * settings.grid_images * facts.image_bytes)}
     return passes.plan
@@ -161,7 +160,7 @@ def plan_reference(facts: Facts) -> StagePlan:
     """Plan reference_stats: each extractor sees the reference and the held-out images."""
     params = section("reference_stats")
     settings = params.reference_stats
-    passes = Passes("reference_stats", settings.threads, params.run.device, facts.clock)
+    passes = Passes("reference_stats", settings.threads, params.run.device, facts.watch)
     total = facts.count(settings.split) + facts.count(settings.held_out)
     see(passes, list(settings.extractors), facts, settings.batch, total)
     kept = min(settings.kid_images, facts.count(settings.split))
@@ -175,7 +174,7 @@ def plan_sample(facts: Facts) -> StagePlan:
     """Plan sample_dit: its images, and their files."""
     params = section("sample_dit")
     settings = params.sample_dit
-    passes = Passes("sample_dit", settings.threads, params.run.device, facts.clock)
+    passes = Passes("sample_dit", settings.threads, params.run.device, facts.watch)
     _generate(passes, settings, facts)
     passes.plan.seconds += settings.images * facts.prepare_seconds
     passes.plan.disk = {"outputs": int(2 * settings.images * (facts.image_bytes + 1024))}
@@ -188,7 +187,7 @@ def plan_dit(facts: Facts) -> StagePlan:
     params = section("train_dit")
     settings = params.train_dit.evaluate
     if settings.every and plan.source == "measured":
-        passes = Passes("train_dit", params.train_dit.training.threads, params.run.device, facts.clock)
+        passes = Passes("train_dit", params.train_dit.training.threads, params.run.device, facts.watch)
         _generate(passes, settings, facts)
         see(passes, ["in_domain"], facts, settings.batch, settings.images)
         plan.seconds += params.train_dit.training.images // settings.every * passes.plan.seconds
@@ -214,7 +213,7 @@ def plan_score(facts: Facts) -> StagePlan:
     """Plan score_dit: each extractor of the reference sees the samples."""
     params = section("score_dit")
     settings = params.score_dit
-    passes = Passes("score_dit", settings.threads, params.run.device, facts.clock)
+    passes = Passes("score_dit", settings.threads, params.run.device, facts.watch)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
     see(passes, names, facts, settings.batch, section("sample_dit").sample_dit.images)
     return passes.plan
@@ -230,7 +229,7 @@ def plan_sample_tokenizer(facts: Facts) -> StagePlan:
         return StagePlan("sample_tokenizer")
     params = section("sample_tokenizer")
     settings = params.sample_tokenizer
-    passes = Passes("sample_tokenizer", settings.threads, params.run.device, facts.clock)
+    passes = Passes("sample_tokenizer", settings.threads, params.run.device, facts.watch)
     model = tokenizer_recipe(facts).model
     passes.network(model)
     numbers, calls = torch.arange(settings.batch), batches(settings.images, settings.batch)
@@ -249,7 +248,7 @@ def plan_score_tokenizer_samples(facts: Facts) -> StagePlan:
         return StagePlan("score_tokenizer_samples")
     params = section("score_tokenizer_samples")
     settings = params.score_tokenizer_samples
-    passes = Passes("score_tokenizer_samples", settings.threads, params.run.device, facts.clock)
+    passes = Passes("score_tokenizer_samples", settings.threads, params.run.device, facts.watch)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
     see(passes, names, facts, settings.batch, section("sample_tokenizer").sample_tokenizer.images)
     return passes.plan
@@ -264,5 +263,5 @@ def plan_ingest(facts: Facts, part: str) -> StagePlan:
     return StagePlan(
         f"ingest@{part}",
         disk={"outputs": int(2 * total * size)},
-        seconds=total * facts.prepare_seconds,
+        seconds=facts.open_seconds + total * facts.prepare_seconds,
     )

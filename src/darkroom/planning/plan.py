@@ -4,24 +4,30 @@ Everything is measured on this machine, on noise, with the networks, losses and 
 is written, and no artifact has to be there.
 """
 
-import json
 import os
+import shutil
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from typing import Any
 
 from darkroom.check import check
 from darkroom.errors import DarkroomError
-from darkroom.params import PARAMS, read_yaml, threads
+from darkroom.params import PARAMS, given, processes, read_yaml, threads
+from darkroom.planning.facts import Facts, gather
+from darkroom.planning.history import Run, last_runs
+from darkroom.planning.schedule import Job, side_by_side
 from darkroom.planning.stage_plan import StagePlan
-from darkroom.planning.table import as_json, as_text
-from darkroom.runner import LOGS, choose_device, set_threads
+from darkroom.planning.stale import Dag, ask_dvc, lock_seconds
+from darkroom.planning.table import Whole, as_json, as_text
+from darkroom.runner import LOGS, choose_device, machine, params_key, set_threads
 from darkroom.stages import STAGES
 
-_GUESS = 2.0  # seconds of a stage that runs no network and has not run here
-_BUSY = 0.2  # share of the cores that other programs may take without a word
-_LONGEST_START = 15.0  # seconds; above it this process was not started for the plan
+_BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
+_MEASURE = "darkroom.planning.measure"
+Measure = Callable[[Sequence[str], Facts], list[StagePlan]]
 
 
 def choose(names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool) -> list[str]:
@@ -38,118 +44,156 @@ def choose(names: Sequence[str], known: Sequence[str], stale: set[str], everythi
     return list(known) if everything else [stage for stage in known if stage in stale]
 
 
-def last_times(path: Path) -> dict[str, float]:
-    """Return the seconds that each stage's body took the last time that it ended here, from logs/runs.jsonl."""
-    if not path.is_file():
-        return {}
-    lines: list[dict[str, Any]] = []
-    for text in path.read_text().splitlines():
+def _cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpus(name: str, params: Mapping[str, Any]) -> int:
+    """Return the CPU threads of all processes of a stage, as Snakemake counts them."""
+    stage = name.partition("@")[0]
+    section = params.get(stage) or {}
+    return threads(section) * (params["run"]["ingest_processes"] if stage == "ingest" else processes(section))
+
+
+def _gpu(params: Mapping[str, Any]) -> bool:
+    """Return whether networks run on a GPU, one stage at a time, as the rules take it."""
+    return params["run"]["device"] != "cpu" and shutil.which("nvidia-smi") is not None
+
+
+@contextmanager
+def _measuring(count: int) -> Iterator[Measure]:
+    """Start loading what stages load, in a process that others are forked from, and yield what measures in `count`."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([_MEASURE])
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        pool.submit(int)  # starts the process that loads
         try:
-            lines.append(json.loads(text))
-        except ValueError:
-            continue  # a line that was cut off by a kill
-    return {line["stage"]: line["seconds"] for line in lines if line.get("event") == "end" and "seconds" in line}
+            yield lambda names, facts: list(pool.map(_measure, names, [facts] * len(names)))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _plan_stage(name: str, facts: Any, last: dict[str, float]) -> StagePlan:
-    from darkroom.planning import clips, decoders, decodings, passes, priors, readers, trainings
+def _measure(name: str, facts: Facts) -> StagePlan:
+    from darkroom.planning.measure import measure
 
-    stage, _, item = name.partition("@")
-    whole = {
-        "train_teacher": trainings.plan_teacher,
-        "train_tokenizer": trainings.plan_tokenizer,
-        "train_extractor": trainings.plan_extractor,
-        "train_dit": passes.plan_dit,
-        "score_tokenizer": passes.plan_score_tokenizer,
-        "sample_tokenizer": passes.plan_sample_tokenizer,
-        "reference_stats": passes.plan_reference,
-        "score_tokenizer_samples": passes.plan_score_tokenizer_samples,
-        "sample_dit": passes.plan_sample,
-        "score_dit": passes.plan_score,
-        "train_clip": clips.plan_clip,
-        "sample_decoder": decodings.plan_sample_decoder,
-        "train_scene_reader": readers.plan_reader,
-        "score_decoder": decodings.plan_score_decoder,
-        "train_prior": priors.plan_prior,
-        "sample_text": decodings.plan_sample_text,
-        "score_text": decodings.plan_score_text,
+    return measure(name, facts)
+
+
+def _measured(measure: Measure, names: Sequence[str], facts: Facts, params: Mapping[str, Any]) -> list[StagePlan]:
+    """Return the plans of stages, measured side by side where two of them fit on the cores, one by one where not.
+
+    So do they run: two networks on the cores of one machine slow each other down.
+    """
+    beside = [name for name in names if 2 * _cpus(name, params) <= _cores()]
+    beside.sort(key=lambda name: not name.startswith("train_"))  # what takes longest first, so that both end together
+    found = {plan.stage: plan for plan in measure(beside, facts)}
+    for name in names:
+        found.update({} if name in found else {name: measure([name], facts)[0]})
+    return [found[name] for name in names]
+
+
+def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
+    """Give each plan its final seconds, and return how many times their own work the measured calls took.
+
+    On a quiet machine the wall decides: it has what a thread waits for, too. On a busy one the work does. What ran here
+    before under the same conditions takes as long again.
+    """
+    work = sum(plan.work for plan in plans)
+    load = max(1.0, sum(plan.wall for plan in plans) / work) if work else 1.0
+    for plan in plans:
+        if load <= _BUSY and plan.source == "measured":
+            plan.seconds *= load
+        if (run := last.get(plan.stage)) is not None and run.alike:
+            plan.measured_seconds = plan.seconds if plan.source == "measured" else None
+            plan.seconds, plan.source = run.seconds, "last run"
+    return load
+
+
+def _whole(plans: Sequence[StagePlan], dag: Dag, params: Mapping[str, Any], start: float, asked: float) -> Whole:
+    """Return what the stages take together, in either engine.
+
+    `dvc repro` asks once, and between two bodies starts a process and writes dvc.lock; Snakemake starts DVC for each
+    stage.
+    """
+    cores = _cores()
+    jobs = {
+        plan.stage: Job(plan.seconds + start + asked, _cpus(plan.stage, params), plan.gpu and _gpu(params))
+        for plan in plans
     }
-    each = {
-        "ingest": passes.plan_ingest,
-        "encode_latents": passes.plan_encode,
-        "embed_clip": clips.plan_embed,
-        "train_decoder": decoders.plan_unet,
-    }
-    if stage in whole:
-        return whole[stage](facts)
-    if stage in each:
-        return each[stage](facts, item)
-    source = "earlier run" if name in last else "guess"
-    return StagePlan(name, seconds=last.get(name, _GUESS), source=source)
+    bodies = sum(plan.seconds for plan in plans)
+    between = start + lock_seconds()
+    return Whole(
+        bodies=bodies,
+        dvc=asked + bodies + len(plans) * between if plans else 0.0,
+        snakemake=start + asked + side_by_side(jobs, dag.needs, cores) if plans else 0.0,
+        cores=cores,
+        between=start + asked,
+    )
 
 
-def _start(busy: bool) -> float:
-    """Return the seconds from the start of this process to all libraries in it: what each stage's start takes."""
-    import psutil
-
-    import darkroom.planning.passes
-
-    assert darkroom.planning.passes
-    process = psutil.Process()
-    taken = sum(process.cpu_times()[:2]) if busy else time.time() - process.create_time()
-    return min(_LONGEST_START, taken)
-
-
-def _busy() -> float:
-    """Return the share of this machine's cores that other programs use now."""
-    import psutil
-
-    return psutil.cpu_percent(interval=0.5) / 100
-
-
-def _assumptions(start: float, keep: int, busy: float) -> list[str]:
+def _assumptions(keep: int, load: float, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
     """Return what every plan assumes, in sentences without a full stop."""
+    earlier = [plan.stage for plan in found if plan.source == "last run"]
     return [
-        f"stages run one after another, and the process of each starts in {start:.1f} s; what the engine takes is "
-        "not counted",
+        "a time is of a stage's body, as its last line says it; DVC and the start of a process take "
+        f"{whole.between:.1f} s more under Snakemake",
+        *(
+            [
+                f"{len(earlier)} times are of the last run, with these parameters on this machine, and not measured: "
+                f"{', '.join(earlier)}"
+            ]
+            if earlier
+            else []
+        ),
         "memory is of the tensors of one process, without libraries",
         f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times: "
         "`run.keep`, and the one being written",
         "FLOPs count a multiplication and an addition as two; forward + backward where there is a backward pass",
         "several processes share a batch without loss, and checkpoints are written in the background",
         *(
-            [f"other programs take {busy:.0%} of the cores now: times on the CPU are of the work itself, as in quiet"]
-            if busy > _BUSY
+            [
+                f"others use this machine now: what was measured took {load:.1f} times its own work; times are of the "
+                f"work, as on a quiet machine, and with this load {load:.1f} times as long"
+            ]
+            if load > _BUSY
             else []
         ),
     ]
 
 
-def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = False) -> str:
+def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = False, history: bool = True) -> str:
     """Return the plan of the stages that are out of date, of those named, or of all.
+
+    Args:
+        names: stages.
+        everything: all stages, stale or not.
+        in_json: JSON instead of a table.
+        history: take the time of a stage that ran here under the same conditions from its last run.
 
     Raises:
         DarkroomError: params.yaml or dvc.yaml is not valid, DVC cannot be asked, or a name is no stage.
     """
     check()
+    start = time.process_time()  # what each stage does before its body
     params = read_yaml(PARAMS)
-    set_threads(max(threads(params.get(stage, {})) for stage in STAGES))  # of NumPy; torch's are set for each stage
+    set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    share = _busy()
-    if busy := share > _BUSY:  # before torch is loaded: threads that wait must not count as work
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    start = _start(busy)
-    from darkroom.planning.facts import gather
-    from darkroom.planning.stale import ask_dvc
-
-    known, stale = ask_dvc()
-    chosen = choose(names, known, stale, everything)
-    if not chosen and not in_json:
-        return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
-    facts = gather(stale, time.thread_time if busy else time.perf_counter)
-    last = last_times(LOGS / "runs.jsonl")
-    plans = [_plan_stage(name, facts, last) for name in chosen]
+    with _measuring(1 if _gpu(params) else min(2, _cores())) as measure:
+        began = time.process_time()
+        dag = ask_dvc()
+        asked = time.process_time() - began
+        chosen = choose(names, dag.stages, dag.stale, everything)
+        if not chosen and not in_json:
+            return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
+        facts = gather(dag.stale)
+        plans = _measured(measure, chosen, facts, params)
+    keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
+    last = last_runs(LOGS / "runs.jsonl", machine(), keys)
+    load = _settle(plans, last if history else {})
     for each in plans:
-        each.stale = each.stage in stale
-    assumed = [*facts.assumed, *_assumptions(start, params["run"]["keep"], share)]
-    return (as_json if in_json else as_text)(plans, start, last, assumed)
+        each.stale = each.stage in dag.stale
+    whole = _whole(plans, dag, params, start, asked)
+    assumed = [*facts.assumed, *_assumptions(params["run"]["keep"], load, whole, plans)]
+    seconds = {name: run.seconds for name, run in last.items()}
+    return (as_json if in_json else as_text)(plans, whole, load, seconds, assumed)

@@ -46,7 +46,7 @@ def plan_prior(facts: Facts) -> StagePlan:
     settings, training = params.train_prior.evaluate, params.train_prior.training
     plan = plan_training("train_prior", lambda device: prior_recipe(facts), training, params.run, facts, 2)
     if plan.source == "measured":
-        passes = Passes("train_prior", training.threads, params.run.device, facts.clock)
+        passes = Passes("train_prior", training.threads, params.run.device, facts.watch)
         scored = [min(settings.images, facts.count(split)) for split in ("val", settings.split)]
         images = batches(training.images, training.validate_every) * scored[0] + scored[1]
         add_prior(passes, prior_recipe(facts).prior, settings, images)

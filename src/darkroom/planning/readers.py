@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import torch
+
 from darkroom.planning.facts import Facts
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.trainings import plan_training, section
@@ -26,14 +28,11 @@ def plan_reader(facts: Facts) -> StagePlan:
     settings = params.train_scene_reader
     renders = train_scene_reader.renders(params, "val")
     count = min(_RENDERS, len(renders))
-    began = facts.clock()
-    renders.__getitems__(range(count))
-    each = (facts.clock() - began) / count
+    each = facts.watch.once(lambda: renders.__getitems__(range(count)), torch.device("cpu")) / count
     known = replace(facts, read_seconds=each)
     plan = plan_training(
         "train_scene_reader", lambda device: reader_recipe(facts), settings.training, params.run, known, 1
     )
-    if plan.source == "measured":  # the validations and the last scores draw theirs, too
-        validations = -(-settings.training.images // settings.training.validate_every)
-        plan.seconds += (validations + 2) * settings.held_out * each
+    if plan.source == "measured":
+        plan.seconds += settings.held_out * each  # those of the last scores
     return plan

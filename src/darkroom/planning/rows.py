@@ -33,6 +33,28 @@ class _Rows:
         return [f"noise-{row}" for row in rows]
 
 
+class Kept:
+    """The first rows of others, read once: reading them again takes no time."""
+
+    def __init__(self, rows: Rows, most: int) -> None:
+        self._rows, self._size = rows, min(most, len(rows))
+        self._read: dict[int, Mapping[str, Any]] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return a name for each row."""
+        return self._rows.keys(rows)
+
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> Mapping[str, Any]:
+        """Return as many of the first rows, not augmented."""
+        size = len(rows)
+        if size not in self._read:
+            self._read[size] = self._rows.__getitems__([row % self._size for row in range(size)])
+        return self._read[size]
+
+
 class Bare(_Rows):
     """Rows with nothing in them, for `NoiseTold`."""
 

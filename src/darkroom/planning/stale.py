@@ -1,8 +1,14 @@
-"""Which stages DVC finds out of date."""
+"""What DVC says of the DAG: its stages, what each needs, and which are out of date."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
-from networkx import ancestors
+from dvc.utils.serialize import dump_yaml, load_yaml
+from networkx import ancestors, descendants
 
 from darkroom.dag.status import status as status_of
 from darkroom.errors import DarkroomError
@@ -10,15 +16,27 @@ from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.stages import STAGES
 
 
+@dataclass(frozen=True)
+class Dag:
+    """The stages that have a command.
+
+    stages: their names, in the order of the DAG.
+    stale: those that are out of date. A stage below a stale one is stale too: it reads what will change.
+    needs: all stages above each.
+    """
+
+    stages: list[str]
+    stale: set[str]
+    needs: dict[str, set[str]]
+
+
 def _place(name: str) -> tuple[int, str]:
     stage, _, item = name.partition("@")
     return (STAGES.index(stage) if stage in STAGES else len(STAGES), item)
 
 
-def ask_dvc() -> tuple[list[str], set[str]]:
-    """Return the names of all stages that have a command, in the order of the DAG, and those of them that are stale.
-
-    A stage below a stale one is stale too: it reads what will change.
+def ask_dvc() -> Dag:
+    """Return the stages of the DAG.
 
     Raises:
         DarkroomError: DVC cannot read the repository.
@@ -32,5 +50,17 @@ def ask_dvc() -> tuple[list[str], set[str]]:
     changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
     stale = {stage.addressing for stage in changed}
     stale |= {later.addressing for stage in changed for later in ancestors(graph, stage)}
-    names = (stage.addressing for stage in graph if stage.cmd and stage.name != CODE)
-    return sorted(names, key=_place), stale
+    known = sorted((stage for stage in graph if stage.cmd and stage.name != CODE), key=lambda stage: _place(stage.addressing))
+    needs = {stage.addressing: {each.addressing for each in descendants(graph, stage)} for stage in known}
+    return Dag([stage.addressing for stage in known], stale, needs)
+
+
+def lock_seconds(path: Path = Path("dvc.lock")) -> float:
+    """Return the seconds of writing a copy of dvc.lock, as DVC does behind each stage."""
+    if not path.is_file():
+        return 0.0
+    lock = load_yaml(path)
+    with TemporaryDirectory(prefix="darkroom-plan-") as folder:
+        began = time.process_time()
+        dump_yaml(str(Path(folder) / path.name), lock)
+        return time.process_time() - began

@@ -12,6 +12,7 @@ from darkroom.device import set_up_device
 from darkroom.generators.normaliser import Normaliser
 from darkroom.params import given, validate
 from darkroom.planning.facts import Facts
+from darkroom.planning.rehearsal import rehearsal
 from darkroom.planning.rows import NoiseImages, NoiseLatents
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.step import Step
@@ -24,9 +25,8 @@ from darkroom.tables import bytes_of
 from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
 
-BUDGET = 3.0  # seconds that updates are repeated for
+BUDGET = 0.6  # seconds that updates are repeated for
 IMPORT = 20.0  # seconds that published weights take, once they are downloaded
-_GRID = 10.0  # seconds that a grid may take, to be counted
 
 
 def section(stage: str, item: str | None = None) -> Any:
@@ -161,11 +161,13 @@ def plan_training(
     state = weights + memory["averages"] + memory["optimizer"]
     plan = StagePlan(
         stage,
+        gpu=True,
         parameters=paper.parameters,
         forward=forward / paper.micro,
         backward=backward / paper.micro,
         memory=memory,
         disk={"outputs": 2 * weights * (copies + profiles), "state": (run.keep + 1) * state},
+        uses=[type(each).__module__ for each in (paper.recipe, *paper.modules)],
     )
     if (needed := sum(memory.values())) > _available(device):
         plan.source = "too large"
@@ -177,38 +179,31 @@ def plan_training(
     del paper
     try:
         with emptied(device):
-            _measure(plan, Step(build(device), settings, run, device), facts, run)
+            _measure(plan, build(device), settings, facts, run, device)
     except torch.OutOfMemoryError:
         plan.source = "too large"
         plan.notes.append(f"{stage} ran out of memory: lower `run.micro_batch`, now {run.micro_batch or 'all'}")
     return plan
 
 
-def _measure(plan: StagePlan, step: Step, facts: Facts, run: Run) -> None:
-    """Fill in time and memory from real updates on the device."""
-    settings, device = step.settings, step.device
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated() - plan.memory["weights"] - plan.memory["averages"]
-    else:
-        plan.memory["activations"] = step.activations()
-    step.compile()
-    update = step.seconds(BUDGET, facts.clock)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        step.seconds(0, facts.clock)
-        rest = sum(size for name, size in plan.memory.items() if name not in ("activations", "exchange"))
-        plan.memory["activations"] = max(0, torch.cuda.max_memory_allocated() - before - rest)
-    # Workers read while the network works; without them the training process reads.
-    reading = 0.0 if run.workers else step.images * facts.read_seconds * (plan.stage != "train_dit")
-    plan.seconds = settings.images // settings.batch * (update + reading)
-    if len(step.recipe.val):
+def _measure(plan: StagePlan, recipe: Recipe, settings: Training, facts: Facts, run: Run, device: torch.device) -> None:
+    """Fill in time, and on a GPU memory, from real updates on the device."""
+    validated = len(recipe.val)
+    before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
+    with rehearsal(recipe, settings, run, facts.watch) as rehearsed:
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        update, first = rehearsed.update_seconds(BUDGET)
+        if device.type == "cuda":
+            rest = sum(size for name, size in plan.memory.items() if name not in ("activations", "exchange"))
+            plan.memory["activations"] = max(0, torch.cuda.max_memory_allocated() - before - rest)
+        # Workers read while the network works; without them the training process reads.
+        read = facts.read_seconds if "images" in recipe.train.__getitems__([0]) else 0.0
+        reading = 0.0 if run.workers else settings.batch // settings.processes * read
+        plan.seconds = first + settings.images // settings.batch * (update + reading)
         validations = -(-settings.images // settings.validate_every)
-        each = step.validation_seconds(BUDGET / 3, facts.clock)
-        plan.seconds += validations * len(step.recipe.val) / settings.processes * each
-    grids = -(-settings.images // run.grid_every) if run.grid_every else 0
-    if grids and (grid := step.preview_seconds(_GRID, facts.clock)) is not None:
-        plan.seconds += grids * grid
-    elif grids:
-        plan.notes.append(
-            f"{plan.stage}: its {grids} grids (`run.grid_every`) take over {_GRID:.0f} s each, and are not in its time"
-        )
+        each = rehearsed.validation_seconds() + read
+        plan.seconds += validations * validated / settings.processes * each
+        grids = -(-settings.images // run.grid_every) if run.grid_every else 0
+        if grids:
+            plan.seconds += 2 * grids * rehearsed.grid_seconds()  # one of the averaged weights, one of the raw ones

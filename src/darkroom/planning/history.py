@@ -1,0 +1,55 @@
+"""The stage bodies that ran on this machine with the parameters of now: their times, from logs/runs.jsonl."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_QUIET = 1.2  # times its own work that a body may have taken, or others used the machine, too
+
+
+@dataclass(frozen=True)
+class Run:
+    """The last time that a stage's body ended here.
+
+    seconds: that it took.
+    alike: whether that says what it will take: it ran on this machine, on the CPU or GPU that `run` names now, with the
+        parameters of now, from its beginning to its end, and nobody else used the machine.
+    """
+
+    seconds: float
+    alike: bool
+
+
+def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Run]:
+    """Return the last end of each stage's body that a history tells of.
+
+    Args:
+        path: the history; one that is missing is empty.
+        machine: what the runner calls this machine.
+        keys: what the runner calls the parameters of each stage, as they are now.
+    """
+    found: dict[str, Run] = {}
+    begun: dict[str, int] = {}  # starts without an end: after a kill the next body may do the rest alone
+    for line in _lines(path):
+        stage, event = line.get("stage"), line.get("event")
+        if event == "start":
+            begun[stage] = begun.get(stage, 0) + 1
+        elif event == "end" and "seconds" in line:
+            same = line.get("machine") == machine and line.get("params") == keys.get(stage, "")
+            quiet = line["seconds"] <= _QUIET * line.get("cpu", 0.0) + 1.0  # a second for the disk
+            found[stage] = Run(line["seconds"], same and quiet and begun.pop(stage, 0) == 1)
+    return found
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    found = []
+    for text in path.read_text().splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            continue  # a line that was cut off by a kill
+    return found
