@@ -1,6 +1,7 @@
 """A clone in which nothing was run: params.yaml in the tiny configuration, dvc.yaml, and the code they name."""
 
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,30 @@ def clone(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(SOURCE / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     libraries = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")]
     for name in (*libraries, "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "1" if name in libraries else "")
     return tmp_path
+
+
+@pytest.fixture
+def quick(clone, monkeypatch):
+    """The folder, whose plan measures for a moment in this process; `quick(stale, known)` is what DVC says."""
+    from darkroom.planning import facts, passes, plan, trainings
+    from darkroom.planning.stale import Dag
+
+    @contextmanager
+    def here(count):
+        yield lambda names, known: [plan._measure(name, known) for name in names]
+
+    monkeypatch.setattr(trainings, "BUDGET", 0.0)
+    monkeypatch.setattr(passes, "BUDGET", 0.0)
+    monkeypatch.setattr(facts, "_IMAGES", 4)
+    monkeypatch.setattr(plan, "_measuring", here)
+
+    def says(stale, known):
+        monkeypatch.setattr(plan, "ask_dvc", lambda: Dag(list(known), set(stale), {name: set() for name in known}))
+        return clone
+
+    return says

@@ -11,10 +11,12 @@ import yaml
 
 from darkroom.errors import DarkroomError
 from darkroom.params import read_yaml
-from darkroom.planning import facts, passes, plan, stale, trainings
+from darkroom.planning import facts, passes, plan, rehearsal, trainings
+from darkroom.planning.history import Run
+from darkroom.planning.loading import Loading
 from darkroom.planning.numbers import count_of, time_of
 from darkroom.planning.stage_plan import StagePlan
-from darkroom.planning.table import as_text
+from darkroom.planning.table import Whole, as_text
 from darkroom.tables import bytes_of
 from tokenizers.discrete import Patches
 
@@ -28,18 +30,9 @@ KNOWN = [
 
 
 @pytest.fixture
-def quick(clone, monkeypatch):
-    """A clone whose plan measures for a moment, and whose DVC says that `stale` is out of date."""
-    monkeypatch.setattr(trainings, "BUDGET", 0.02)
-    monkeypatch.setattr(passes, "BUDGET", 0.01)
-    monkeypatch.setattr(plan, "_busy", lambda: 0.0)
-    monkeypatch.setattr(facts, "_IMAGES", 4)
-
-    def out_of_date(*names):
-        monkeypatch.setattr(stale, "ask_dvc", lambda: (KNOWN, set(names)))
-        return clone
-
-    return out_of_date
+def stale(quick):
+    """Returns a clone whose DVC says which stages are out of date."""
+    return lambda *names: quick(names, KNOWN)
 
 
 def change(folder, *path, value):
@@ -52,14 +45,14 @@ def change(folder, *path, value):
     (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
 
-def test_a_teacher_that_nobody_asks_for_takes_no_time(quick):
-    quick("train_teacher")
+def test_a_teacher_that_nobody_asks_for_takes_no_time(stale):
+    stale("train_teacher")
     stage = json.loads(plan.plan(in_json=True))["stages"][0]
-    assert (stage["stage"], stage["seconds"], stage["parameters"]) == ("train_teacher", 0, None)
+    assert (stage["stage"], stage["work"], stage["parameters"]) == ("train_teacher", 0, None)
 
 
-def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(quick):
-    clone = quick(*KNOWN)
+def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
+    clone = stale(*KNOWN)
     change(clone, "train_tokenizer", "kl", "perceptual", value={"network": "teacher", "weight": 0.1})
     before = {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()}
     found = json.loads(plan.plan(in_json=True))
@@ -82,13 +75,13 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(quick):
         assert stage["seconds"] > 0 and stage["backward"] > 1.5 * stage["forward"] > 0 and stage["source"] == "measured"
         assert stage["memory"]["activations"] > 0
     assert stages["sample_dit"]["forward"] > 2 * dit["forward"] / 1.01  # two steps, guided, and the decoder
-    assert stages["catalog"]["source"] == "guess" and stages["report"]["seconds"] == 2
-    total = sum(stage["seconds"] + found["start_seconds"] for stage in stages.values())
-    assert found["total_seconds"] == pytest.approx(total)
+    assert stages["catalog"]["source"] == stages["report"]["source"] == "guess"
+    bodies, whole = sum(stage["seconds"] for stage in stages.values()), found["seconds"]
+    assert whole["bodies"] == pytest.approx(bodies) and whole["dvc"] > bodies
 
 
-def test_a_tokenizer_that_generates_is_planned_with_its_images(quick):
-    clone = quick("train_tokenizer", "sample_tokenizer", "score_tokenizer_samples")
+def test_a_tokenizer_that_generates_is_planned_with_its_images(stale):
+    clone = stale("train_tokenizer", "sample_tokenizer", "score_tokenizer_samples")
     change(clone, "train_tokenizer", "kind", value="vq_ar")
     change(clone, "train_tokenizer", "vq_ar", "classes", value=True)
     change(clone, "train_tokenizer", "vq_ar", "depth", value=1)
@@ -100,8 +93,8 @@ def test_a_tokenizer_that_generates_is_planned_with_its_images(quick):
     assert 0.2 * trained["forward"] < sampled["forward"] < 2 * trained["forward"] and scored["forward"] > 0
 
 
-def test_stale_stages_only_unless_asked(quick):
-    quick("score_dit", "report")
+def test_stale_stages_only_unless_asked(stale):
+    stale("score_dit", "report")
     Path("logs").mkdir()
     lines = [{"stage": "report", "event": "end", "seconds": 7.5}, {"stage": "report", "event": "start"}]
     Path("logs/runs.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"stage": "rep')
@@ -114,7 +107,7 @@ def test_stale_stages_only_unless_asked(quick):
         ("ingest@second", False),
         ("report", True),
     ]
-    quick()
+    stale()
     assert "every stage is up to date" in plan.plan()
     with pytest.raises(DarkroomError, match="there is no stage `train_dti`"):
         plan.plan(["train_dti"])
@@ -122,8 +115,8 @@ def test_stale_stages_only_unless_asked(quick):
     assert plan.choose(["encode_latents@second"], KNOWN, set(), False) == ["encode_latents@second"]
 
 
-def test_what_does_not_fit_is_counted_and_not_run(quick, monkeypatch):
-    quick("train_dit")
+def test_what_does_not_fit_is_counted_and_not_run(stale, monkeypatch):
+    stale("train_dit")
     monkeypatch.setattr(trainings, "_available", lambda device: 1000)
     monkeypatch.setattr(trainings, "_measure", lambda *_: pytest.fail("measured"))
     stage = json.loads(plan.plan(in_json=True))["stages"][0]
@@ -133,27 +126,29 @@ def test_what_does_not_fit_is_counted_and_not_run(quick, monkeypatch):
     assert "?" in text and "and more" in text
 
 
-def test_time_grows_with_the_images_and_with_what_is_done_beside(quick, monkeypatch):
+def test_time_grows_with_the_images_and_with_what_is_done_beside(stale, monkeypatch):
     """Seconds of an update, of a validated image and of a grid are given: the sum by hand."""
-    clone = quick("train_dit")
-    monkeypatch.setattr(trainings.Step, "seconds", lambda self, budget, clock: 2.0)
-    monkeypatch.setattr(trainings.Step, "validation_seconds", lambda self, budget, clock: 0.5)
-    monkeypatch.setattr(trainings.Step, "preview_seconds", lambda self, patience, clock: 7.0)
+    clone = stale("train_dit")
+    monkeypatch.setattr(rehearsal.Rehearsal, "update_seconds", lambda self, budget: (2.0, 9.0))
+    monkeypatch.setattr(rehearsal.Rehearsal, "validation_seconds", lambda self: 0.5)
+    monkeypatch.setattr(rehearsal.Rehearsal, "grid_seconds", lambda self: 7.0)
+    monkeypatch.setattr(Loading, "seconds", lambda self, roots: 1000.0)
 
     def seconds():
         return json.loads(plan.plan(in_json=True))["stages"][0]["seconds"]
 
-    # 64 images in updates of 32, validated each 32 images on 2 x 12 images.
-    assert seconds() == pytest.approx(2 * 2.0 + 2 * 24 * 0.5)
-    change(clone, "run", "grid_every", value=40)  # and at the last image
-    assert seconds() == pytest.approx(2 * 2.0 + 2 * 24 * 0.5 + 2 * 7.0)
+    # What is loaded; the first update takes 9 s more; 64 images in updates of 32, validated each 32 on 2 x 12 images.
+    once = 1000 + 9
+    assert seconds() == pytest.approx(once + 2 * 2.0 + 2 * 24 * 0.5)
+    change(clone, "run", "grid_every", value=40)  # and at the last image; of the averaged and of the raw weights
+    assert seconds() == pytest.approx(once + 2 * 2.0 + 2 * 24 * 0.5 + 2 * 2 * 7.0)
     change(clone, "train_dit", "training", "images", value=128)
-    assert seconds() == pytest.approx(4 * 2.0 + 4 * 24 * 0.5 + 4 * 7.0)
+    assert seconds() == pytest.approx(once + 4 * 2.0 + 4 * 24 * 0.5 + 4 * 2 * 7.0)
 
 
-def test_each_shard_is_padded_to_whole_batches(quick, monkeypatch):
+def test_each_shard_is_padded_to_whole_batches(stale, monkeypatch):
     """Shards of 50: train 72 is 50 + 22, val 12, test 36; with batches of 64 that is one each."""
-    quick("encode_latents@first")
+    stale("encode_latents@first")
     calls = []
     monkeypatch.setattr(
         passes.Passes, "add", lambda self, function, batch, count, images: calls.append((count, images))
@@ -162,8 +157,8 @@ def test_each_shard_is_padded_to_whole_batches(quick, monkeypatch):
     assert calls == [(4, 120)]
 
 
-def test_mirror_images_are_encoded_too_and_what_is_in_place_is_not_copied(quick, monkeypatch):
-    quick()
+def test_mirror_images_are_encoded_too_and_what_is_in_place_is_not_copied(stale, monkeypatch):
+    stale()
     calls = []
     monkeypatch.setattr(passes.Passes, "add", lambda self, function, batch, count, images: calls.append(count))
     plain = facts.gather(set(KNOWN))
@@ -173,9 +168,9 @@ def test_mirror_images_are_encoded_too_and_what_is_in_place_is_not_copied(quick,
     assert passes.plan_ingest(known, "first").disk["outputs"] < passes.plan_ingest(plain, "first").disk["outputs"] / 4
 
 
-def test_codes_are_two_bytes_a_place_and_counted_twice(quick, monkeypatch):
+def test_codes_are_two_bytes_a_place_and_counted_twice(stale, monkeypatch):
     """Of a discrete tokenizer whose latents are 8 x 8; disk is that of the checkout and of DVC's cache."""
-    change(quick(), "encode_latents", "latents", value="codes")
+    change(stale(), "encode_latents", "latents", value="codes")
     for room in (passes, trainings):
         monkeypatch.setattr(room, "tokenizer_recipe", lambda known: SimpleNamespace(model=Patches(16)))
     known = facts.gather(set(KNOWN))
@@ -201,23 +196,54 @@ def test_the_table_is_aligned_and_ends_with_its_total():
         StagePlan("ingest@first", seconds=10.0),
         StagePlan("train_dit", 1234, 1e6, 2e6, {"weights": 10_000}, {"outputs": 10**6}, 50.0, notes=["a note"]),
     ]
-    lines = as_text(plans, 5.0, {"train_dit": 33.0}, ["a thing"]).splitlines()
-    assert lines[3].split() == [
-        "train_dit",
-        "1,234",
-        "1",
-        "M",
-        "+",
-        "2",
-        "M",
-        "10",
-        "kB",
-        "1",
-        "MB",
-        "55",
-        "s",
-        "33",
-        "s",
-    ]
-    assert lines[5].split()[0] == "total" and lines[5].endswith("1 min 10 s")
-    assert lines[-3:] == ["Assumed:", "- a thing.", "- a note."]
+    whole = Whole(bodies=60.0, dvc=100.0, snakemake=80.0, cores=2, between=5.0, load=1.0)
+    lines = as_text(plans, whole, {"train_dit": 33.0}, ["a thing"]).splitlines()
+    assert " ".join(lines[3].split()) == "train_dit 1,234 1 M + 2 M 10 kB 1 MB 50 s measured 33 s"
+    assert lines[5].split()[0] == "total" and lines[5].endswith("1 min 0 s")
+    engines = ["`snakemake --cores 2`, side by side: 1 min 20 s", "`dvc repro`, one after another: 1 min 40 s"]
+    assert lines[6:] == ["", *engines, "", "Assumed:", "- a thing.", "- a note."]
+
+
+def test_what_ran_here_decides_and_what_was_measured_stays_beside_it():
+    plans = [StagePlan("train_dit", seconds=50.0), StagePlan("sample_dit", seconds=9.0)]
+    plan._settle(plans, {"train_dit": Run(40.0, alike=True), "sample_dit": Run(8.0, alike=False)})
+    found = [(each.seconds, each.source, each.measured_seconds) for each in plans]
+    assert found == [(40.0, "last run", 50.0), (9.0, "measured", None)]
+
+
+def test_on_a_busy_machine_the_work_counts_and_on_a_quiet_one_the_wall():
+    def settled(*walls):
+        plans = [StagePlan("train_dit", seconds=50.0, wall=wall, work=10.0) for wall in walls]
+        load = plan._settle(plans, {})
+        return load, [each.seconds for each in plans]
+
+    assert settled(11.0, 10.0) == (1.05, [pytest.approx(55.0), 50.0])
+    assert settled(30.0, 10.0) == (2.0, [50.0, 50.0])
+    whole = Whole(60.0, 100.0, 80.0, 2, 5.0, load=2.0)
+    assert "took 2.0 times its own work" in " ".join(plan._assumptions(2, whole, []))
+    assert "own work" not in " ".join(plan._assumptions(2, replace(whole, load=1.1), []))
+
+
+def test_stages_of_one_thread_are_measured_side_by_side_and_the_others_alone(monkeypatch):
+    """On two cores; a training comes first, for it takes longest."""
+    monkeypatch.setattr(plan, "_cores", lambda: 2)
+    asked = []
+
+    def measure(names, known):
+        asked.append(names)
+        return [StagePlan(name) for name in names]
+
+    params = {"run": {"ingest_processes": 2}, "train_dit": {"training": {"threads": 2, "processes": 1}}}
+    names = ["ingest@first", "catalog", "train_dit", "train_clip", "score_dit"]
+    found = plan._measured(measure, names, None, params)
+    assert [each.stage for each in found] == names
+    assert asked == [["train_clip", "catalog", "score_dit"], ["ingest@first"], ["train_dit"]]
+
+
+def test_two_processes_measure_what_one_would(clone, monkeypatch):
+    """They load what stages load, and their plans come back whole."""
+    known = facts.gather(set(KNOWN))
+    with plan._measuring(2) as measure:
+        found = measure(["catalog", "train_dit"], known)
+    assert [each.stage for each in found] == ["catalog", "train_dit"]
+    assert found[1].parameters > 0 and found[1].seconds > found[1].work > 0

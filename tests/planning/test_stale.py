@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.planning.stale import ask_dvc
+from darkroom.planning.stale import Dag, ask_dvc, lock_seconds
 
 STAGES = """
 stages:
@@ -29,8 +29,10 @@ def test_what_is_below_a_stale_stage_is_stale(tmp_path, monkeypatch):
     for words in (["init", "--no-scm", "--quiet"], ["repro", "--quiet"]):
         subprocess.run([dvc, *words], check=True, capture_output=True)
     known = ["ingest@x", "ingest@y", "catalog", "train_dit", "report"]
-    assert ask_dvc() == (known, set())
+    above = {"catalog": set(), "ingest@x": set(), "ingest@y": set(), "train_dit": set(), "report": {"train_dit"}}
+    assert ask_dvc() == Dag(known, set(), above)
     Path("a").write_text("other")
-    assert ask_dvc() == (known, {"train_dit", "report"})  # report itself sees no change yet
+    assert ask_dvc().stale == {"train_dit", "report"}  # report itself sees no change yet
     Path("x").unlink()
-    assert ask_dvc() == (known, {"train_dit", "report", "ingest@x"})
+    assert ask_dvc().stale == {"train_dit", "report", "ingest@x"}
+    assert lock_seconds() > 0 == lock_seconds(Path("none"))

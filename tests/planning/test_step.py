@@ -1,6 +1,4 @@
-"""A bare update, by hand: parameters, operations, bytes."""
-
-import time
+"""What an update computes and holds, by hand: parameters, operations, bytes."""
 
 import pytest
 import torch
@@ -9,8 +7,7 @@ from torch import nn
 from darkroom.generators.dit import DiT, DiTConfig
 from darkroom.generators.normaliser import Normaliser
 from darkroom.planning.rows import NoiseImages, NoiseLatents
-from darkroom.planning.step import Step, batch_of
-from darkroom.planning.timing import seconds_of
+from darkroom.planning.step import Step
 from darkroom.recipes.dit import DiTRecipe
 from darkroom.schemas.train_dit import Diffusion
 from darkroom.training.recipe import Phase, Recipe
@@ -46,14 +43,6 @@ def test_parameters_are_the_sum_over_the_model():
     assert step.parameters == sum(p.numel() for p in recipe.modules["linear"].parameters()) == 2 * LAYERS * 156 + 65
 
 
-def test_what_follows_a_step_is_part_of_the_update():
-    """A codebook that moves once an update, by the whole batch; its first update is another, and is not measured."""
-    recipe, seen = Linear(), []
-    recipe.phases = (Phase("linear", recipe.loss, after=lambda batch: seen.append(batch.positions.tolist())),)
-    Step(recipe, training(batch=8), run(micro_batch=4), CPU).seconds(0, time.perf_counter)
-    assert recipe.passes[:2] == [4, 4] and seen[0] == list(range(8, 16)) and len(seen) == len(recipe.passes) // 2
-
-
 def test_operations_of_a_linear_layer():
     """y = x Wᵀ: 2 · N · in · out. Backward: the same for W's gradient; the images need none."""
     assert Step(Linear(), training(batch=8), run(), CPU).operations() == (2 * 8 * IN * OUT, 2 * 8 * IN * OUT)
@@ -74,11 +63,6 @@ def test_memory_of_weights_gradients_optimizer_and_averages():
     expected = {"weights": weights, "gradients": weights, "optimizer": 2 * weights + 2 * 4, "averages": weights}
     step = Step(Linear(), training(), run(), CPU)
     assert step.memory == expected
-    batch = batch_of(step.recipe.train, 8, CPU)
-    step.update(batch)
-    held = [value for state in step.optimizers["linear"].state.values() for value in state.values()]
-    assert sum(value.nbytes for value in held) == expected["optimizer"]
-    assert sum(value.nbytes for average in step.averages for value in average) == expected["averages"]
     more = Step(Linear(), training(ema_profiles=[0.05, 0.1], select="best", processes=2), run(), CPU)
     assert more.memory == expected | {"averages": 4 * weights, "exchange": weights} and more.images == 4
 
@@ -96,49 +80,6 @@ def test_checkpointing_and_smaller_micro_batches_take_less_memory():
     one = 512 * IN * 4  # bytes of the results of one layer
     assert live["all"] > 8 * LAYERS * one  # tanh keeps its result, which the next layer needs, too
     assert live["micro"] < live["all"] / 2 and live["checkpointed"] < (8 + 2 * LAYERS + 4) * one < live["all"]
-
-
-def test_an_update_takes_the_micro_batches_and_leaves_the_weights():
-    recipe = Linear()
-    step = Step(recipe, training(batch=8), run(micro_batch=3), CPU)
-    before = [p.clone() for p in recipe.modules["linear"].parameters()]
-    step.update(batch_of(recipe.train, 8, CPU))
-    assert recipe.passes == [3, 3, 2]
-    assert all(torch.equal(old, new) for old, new in zip(before, recipe.modules["linear"].parameters(), strict=True))
-    assert step.optimizers["linear"].state
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_precision_is_that_of_the_section(precision):
-    recipe, found = Linear(), []
-    step = Step(recipe, training(precision=precision), run(), CPU)
-    recipe.modules["linear"].register_forward_hook(lambda module, inputs, output: found.append(output.dtype))
-    step.update(batch_of(recipe.train, 8, CPU))
-    assert found == [torch.bfloat16 if precision == "bf16" else torch.float32]
-
-
-def test_a_grid_that_takes_too_long_is_given_up():
-    recipe = Linear()
-    step = Step(recipe, training(), run(), CPU)
-    recipe.preview = lambda: recipe.modules["linear"](torch.zeros(1, IN))
-    assert step.preview_seconds(60, time.perf_counter) > 0
-    assert step.preview_seconds(-1, time.perf_counter) is None
-    assert recipe.modules["linear"].training
-    recipe.modules["linear"](torch.zeros(1, IN))  # the hook is gone
-
-
-def test_seconds_are_of_one_call_and_the_first_is_not_counted():
-    calls = []
-
-    def work():
-        calls.append(1)
-        time.sleep(0.01 if len(calls) > 1 else 0.3)
-
-    assert 0.01 <= seconds_of(work, CPU, 0.05, time.perf_counter) < 0.2 and len(calls) > 2
-
-
-def test_waiting_is_no_work():
-    assert seconds_of(lambda: time.sleep(0.05), CPU, 0, time.thread_time) < 0.04
 
 
 def test_noise_has_the_shapes_and_types_of_the_real_rows():

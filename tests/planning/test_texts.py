@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from darkroom.params import read_yaml
-from darkroom.planning import facts, passes, plan, stale, trainings
+from darkroom.planning import passes, plan
 
 IDLE = [
     *("train_clip", "embed_clip@first", "train_decoder@base", "train_decoder@up", "sample_decoder"),
@@ -15,14 +15,10 @@ IDLE = [
 
 
 @pytest.fixture
-def quick(clone, monkeypatch):
-    """A clone whose plan measures for a moment; calls it with changes and stages, and returns the plans by name."""
-    monkeypatch.setattr(trainings, "BUDGET", 0.02)
-    monkeypatch.setattr(passes, "BUDGET", 0.01)
-    monkeypatch.setattr(plan, "_busy", lambda: 0.0)
-    monkeypatch.setattr(facts, "_IMAGES", 4)
+def planned(quick, clone):
+    """Returns what plans some stages under some changes of params.yaml: the plans by name."""
 
-    def planned(stages, **changes):
+    def plans(stages, **changes):
         values = read_yaml(clone / "params.yaml")
         for path, value in changes.items():
             *above, last = path.split("__")
@@ -31,50 +27,50 @@ def quick(clone, monkeypatch):
                 place = place[key]
             place[last] = value
         (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-        monkeypatch.setattr(stale, "ask_dvc", lambda: (stages, set(stages)))
+        quick(stages, stages)
         found = json.loads(plan.plan(in_json=True))["stages"]
         return {stage["stage"]: stage for stage in found}
 
-    return planned
+    return plans
 
 
-def test_without_clip_nothing_below_it_takes_time(quick):
+def test_without_clip_nothing_below_it_takes_time(planned):
     change = {"train_clip__source": "none", "train_decoder__unets__up__trained": False}
-    for stage in quick(IDLE, **change).values():
-        assert (stage["seconds"], stage["parameters"], stage["source"]) == (0, None, "measured"), stage["stage"]
+    for stage in planned(IDLE, **change).values():
+        assert (stage["work"], stage["parameters"], stage["source"]) == (0, None, "measured"), stage["stage"]
 
 
-def test_a_u_net_that_is_told_nothing_is_planned_without_clip(quick):
-    found = quick(
+def test_a_u_net_that_is_told_nothing_is_planned_without_clip(planned):
+    found = planned(
         ["train_decoder@base", "train_decoder@up", "sample_decoder", "sample_text"], train_clip__source="none"
     )
-    assert found["train_decoder@base"]["seconds"] == found["sample_text"]["seconds"] == 0
+    assert found["train_decoder@base"]["work"] == found["sample_text"]["work"] == 0
     assert found["sample_decoder"]["parameters"] == found["train_decoder@up"]["parameters"] > 0
 
 
-def test_without_a_u_net_that_is_told_of_texts_none_becomes_an_image(quick):
-    found = quick(["sample_decoder", "sample_text", "score_text"], train_decoder__unets__base__trained=False)
+def test_without_a_u_net_that_is_told_of_texts_none_becomes_an_image(planned):
+    found = planned(["sample_decoder", "sample_text", "score_text"], train_decoder__unets__base__trained=False)
     assert found["sample_decoder"]["parameters"] > 0
     assert found["sample_text"]["parameters"] is found["score_text"]["parameters"] is None
 
 
-def test_few_steps_of_noise_are_planned(quick):
+def test_few_steps_of_noise_are_planned(planned):
     """The network is asked of a step that there is."""
     change = {f"train_decoder__unets__{name}__diffusion__target": "eps" for name in ("base", "up")}
-    quick(["sample_decoder"], train_decoder__timesteps=10, **change)
+    planned(["sample_decoder"], train_decoder__timesteps=10, **change)
 
 
-def test_the_judges_that_are_asked_are_counted(quick):
+def test_the_judges_that_are_asked_are_counted(planned):
     stages = ["train_scene_reader", "score_decoder"]
     scenes = {"parts__first__source": "shapes", "parts__second__source": "shapes"}
-    plain = quick(stages, **scenes)
-    asked = quick(stages, **scenes, score_decoder__attributes="scenes")
-    assert plain["train_scene_reader"]["seconds"] == 0 and asked["train_scene_reader"]["backward"] > 0
+    plain = planned(stages, **scenes)
+    asked = planned(stages, **scenes, score_decoder__attributes="scenes")
+    assert plain["train_scene_reader"]["work"] == 0 and asked["train_scene_reader"]["backward"] > 0
     reader = asked["train_scene_reader"]["parameters"]
     assert asked["score_decoder"]["parameters"] == plain["score_decoder"]["parameters"] + reader
 
 
-def test_passes_are_counted_by_hand(quick, monkeypatch):
+def test_passes_are_counted_by_hand(planned, monkeypatch):
     """24 images in batches of 12: 2 passes; 8 varied, 8 between and one filled in twice: 1 + 1 + 2; of 2 steps each."""
     calls = []
 
@@ -82,15 +78,15 @@ def test_passes_are_counted_by_hand(quick, monkeypatch):
         calls.append((len(batch), count, images, scale))
 
     monkeypatch.setattr(passes.Passes, "add", counted)
-    quick(["sample_decoder"], sample_decoder__pictures__resamples=2, sample_decoder__unets__up__steps=3)
+    planned(["sample_decoder"], sample_decoder__pictures__resamples=2, sample_decoder__unets__up__steps=3)
     assert calls == [(12, 6, 24, 2), (12, 6, 24, 3)]
     calls.clear()
     change = {"sample_text__prior__candidates": 4, "sample_text__prior__batch": 10, "sample_text__prior__steps": 5}
-    quick(["sample_text"], **change)
+    planned(["sample_text"], **change)
     assert calls == [(10, 10, 24, 5), (12, 2, 24, 2), (12, 2, 24, 3)]
 
 
-def test_the_prior_reads_encodings_where_they_are_stored(quick):
-    plain = quick(["train_prior"])["train_prior"]
-    more = quick(["train_prior"], embed_clip__encodings=True)["train_prior"]
+def test_the_prior_reads_encodings_where_they_are_stored(planned):
+    plain = planned(["train_prior"])["train_prior"]
+    more = planned(["train_prior"], embed_clip__encodings=True)["train_prior"]
     assert more["parameters"] > plain["parameters"] > 0 and more["forward"] > 2 * plain["forward"]

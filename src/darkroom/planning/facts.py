@@ -45,7 +45,7 @@ class Facts:
     captions: captions that differ among the first images.
     image_bytes: of an image as it is stored.
     prepare_seconds, read_seconds: of one image from the source into a shard, and from a shard to an array.
-    open_seconds: of the source until its first sample, of all parts.
+    open_seconds: of a source: the library or the list that it loads.
     assumed: a sentence for each value that is not known before the data are read.
     watch: what calls are timed with.
     """
@@ -81,8 +81,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _look(
     source: Source, start: int, stop: int | None, how: Preparation
-) -> tuple[set[str], set[str], list[int], tuple[float, float, float]]:
-    """Return labels and captions of a part's first images, their sizes stored, and the seconds to open, prepare, read.
+) -> tuple[set[str], set[str], list[int], float, float]:
+    """Return labels and captions of a part's first images, their sizes stored, and the seconds to prepare and to read.
 
     Raises:
         DarkroomError: none of them can be used.
@@ -92,10 +92,7 @@ def _look(
     sizes: list[int] = []
     prepared = read = 0.0
     began = at = time.perf_counter()
-    opened = 0.0
     for number, entry in enumerate(islice(source.entries(start, stop), _LABELS)):
-        if not number:  # of which a source may load a library or a list
-            at, opened = time.perf_counter(), time.perf_counter() - began
         found = outcome(source, entry, how, store=number < _IMAGES)
         if found.original_size is not None and found.label is not None:
             labels.add(found.label)
@@ -112,7 +109,7 @@ def _look(
         at = time.perf_counter()  # a source may lie behind a network: waiting counts
     if not sizes:
         raise DarkroomError(f"none of the first {_LABELS:,} samples can be used: run `dvc repro ingest` to see why.")
-    return labels, captions, sizes, (opened, prepared / len(sizes), read / len(sizes))
+    return labels, captions, sizes, prepared / len(sizes), read / len(sizes)
 
 
 def _expected(
@@ -141,7 +138,8 @@ def gather(stale: Set[str]) -> Facts:
     assumed: list[str] = []
     labels: set[str] = set()
     captions: set[str] = set()
-    looks: list[tuple[list[int], tuple[float, float, float]]] = []
+    looks: list[tuple[list[int], float, float]] = []
+    opened = 0.0
     missing: list[DarkroomError] = []
     for part in given("catalog")["parts"]:
         params = validate(schema("ingest"), given("ingest", part))
@@ -153,13 +151,15 @@ def gather(stale: Set[str]) -> Facts:
         if fresh:
             splits = _manifest(SHARDS / part)["splits"]
             images[part] = {split: splits[split]["images"] for split in SPLITS}
+        began = time.thread_time()
         try:
             source = open_source(chosen, details)
             in_place |= {part} if getattr(source, "in_place", False) else set()
             start, stop = slice_of(source, part, chosen.start, chosen.stop)
             if not fresh:
                 images[part] = _expected(part, chosen.source, source, start, stop, settings.splits.model_dump())
-            found, texts, sizes, (opened, prepared, read) = _look(source, start, stop, how)
+            opened = max(opened, time.thread_time() - began)  # the first loads what the others use
+            found, texts, sizes, prepared, read = _look(source, start, stop, how)
         except DarkroomError as error:
             if not fresh:
                 raise
@@ -167,7 +167,7 @@ def gather(stale: Set[str]) -> Facts:
             continue
         labels |= found
         captions |= texts
-        looks.append((sizes, (opened, prepared, prepared if part in in_place else read)))
+        looks.append((sizes, prepared, prepared if part in in_place else read))
     if not images:
         raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
     if not looks:
@@ -187,9 +187,9 @@ def gather(stale: Set[str]) -> Facts:
         in_place=frozenset(in_place),
         classes=classes,
         captions=len(captions),
-        image_bytes=fmean(size for sizes, _ in looks for size in sizes),
-        prepare_seconds=fmean(prepared for _, (_, prepared, _) in looks),
-        read_seconds=fmean(read for _, (_, _, read) in looks),
-        open_seconds=max(opened for _, (opened, _, _) in looks),
+        image_bytes=fmean(size for sizes, _, _ in looks for size in sizes),
+        prepare_seconds=fmean(prepared for _, prepared, _ in looks),
+        read_seconds=fmean(read for _, _, read in looks),
+        open_seconds=opened,
         assumed=tuple(assumed),
     )

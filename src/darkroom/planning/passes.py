@@ -28,7 +28,7 @@ from darkroom.schemas.train_dit import Evaluate
 from darkroom.tokenizers.pixels import to_network
 from darkroom.tokenizers.protocol import Codes
 
-BUDGET = 0.15  # seconds that a forward pass is repeated for
+BUDGET = 0.1  # seconds that a forward pass is repeated for
 _INCEPTION_SIDE, _INCEPTION_FEATURES = 299, 2048
 
 

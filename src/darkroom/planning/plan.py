@@ -102,37 +102,47 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     work = sum(plan.work for plan in plans)
     load = max(1.0, sum(plan.wall for plan in plans) / work) if work else 1.0
     for plan in plans:
-        if load <= _BUSY and plan.source == "measured":
-            plan.seconds *= load
+        if load <= _BUSY and plan.source == "measured" and plan.work:
+            plan.seconds *= max(1.0, plan.wall / plan.work)
         if (run := last.get(plan.stage)) is not None and run.alike:
             plan.measured_seconds = plan.seconds if plan.source == "measured" else None
             plan.seconds, plan.source = run.seconds, "last run"
     return load
 
 
-def _whole(plans: Sequence[StagePlan], dag: Dag, params: Mapping[str, Any], start: float, asked: float) -> Whole:
+def _whole(
+    plans: Sequence[StagePlan], dag: Dag, params: Mapping[str, Any], start: float, asked: float, load: float
+) -> Whole:
     """Return what the stages take together, in either engine.
 
-    `dvc repro` asks once, and between two bodies starts a process and writes dvc.lock; Snakemake starts DVC for each
-    stage.
+    `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock; Snakemake starts DVC
+    with each.
+
+    Args:
+        plans: the stages.
+        dag: what follows from what.
+        params: params.yaml.
+        start: seconds of a stage's process before its body.
+        asked: seconds in which DVC says what is stale.
+        load: see `Whole`.
     """
-    cores = _cores()
+    cores, write = _cores(), lock_seconds()
+    between = start + asked + write
     jobs = {
-        plan.stage: Job(plan.seconds + start + asked, _cpus(plan.stage, params), plan.gpu and _gpu(params))
-        for plan in plans
+        plan.stage: Job(plan.seconds + between, _cpus(plan.stage, params), plan.gpu and _gpu(params)) for plan in plans
     }
     bodies = sum(plan.seconds for plan in plans)
-    between = start + lock_seconds()
     return Whole(
         bodies=bodies,
-        dvc=asked + bodies + len(plans) * between if plans else 0.0,
+        dvc=asked + bodies + len(plans) * (start + write) if plans else 0.0,
         snakemake=start + asked + side_by_side(jobs, dag.needs, cores) if plans else 0.0,
         cores=cores,
-        between=start + asked,
+        between=between,
+        load=load,
     )
 
 
-def _assumptions(keep: int, load: float, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
+def _assumptions(keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
     """Return what every plan assumes, in sentences without a full stop."""
     earlier = [plan.stage for plan in found if plan.source == "last run"]
     return [
@@ -153,10 +163,10 @@ def _assumptions(keep: int, load: float, whole: Whole, found: Sequence[StagePlan
         "several processes share a batch without loss, and checkpoints are written in the background",
         *(
             [
-                f"others use this machine now: what was measured took {load:.1f} times its own work; times are of the "
-                f"work, as on a quiet machine, and with this load {load:.1f} times as long"
+                f"others use this machine now: what was measured took {whole.load:.1f} times its own work; times are "
+                f"of the work, as on a quiet machine, and with this load {whole.load:.1f} times as long"
             ]
-            if load > _BUSY
+            if whole.load > _BUSY
             else []
         ),
     ]
@@ -179,6 +189,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     params = read_yaml(PARAMS)
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # waiting for the other threads must not count as work
     with _measuring(1 if _gpu(params) else min(2, _cores())) as measure:
         began = time.process_time()
         dag = ask_dvc()
@@ -193,7 +204,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     load = _settle(plans, last if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
-    whole = _whole(plans, dag, params, start, asked)
-    assumed = [*facts.assumed, *_assumptions(params["run"]["keep"], load, whole, plans)]
+    whole = _whole(plans, dag, params, start, asked, load)
+    assumed = [*facts.assumed, *_assumptions(params["run"]["keep"], whole, plans)]
     seconds = {name: run.seconds for name, run in last.items()}
-    return (as_json if in_json else as_text)(plans, whole, load, seconds, assumed)
+    return (as_json if in_json else as_text)(plans, whole, seconds, assumed)

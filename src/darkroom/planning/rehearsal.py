@@ -83,7 +83,6 @@ class Rehearsal:
             if evaluate:
                 evaluation.evaluate(self.trainer)
 
-        self.watch.once(validate, self.device)
         return self.watch.once(validate, self.device) / len(self.recipe.val)
 
     def grid_seconds(self) -> float:

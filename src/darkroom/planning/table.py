@@ -21,6 +21,7 @@ class Whole:
     snakemake: of `snakemake --cores all`, side by side.
     cores: of this machine.
     between: what a stage takes under Snakemake besides its body.
+    load: how many times their own work the measured calls took, which is near 1 on a quiet machine.
     """
 
     bodies: float
@@ -28,6 +29,7 @@ class Whole:
     snakemake: float
     cores: int
     between: float
+    load: float
 
 
 def _row(plan: StagePlan, last: Mapping[str, float]) -> tuple[str, ...]:
@@ -46,15 +48,12 @@ def _row(plan: StagePlan, last: Mapping[str, float]) -> tuple[str, ...]:
     )
 
 
-def as_text(
-    plans: Sequence[StagePlan], whole: Whole, load: float, last: Mapping[str, float], assumed: Sequence[str]
-) -> str:
+def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float], assumed: Sequence[str]) -> str:
     """Return the table, its total, and below it the time of the whole and what was assumed.
 
     Args:
         plans: the stages.
         whole: what they take together.
-        load: how many times their own work the measured calls took.
         last: seconds that stages' bodies took the last time.
         assumed: sentences.
     """
@@ -75,9 +74,7 @@ def as_text(
     return "\n".join([*lines, "", *engines, "", "Assumed:", *(f"- {sentence}." for sentence in (*assumed, *notes))])
 
 
-def as_json(
-    plans: Sequence[StagePlan], whole: Whole, load: float, last: Mapping[str, float], assumed: Sequence[str]
-) -> str:
+def as_json(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float], assumed: Sequence[str]) -> str:
     """Return the same as one JSON object: bytes, seconds, operations."""
     stages: list[dict[str, Any]] = [{**asdict(plan), "last_seconds": last.get(plan.stage)} for plan in plans]
-    return json.dumps({"stages": stages, "seconds": asdict(whole), "load": load, "assumed": list(assumed)}, indent=2)
+    return json.dumps({"stages": stages, "seconds": asdict(whole), "assumed": list(assumed)}, indent=2)

@@ -25,7 +25,7 @@ from darkroom.tables import bytes_of
 from darkroom.training.precision import allow_tf32
 from darkroom.training.recipe import Recipe
 
-BUDGET = 0.6  # seconds that updates are repeated for
+BUDGET = 0.4  # seconds that updates are repeated for
 IMPORT = 20.0  # seconds that published weights take, once they are downloaded
 
 
