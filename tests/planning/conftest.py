@@ -34,6 +34,7 @@ def clone(tmp_path, monkeypatch):
         shutil.copy(SOURCE / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE / "src"))
     libraries = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")]
     for name in (*libraries, "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "1" if name in libraries else "")

@@ -242,6 +242,7 @@ def test_stages_of_one_thread_are_measured_side_by_side_and_the_others_alone(mon
 
 def test_two_processes_measure_what_one_would(clone, monkeypatch):
     """They load what stages load, and their plans come back whole."""
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     known = facts.gather(set(KNOWN))
     with plan._measuring(2) as measure:
         found = measure(["catalog", "train_dit"], known)

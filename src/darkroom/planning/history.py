@@ -33,7 +33,7 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
     found: dict[str, Run] = {}
     begun: dict[str, int] = {}  # starts without an end: after a kill the next body may do the rest alone
     for line in _lines(path):
-        stage, event = line.get("stage"), line.get("event")
+        stage, event = str(line.get("stage")), line.get("event")
         if event == "start":
             begun[stage] = begun.get(stage, 0) + 1
         elif event == "end" and "seconds" in line:

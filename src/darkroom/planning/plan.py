@@ -1,7 +1,7 @@
 """`darkroom plan`: parameters, operations, memory, disk and time of the stages that are out of date.
 
-Everything is measured on this machine, on noise, with the networks, losses and optimizers that the stages use. Nothing
-is written, and no artifact has to be there.
+Everything is measured on this machine, on noise, with the networks, losses and optimizers that the stages use. No
+artifact has to be there, and none is written.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from darkroom.check import check
@@ -64,6 +65,8 @@ def _gpu(params: Mapping[str, Any]) -> bool:
 @contextmanager
 def _measuring(count: int) -> Iterator[Measure]:
     """Start loading what stages load, in a process that others are forked from, and yield what measures in `count`."""
+    source = str(Path(__file__).resolve().parents[2])  # not what an installation elsewhere would give it
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     context = get_context("forkserver")
     context.set_forkserver_preload([_MEASURE])
     with ProcessPoolExecutor(count, mp_context=context) as pool:
@@ -111,7 +114,13 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
 
 
 def _whole(
-    plans: Sequence[StagePlan], dag: Dag, params: Mapping[str, Any], start: float, asked: float, load: float
+    plans: Sequence[StagePlan],
+    dag: Dag,
+    params: Mapping[str, Any],
+    start: float,
+    asked: float,
+    write: float,
+    load: float,
 ) -> Whole:
     """Return what the stages take together, in either engine.
 
@@ -124,9 +133,10 @@ def _whole(
         params: params.yaml.
         start: seconds of a stage's process before its body.
         asked: seconds in which DVC says what is stale.
+        write: seconds in which it writes dvc.lock.
         load: see `Whole`.
     """
-    cores, write = _cores(), lock_seconds()
+    cores = _cores()
     between = start + asked + write
     jobs = {
         plan.stage: Job(plan.seconds + between, _cpus(plan.stage, params), plan.gpu and _gpu(params)) for plan in plans
@@ -193,7 +203,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     with _measuring(1 if _gpu(params) else min(2, _cores())) as measure:
         began = time.process_time()
         dag = ask_dvc()
-        asked = time.process_time() - began
+        asked, write = time.process_time() - began, lock_seconds()
         chosen = choose(names, dag.stages, dag.stale, everything)
         if not chosen and not in_json:
             return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
@@ -204,7 +214,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     load = _settle(plans, last if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
-    whole = _whole(plans, dag, params, start, asked, load)
+    whole = _whole(plans, dag, params, start, asked, write, load)
     assumed = [*facts.assumed, *_assumptions(params["run"]["keep"], whole, plans)]
     seconds = {name: run.seconds for name, run in last.items()}
     return (as_json if in_json else as_text)(plans, whole, seconds, assumed)

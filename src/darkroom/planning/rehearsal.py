@@ -42,7 +42,13 @@ class Rehearsal:
             "ema_snapshots": 1,
             "init": Init(folder=NO_FILE, url=None, sha256=None, skip=[]),
         }
-        elsewhere = {"workers": 0, "accelerate": None, "checkpoints_from": None, "checkpoints_to": None, "trackers": []}
+        elsewhere: dict[str, Any] = {
+            "workers": 0,
+            "accelerate": None,
+            "checkpoints_from": None,
+            "checkpoints_to": None,
+            "trackers": [],
+        }
         self.trainer = Trainer(
             recipe,
             settings.model_copy(update=own),
@@ -135,14 +141,14 @@ def _stand_ins(modules: list[nn.Module], watch: Stopwatch, device: torch.device)
 
     before = [module.__dict__.get("forward") for module in modules]
     for number, module in enumerate(modules):
-        module.forward = stand_in(number, module.forward)  # type: ignore[method-assign]
+        module.forward = stand_in(number, module.forward)
     try:
         yield lambda: saved
     finally:
         for module, own in zip(modules, before, strict=True):
             del module.forward  # the class has its own
             if own is not None:
-                module.forward = own  # type: ignore[method-assign]
+                module.forward = own
 
 
 def _shape(value: Any) -> Any:

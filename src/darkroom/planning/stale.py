@@ -50,9 +50,11 @@ def ask_dvc() -> Dag:
     changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
     stale = {stage.addressing for stage in changed}
     stale |= {later.addressing for stage in changed for later in ancestors(graph, stage)}
-    known = sorted((stage for stage in graph if stage.cmd and stage.name != CODE), key=lambda stage: _place(stage.addressing))
-    needs = {stage.addressing: {each.addressing for each in descendants(graph, stage)} for stage in known}
-    return Dag([stage.addressing for stage in known], stale, needs)
+    known = {stage.addressing: stage for stage in graph if stage.cmd and stage.name != CODE}
+    needs = {
+        name: {each.addressing for each in descendants(graph, stage)} & known.keys() for name, stage in known.items()
+    }
+    return Dag(sorted(known, key=_place), stale, needs)
 
 
 def lock_seconds(path: Path = Path("dvc.lock")) -> float:
