@@ -9,10 +9,11 @@ import torch
 
 from darkroom.planning.step import Step
 from darkroom.random import normal
+from darkroom.tokenizers.pixels import to_network
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
-from recipes.adversaries import ALL, GAME, pictures, recipe, teacher
+from recipes.adversaries import ALL, GAME, distances, pictures, recipe, teacher
 from tokenizers.sections import adversarial, perceptual
 from training.toy import curves, places, weights
 
@@ -121,23 +122,54 @@ def test_the_curve_of_the_loss_holds_nothing_of_the_discriminators(tmp_path):
     assert last["train/loss_discriminator"] != pytest.approx(expected, rel=1e-2)
 
 
-def test_pieces_of_a_batch_train_the_same(tmp_path, monkeypatch):
-    """To half a percent of the way that each weight went; oneDNN rounds otherwise for another number of images."""
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+def test_pieces_of_a_batch_train_the_same(tmp_path):
+    """To a thousandth of the way that each weight went, where rounding leaves 1e-4 of it.
+
+    It was half a percent, and without oneDNN, which rounds otherwise for another number of images: the perceptual
+    distance made a percent of a rounding, and less could not be asked of what this test is about.
+    """
     settings = training(seed=3, images=24, learning_rate=1e-4)
     trained = [
         train(recipe(changes=ALL), settings, run(micro_batch=micro), places(tmp_path / str(micro)))
         for micro in (None, 3)
     ]
-    start = recipe(changes=ALL).modules
-    for module in ("tokenizer", "discriminator"):
-        one, other = (dict(t.modules[module].named_parameters()) for t in trained)
-        for name, value in start[module].named_parameters():
-            if name.endswith(("to_k.bias", "layers.7.bias")):
-                continue  # softmax and hinge are the same whatever these are: their gradients are rounding alone
-            assert torch.dist(one[name], other[name]) < 5e-3 * torch.dist(one[name], value), name
+    found = distances(*({name: module.state_dict() for name, module in t.modules.items()} for t in trained))
+    assert max(found.values()) < 1e-3, max(found, key=found.__getitem__)
     values = [t.records[-1]["train/adversarial_weight"] for t in trained]
-    assert values[0] == pytest.approx(values[1], rel=1e-3)
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_rounding_changes_of_the_images_changes_gradient_and_adaptive_weight_as_little(monkeypatch, seed):
+    """A change of 1e-7 of the images, a rounding, moves both by 1e-4 at most, so that rounding decides no training.
+
+    With a perceptual distance whose gradient has no bound it is 0.2 to 3 percent. The change stands for what another
+    processor, another split of the batch and another number of threads do, so the test fails everywhere or nowhere.
+    """
+
+    def update(size):
+        """Return the gradient of all weights and the adaptive weight where images change by a fraction of themselves.
+
+        Up or down, by a draw for each value.
+        """
+
+        def nudged(images):
+            generator = torch.Generator().manual_seed(seed)
+            x = to_network(images).double()
+            return (x * (1 + size * (2 * torch.randint(0, 2, x.shape, generator=generator) - 1))).float()
+
+        monkeypatch.setattr("darkroom.recipes.kl.to_network", nudged)
+        made = recipe(changes=ALL)
+        positions = np.arange(16, 24)  # the first update with a discriminator
+        losses = made.loss(Batch(positions, {"images": pictures()[:8]}))
+        losses["loss"].backward()
+        gradient = torch.cat([parameter.grad.flatten() for parameter in made.model.parameters()])
+        return gradient, losses["adversarial_weight"].item()
+
+    (gradient, weight), (moved, other) = update(0.0), update(1e-7)
+    assert not torch.equal(gradient, moved)
+    assert torch.dist(gradient, moved) < 1e-4 * gradient.norm()
+    assert other == pytest.approx(weight, rel=1e-4)
 
 
 def test_with_everything_it_trains_in_fp16_under_the_scaler(tmp_path):

@@ -26,6 +26,10 @@ Network = Literal["teacher", "lpips", "vgg16"]
 _LINEAR = Path(torchmetrics_lpips.__file__).parent / "lpips_models" / "vgg.pth"
 _TAPS = (3, 8, 15, 22, 29)  # the ReLUs of VGG16's `features` after which LPIPS compares: 1_2, 2_2, 3_3, 4_3, 5_3
 _WIDTHS = (64, 128, 256, 512, 512)
+# ε² of the published LPIPS, which serves only to divide by no zero: its first code adds 1e-10 to |f|, torchmetrics' 1e-8
+# to |f|². Both are |f| but for 5e-9 of it wherever VGG16 sees anything, that is for |f| of 1 and more.
+PUBLISHED = 1e-8
+_RELATIVE = 0.1  # ε of `TeacherDistance`, as a fraction of the features' full length
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet's channels, for values in [-1, 1]
 
 
@@ -42,9 +46,17 @@ def to_rgb(x: Tensor) -> Tensor:
     return x
 
 
-def unit_difference(a: Tensor, b: Tensor) -> Tensor:
-    """Return (â - b̂)², (N, C, h, w) float32, each place's C features scaled to length 1 (Zhang et al., 2018)."""
-    first, second = (x.float() / (x.float().square().sum(dim=1, keepdim=True) + 1e-8).sqrt() for x in (a, b))
+def unit_difference(a: Tensor, b: Tensor, softening: float | Tensor = PUBLISHED) -> Tensor:
+    """Return (â - b̂)², (N, C, h, w) float32, f̂ = f / sqrt(|f|² + ε²), |f|² = Σ_c f_c² at each position.
+
+    Zhang et al., 2018. The derivative of f̂ is 1 / ε at most, so ε bounds what a small change of the features can do.
+
+    Args:
+        a: features of one batch of images, (N, C, h, w).
+        b: features of the other, likewise.
+        softening: ε², a scalar.
+    """
+    first, second = (x.float() / (x.float().square().sum(dim=1, keepdim=True) + softening).sqrt() for x in (a, b))
     return (first - second).square()
 
 
@@ -71,20 +83,27 @@ class FeatureDistance(nn.Module):
 
 
 class TeacherDistance(FeatureDistance):
-    """Σ over levels of the mean over places of ||â - b̂||²: LPIPS without learned weights, in the data's own network.
+    """Σ over levels of the mean over positions of |â - b̂|²: LPIPS without learned weights, in the data's own network.
 
     Source: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", 2018, arXiv
-    1801.03924, equation 1 with w = 1.
+    1801.03924, equation 1 with w = 1, and f̂ = f / sqrt(|f|² + ε_l²) with ε_l = 0.1 s_l, s_l the `lengths` of level l.
+    A small network, unlike VGG16, has positions at which next to all features are zero. With an ε for zeros alone their
+    direction, that is rounding, would count as much as any other, and the gradient would have no bound. Where features
+    are as long as s_l the distance is 1 % less; where they are much shorter it is |a - b|² / ε_l². s_l follows from the
+    network's weights, so that no other image of a batch, and no split of it, has a part in a distance.
     """
+
+    softening: Tensor
 
     def __init__(self, network: Teacher) -> None:
         super().__init__()
         self.network = network
+        self.register_buffer("softening", (_RELATIVE * network.lengths()).square(), persistent=False)  # ε_l²
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the distances of images on the network's device."""
-        pairs = zip(self.network.levels(a), self.network.levels(b), strict=True)
-        return torch.stack([unit_difference(*pair).sum(dim=1).mean((1, 2)) for pair in pairs]).sum(dim=0)
+        levels = zip(self.network.levels(a), self.network.levels(b), self.softening.unbind(), strict=True)
+        return torch.stack([unit_difference(x, y, s).sum(dim=1).mean((1, 2)) for x, y, s in levels]).sum(dim=0)
 
 
 class LPIPS(FeatureDistance):

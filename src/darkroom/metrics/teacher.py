@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
@@ -57,6 +58,16 @@ class Teacher(nn.Module):
             x = stage(x)
             found.append(x)
         return found
+
+    @torch.no_grad()
+    def lengths(self) -> Tensor:
+        """Return the full length of the features at a position of each level, (levels,) float32: sqrt(Σ_c γ_c² + β_c²).
+
+        That is their root mean square before the last rectifier, which takes about half of the square away: a group
+        norm's output has mean 0 and mean square 1, before its weight γ_c and bias β_c.
+        """
+        norms = [stage[-2] for stage in self.stages]  # type: ignore[index]
+        return torch.stack([(norm.weight.square() + norm.bias.square()).sum().sqrt() for norm in norms])
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, (N, classes), of images x (N, C, H, W) in [-1, 1]."""
