@@ -274,6 +274,26 @@ def test_codes_and_losses_are_float32_under_autocast():
     assert found["commitment"].item() == pytest.approx(commitment.item(), rel=1e-6)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_logits_of_the_moved_codebook_train_under_autocast(tmp_path, precision):
+    """The moved codebook is float32, of sums in float32: the codebook moves to it after the update."""
+    after = {"logits_codebook": "after", "kmeans_init": False, "dead_below": 0.0}
+    made, given = recipe(**after), batch(list(range(8)))
+    made.model.train()
+    x = given.data["images"].float() / 127.5 - 1
+    null = torch.zeros(8, dtype=torch.long)
+    with torch.autocast("cpu", {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]):
+        moved = made.model(x, null, 0.5, True).codebook
+    assert moved.dtype == torch.float32
+    torch.testing.assert_close(moved, made.model(x, null, 0.5, True).codebook, rtol=1e-6, atol=1e-7)
+    made.loss(given)
+    made.move_codebook(given)
+    torch.testing.assert_close(moved, made.model.codebook, rtol=1e-5, atol=1e-6)
+    changed = training(precision=precision, images=16)
+    records = train(recipe(changed=changed, **after), changed, run(), places(tmp_path)).records
+    assert np.isfinite(records[-1]["train/loss"])
+
+
 def test_the_preview_shows_reconstructions_below_originals():
     made = recipe()
     made.model.eval()

@@ -26,8 +26,8 @@ Network = Literal["teacher", "lpips", "vgg16"]
 _LINEAR = Path(torchmetrics_lpips.__file__).parent / "lpips_models" / "vgg.pth"
 _TAPS = (3, 8, 15, 22, 29)  # the ReLUs of VGG16's `features` after which LPIPS compares: 1_2, 2_2, 3_3, 4_3, 5_3
 _WIDTHS = (64, 128, 256, 512, 512)
-# ε² of the published LPIPS, which serves only to divide by no zero: its first code adds 1e-10 to |f|, torchmetrics' 1e-8
-# to |f|². Both are |f| but for 5e-9 of it wherever VGG16 sees anything, that is for |f| of 1 and more.
+# ε² of the published LPIPS, which keeps it from dividing by zero and does nothing else: the authors' code adds 1e-10 to
+# |f|, torchmetrics' 1e-8 to |f|², and the two differ by 5e-9 where |f| is 1.
 PUBLISHED = 1e-8
 _RELATIVE = 0.1  # ε of `TeacherDistance`, as a fraction of the features' full length
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet's channels, for values in [-1, 1]

@@ -198,11 +198,14 @@ class VQAutoregressive(nn.Module):
         """Return the codebook after its moving averages took in latents (N, T, D) and their codes (N, T), (K, D).
 
         n_k <- d n_k + (1 - d) |k|, m_k <- d m_k + (1 - d) sum_k, e_k = m_k / ñ_k, ñ_k the n_k with Laplace smoothing.
+        In float32 whatever the training's precision, as the codebook moves.
         """
         book, size = self.quantiser._codebook, self.config.codebook_size
         chosen = nn.functional.one_hot(codes.flatten(), size).to(latents.dtype)  # (NT, K)
+        with in_float32(latents.device):
+            totals = chosen.T @ latents.flatten(0, 1)  # (K, D)
         counts = book.cluster_size[0].lerp(chosen.sum(dim=0), 1 - self.config.decay)
-        sums = book.embed_avg[0].lerp(chosen.T @ latents.flatten(0, 1), 1 - self.config.decay)
+        sums = book.embed_avg[0].lerp(totals, 1 - self.config.decay)
         smoothed = (counts + book.eps) / (counts.sum() + size * book.eps) * counts.sum()
         return sums / smoothed[:, None]
 
