@@ -18,6 +18,7 @@ a ratio of 1 or more says that ours is not slower. The ratio is that of the medi
 processor's time, which other processes disturb less.
 """
 
+import argparse
 import contextlib
 import os
 import statistics
@@ -219,6 +220,9 @@ def main(turns: int) -> None:
 
 
 if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("turns", type=int, nargs="?", default=TURNS)
+    turns = options.parse_args().turns
     if "DARKROOM_ORIGINALS" not in os.environ:
         inside(["decoder"], __file__, sys.argv[1:])
-    main(int(sys.argv[1]) if sys.argv[1:] else TURNS)
+    main(turns)

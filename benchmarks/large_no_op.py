@@ -7,6 +7,7 @@ KB, since the engines look at names, sizes and times, and the cache holds what t
 stand-ins, and `dvc commit` says that all of them are up to date. Then the commands of `no_op.py`.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def fill(clone: Path) -> None:
 
 def main() -> None:
     """Build the clone, commit it, and time the commands in it."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     with tempfile.TemporaryDirectory() as place:
         clone = Path(place) / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)

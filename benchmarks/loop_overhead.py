@@ -6,10 +6,13 @@ noise, a shuffled DataLoader over tensors, the loss, backward, clipping, fused A
 `_foreach_lerp_`, and nothing else: no order or noise that survives a kill, no logged norms, no checkpoint. The loop's
 own turns hold all of that: `train` as a stage calls it, with checkpoints as its cadence wants them.
 
-Run it in a clone after `make demo` (it reads data/latents), on a quiet machine: `.venv/bin/python
-benchmarks/loop_overhead.py`. Prints a Markdown table.
+The latents are random numbers in the shape that params.yaml gives them, as many as `make demo` trains on, read from
+shards of the stage's own format.
+
+Run it on a quiet machine: `.venv/bin/python benchmarks/loop_overhead.py`. Prints a Markdown table.
 """
 
+import argparse
 import contextlib
 import itertools
 import os
@@ -26,23 +29,48 @@ os.chdir(ROOT)
 THREADS = 2
 os.environ |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from latent_reads import write_darkroom  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from darkroom.check import schema  # noqa: E402
-from darkroom.data.catalog import load_catalog  # noqa: E402
+from darkroom.data.catalog import Catalog  # noqa: E402
+from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
 from darkroom.diffusion.flow import flow_matching_loss, interpolate  # noqa: E402
 from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
 from darkroom.generators.normaliser import Normaliser  # noqa: E402
-from darkroom.params import given, validate  # noqa: E402
+from darkroom.params import given, lookup, read_yaml, validate  # noqa: E402
 from darkroom.recipes.dit import DiTRecipe, LabelledLatents  # noqa: E402
 from darkroom.training import loop  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
 
-TURNS, UPDATES = 12, 25
+CLASSES, IMAGES = 10, 1437  # of scikit-learn's digits, the train split
+
+
+class Labelled(LatentShards):
+    """Latents of ten classes in turn."""
+
+    @property
+    def label_column(self) -> list[str]:  # type: ignore[override]
+        """The class of each."""
+        return [str(row % CLASSES) for row in range(IMAGES)]
+
+
+def latents(root: Path) -> LabelledLatents:
+    """Write and open random latents in the shape that the tokenizer of params.yaml gives them."""
+    values = read_yaml(ROOT / "params.yaml")
+    kl = lookup(values, "train_tokenizer.kl")
+    side = lookup(values, "ingest.image_size") // 2 ** (len(kl["channels"]) - 1)
+    mean = np.random.default_rng(0).standard_normal((IMAGES, kl["latent_channels"], side, side), dtype=np.float32)
+    write_darkroom(root, mean, mean - 5, lookup(values, "encode_latents.dtype"), 8)
+    names = [str(number) for number in range(CLASSES)]
+    spec, numbers = ImageSpec(side, "L", "png"), {name: number for number, name in enumerate(names)}
+    catalog = Catalog(tuple(names), {}, spec, {}, {}, "", numbers)
+    return LabelledLatents(Labelled.open_parts(["part"], "train", root), catalog)
 
 
 def bare(model: DiT, latents: LabelledLatents, normaliser: Normaliser, batch: int) -> Iterator[None]:
@@ -74,18 +102,18 @@ def bare(model: DiT, latents: LabelledLatents, normaliser: Normaliser, batch: in
 class Clock:
     """Lets the bare loop run between turns of the real one, and keeps the seconds that each turn took."""
 
-    def __init__(self, other: Iterator[None]) -> None:
-        self.other, self.updates = other, 0
+    def __init__(self, other: Iterator[None], turn: int) -> None:
+        self.other, self.turn, self.updates = other, turn, 0
         self.seconds: dict[str, list[float]] = {"bare": [], "loop": []}
         self.began = 0.0
 
     def tick(self) -> None:
-        """Count an update of the real loop, and give the bare one its turn after UPDATES of them."""
-        if self.updates % UPDATES == 0:
+        """Count an update of the real loop, and give the bare one its turn after `turn` of them."""
+        if self.updates % self.turn == 0:
             if self.updates:
                 self.seconds["loop"].append(time.perf_counter() - self.began)
             began = time.perf_counter()
-            for _ in range(UPDATES):
+            for _ in range(self.turn):
                 next(self.other)
             self.seconds["bare"].append(time.perf_counter() - began)
             self.began = time.perf_counter()
@@ -94,35 +122,40 @@ class Clock:
 
 def main() -> None:
     """Train in turns and print what an update takes in each loop."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("--turns", type=int, default=12, help="of each loop; the first does not count")
+    options.add_argument("--updates", type=int, default=25, help="in a turn")
+    chosen = options.parse_args()
     params = validate(schema("train_dit"), given("train_dit"))
     settings = params.train_dit  # type: ignore[attr-defined]
     set_up_device(THREADS, "cpu")
-    catalog = load_catalog(shards=None)
-    shards = {split: LatentShards.open_parts(list(params.parts), split) for split in ("train", "val")}  # type: ignore[attr-defined]
-    train, val = (LabelledLatents(shards[split], catalog) for split in ("train", "val"))
-    channels, size, _ = shards["train"].shape
-    config = DiTConfig(channels, size, len(catalog.classes), **settings.model.model_dump())
-    normaliser = Normaliser(*shards["train"].statistics)
-    recipe = DiTRecipe(DiT(config), settings.diffusion, 0, train, val, normaliser, None)  # type: ignore[arg-type]
-    batch = settings.training.batch
-    clock = Clock(bare(DiT(config), train, normaliser, batch))
-    update = Trainer.update
-
-    def counted(trainer: Trainer, piece: object) -> None:
-        clock.tick()
-        update(trainer, piece)  # type: ignore[arg-type]
-
-    Trainer.update = counted  # type: ignore[method-assign, assignment]
-    images = batch * (TURNS * UPDATES + 1)
-    training = settings.training.model_copy(update={"images": images, "warmup": batch, "validate_every": 10 * images})
-    run = params.run.model_copy(update={"grid_every": 0, "trackers": []})  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+        rows = latents(Path(folder) / "latents")
+        channels, size, _ = rows.shards.shape
+        config = DiTConfig(channels, size, CLASSES, **settings.model.model_dump())
+        normaliser = Normaliser([0.0] * channels, [1.0] * channels)
+        recipe = DiTRecipe(DiT(config), settings.diffusion, 0, rows, rows, normaliser, None)  # type: ignore[arg-type]
+        batch = settings.training.batch
+        clock = Clock(bare(DiT(config), rows, normaliser, batch), chosen.updates)
+        update = Trainer.update
+
+        def counted(trainer: Trainer, piece: object) -> None:
+            clock.tick()
+            update(trainer, piece)  # type: ignore[arg-type]
+
+        Trainer.update = counted  # type: ignore[method-assign, assignment]
+        images = batch * (chosen.turns * chosen.updates + 1)
+        training = settings.training.model_copy(
+            update={"images": images, "warmup": batch, "validate_every": 10 * images, "threads": THREADS}
+        )
+        run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "trackers": []})  # type: ignore[attr-defined]
         places = Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
         loop.train(recipe, training, run, places)
-    taken = {name: [1e3 * value / UPDATES for value in values[1:]] for name, values in clock.seconds.items()}
+    taken = {name: [1e3 * value / chosen.updates for value in values[1:]] for name, values in clock.seconds.items()}
     middle = {name: statistics.median(values) for name, values in taken.items()}
     best = {name: min(values) for name, values in taken.items()}
-    print(f"| an update of {batch} latents, ms | best | median of {TURNS - 1} turns of {UPDATES} |\n|---|---|---|")
+    turns = f"{chosen.turns - 1} turns of {chosen.updates}"
+    print(f"| an update of {batch} latents, ms | best | median of {turns} |\n|---|---|---|")
     for name, label in (("bare", "a bare PyTorch loop"), ("loop", "`darkroom train_dit`")):
         print(f"| {label} | {best[name]:.2f} | {middle[name]:.2f} |")
     extra = {name: 100 * (each["loop"] / each["bare"] - 1) for name, each in (("best", best), ("middle", middle))}

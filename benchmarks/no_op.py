@@ -3,6 +3,7 @@
 Run it in a clone where everything is up to date: `.venv/bin/python benchmarks/no_op.py`. Prints a Markdown table.
 """
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -37,6 +38,7 @@ def seconds(command: str, expected: str) -> float:
 
 def main() -> None:
     """Measure each command in turn, RUNS times, and print best and median."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     taken: dict[str, list[float]] = {command: [] for command, _, _ in COMMANDS}
     for _ in range(RUNS):
         for command, expected, _ in COMMANDS:

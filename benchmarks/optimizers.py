@@ -30,8 +30,6 @@ from darkroom.training.optimizer import build_optimizer  # noqa: E402
 from helpers import training  # noqa: E402
 from recipes.small_decoder import section  # noqa: E402
 
-TURNS = 60
-
 
 def unet() -> nn.Module:
     """Return a base U-Net of the size that `shapes-text` trains."""
@@ -58,7 +56,7 @@ def matrices(module: nn.Module, made: torch.optim.Optimizer) -> tuple[Callable[[
     return step, flat
 
 
-def measure(name: str, network: nn.Module) -> str:
+def measure(name: str, network: nn.Module, turns: int) -> str:
     """Return a row of the table."""
     torch.manual_seed(0)
     copies = [copy.deepcopy(network) for _ in range(3)]
@@ -70,7 +68,7 @@ def measure(name: str, network: nn.Module) -> str:
     theirs, flat = matrices(copies[2], build_optimizer(copies[2], training(optimizer="muon")))
     steps = (adamw.step, muon.step, theirs)
     taken: list[list[float]] = [[], [], []]
-    for turn in range(TURNS + 3):
+    for turn in range(turns + 3):
         for number, (module, step) in enumerate(zip(copies, steps, strict=True)):
             for parameter, gradient in zip(module.parameters(), gradients, strict=True):
                 parameter.grad = gradient.clone()
@@ -87,11 +85,13 @@ def main() -> None:
     """Measure both networks and print the table."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--threads", type=int, default=1)
-    threads = arguments.parse_args().threads
-    torch.set_num_threads(threads)
-    print(f"| a step on {threads} threads, ms | AdamW | `muon` | torch.optim.Muon | ratio |\n|---|---|---|---|---|")
-    print(measure("base U-Net of `shapes-text`", unet()))
-    print(measure("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2))))
+    arguments.add_argument("--turns", type=int, default=60)
+    given = arguments.parse_args()
+    torch.set_num_threads(given.threads)
+    print(f"| a step on {given.threads} threads, ms | AdamW | `muon` | torch.optim.Muon | ratio |")
+    print("|---|---|---|---|---|")
+    print(measure("base U-Net of `shapes-text`", unet(), given.turns))
+    print(measure("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2)), given.turns))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ usual way, by `torch.save` in the training's own thread without a flush or a has
 Run it in a clone on a quiet machine: `.venv/bin/python benchmarks/saving.py`. Prints a Markdown table.
 """
 
+import argparse
 import contextlib
 import os
 import statistics
@@ -36,7 +37,6 @@ from helpers import run, training  # noqa: E402
 # Width, depth, heads, images in an update.
 MODELS = {"1.3M": (128, 4, 4, 64), "33M": (384, 12, 6, 8), "130M": (768, 12, 12, 4)}
 CHANNELS, SIZE, CLASSES, ROWS = 4, 16, 10, 256
-SAVES, BASELINE = 3, 12.0  # checkpoints timed, and seconds of updates without one between them
 
 
 class Latents:
@@ -69,8 +69,8 @@ def timed(trainer: Trainer, batches: object, until: float) -> list[float]:
     return taken
 
 
-def measure(name: str, folder: Path) -> str:
-    """Return a row of the table."""
+def measure(name: str, folder: Path, saves: int, seconds: float) -> str:
+    """Return a row of the table, from `saves` checkpoints and so many seconds of updates before each."""
     width, depth, heads, batch = MODELS[name]
     torch.manual_seed(0)
     model = DiT(DiTConfig(CHANNELS, SIZE, CLASSES, width, depth, heads, 2))
@@ -81,13 +81,13 @@ def measure(name: str, folder: Path) -> str:
     places = Places(*(folder / part for part in ("state", "curves", "logs")))
     trainer = Trainer(recipe, settings, run(at_risk=300), places)
     batches = trainer.batches()
-    timed(trainer, batches, 3.0)
+    timed(trainer, batches, min(3.0, seconds))
     size = checkpoint.size(trainer.state()[0])
     saver = Saver(places.state, run(at_risk=300), size)
     places.state.mkdir(parents=True)
     lost, stalls, writing, plain = [], [], [], []
-    for _ in range(SAVES):
-        usual = statistics.median(timed(trainer, batches, BASELINE))
+    for _ in range(saves):
+        usual = statistics.median(timed(trainer, batches, seconds))
         began = time.perf_counter()
         groups, facts = trainer.state()
         saver.save(trainer.images, groups, facts, wait=False)
@@ -114,6 +114,11 @@ def measure(name: str, folder: Path) -> str:
 
 def main() -> None:
     """Measure each size."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}; all of them")
+    options.add_argument("--saves", type=int, default=3, help="checkpoints that are timed")
+    options.add_argument("--seconds", type=float, default=12.0, help="of updates without a checkpoint, before each")
+    chosen = options.parse_args()
     torch.set_num_threads(THREADS)
     heads = (
         "parameters",
@@ -127,9 +132,9 @@ def main() -> None:
         "`torch.save`",
     )
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for name in sys.argv[1:] or MODELS:
+    for name in chosen.models or MODELS:
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-            row = measure(name, Path(folder))
+            row = measure(name, Path(folder), chosen.saves, chosen.seconds)
         print(row, flush=True)
 
 

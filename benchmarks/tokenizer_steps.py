@@ -11,6 +11,7 @@ Run it on a quiet machine: `.venv/bin/python benchmarks/tokenizer_steps.py [KIND
 of 1 or more says that ours is not slower.
 """
 
+import argparse
 import contextlib
 import os
 import statistics
@@ -312,7 +313,9 @@ def main(kinds: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or list(COMPARISONS)
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("kinds", nargs="*", help=f"of {', '.join(COMPARISONS)}; all of them")
+    chosen = options.parse_args().kinds or list(COMPARISONS)
     if "DARKROOM_ORIGINALS" not in os.environ:
         inside(chosen, __file__, chosen)
     main(chosen)

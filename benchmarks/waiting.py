@@ -74,6 +74,7 @@ def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: in
 def main() -> None:
     """Print a table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}; all of them")
     options.add_argument("--updates", type=int, default=100)
     chosen = options.parse_args()
     set_up_device(THREADS, "cpu")
@@ -83,7 +84,8 @@ def main() -> None:
         root = Path(name)
         write_darkroom(root / "latents", mean, logvar, "bfloat16", 4)
         print("| model | images an update | workers | update, ms | waiting, ms | share |\n|---|---|---|---|---|---|")
-        for model, (size, batch) in MODELS.items():
+        for model in chosen.models or MODELS:
+            size, batch = MODELS[model]
             for workers in (0, 2):
                 update, waited = measure(root, size, batch, workers, chosen.updates)
                 share = f"{100 * waited / update:.2f} %"

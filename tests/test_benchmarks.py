@@ -1,0 +1,39 @@
+"""Every program of benchmarks/ runs: in small where that takes seconds; the others import and explain themselves."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HELP = ["--help"]  # a clone where everything is up to date, other packages, or minutes are needed for more
+SMALL = {
+    "ar_sampling": ["--tokens", "16", "--images", "2", "--width", "32", "--depth", "1", "--rounds", "1"],
+    "decoder_step": HELP,
+    "embedding": ["--images", "8", "--batch", "4", "--rounds", "1"],
+    "ingest": ["--images", "20", "--processes", "1"],
+    "large_index": HELP,
+    "large_no_op": HELP,
+    "latent_reads": ["--images", "64", "--seconds", "0.05"],
+    "loop_overhead": ["--turns", "2", "--updates", "2"],
+    "no_op": HELP,
+    "optimizers": ["--turns", "1"],
+    "saving": ["1.3M", "--saves", "1", "--seconds", "0.5"],
+    "tokenizer_steps": HELP,
+    "waiting": ["the default DiT", "--updates", "1"],
+}
+
+
+def test_none_is_forgotten():
+    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} == set(SMALL)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_runs(name):
+    command = [sys.executable, f"benchmarks/{name}.py", *SMALL[name]]
+    environment = os.environ | {"PYTHONPATH": "src", "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert ("usage:" in done.stdout) == (SMALL[name] == HELP) and len(done.stdout.splitlines()) >= 2
