@@ -1,7 +1,9 @@
 """The transformer: its size and start as in the paper, its blocks against diffusers', its file."""
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from darkroom.generators.dit import DiT, DiTConfig, TimeEmbedding, sincos_positions
 from darkroom.generators.guidance import guided
@@ -71,11 +73,57 @@ def test_a_block_is_that_of_diffusers():
         assert torch.allclose(ours(x, condition), theirs(x, **unused), atol=1e-5)
 
 
-def test_positions_are_distinct_and_separate_rows_from_columns():
-    positions = sincos_positions(32, 4).view(4, 4, 32)
-    assert torch.equal(positions[1, :, :16], positions[1, :1, :16].expand(4, 16))
-    assert torch.equal(positions[:, 2, 16:], positions[:1, 2, 16:].expand(4, 16))
-    assert torch.pdist(positions.reshape(16, 32)).min() > 0.1
+def published_positions(width, height, columns):
+    """The table of DiT's published weights by its formula in float64, of a grid that need not be square.
+
+    A position's number is row · columns + column. The first half of the width is of the column: DiT calls
+    `meshgrid(grid_w, grid_h)`, whose first grid varies along a row, and concatenates the embeddings of both in order.
+    """
+    rates = 1 / 10_000 ** (np.arange(width // 4) / (width / 4))
+    grids = np.meshgrid(np.arange(columns, dtype=np.float64), np.arange(height, dtype=np.float64))
+    angles = [grid.reshape(-1, 1) * rates for grid in grids]
+    return np.concatenate([part(each) for each in angles for part in (np.sin, np.cos)], axis=1)
+
+
+def test_positions_are_those_of_the_published_weights():
+    from diffusers.models.embeddings import get_2d_sincos_pos_embed
+
+    expected = published_positions(32, 6, 6)
+    found = sincos_positions(32, 6).double().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-7)  # of float32 below 1
+    np.testing.assert_allclose(found, get_2d_sincos_pos_embed(32, 6, base_size=6, output_type="np"), atol=1e-7)
+    # Halves that are swapped are the same for no position off the diagonal.
+    assert (
+        np.abs(np.roll(expected, 16, axis=1) - expected).max(axis=1).reshape(6, 6)[~np.eye(6, dtype=bool)].min() > 0.1
+    )
+
+
+def test_the_oracle_of_positions_tells_rows_from_columns():
+    """On a grid of 2 x 5 the first half of the width counts to 4 along a row, and the second to 1 down a column."""
+    table = published_positions(8, 2, 5).reshape(2, 5, 8)
+    np.testing.assert_allclose(table[0, :, 0], np.sin(np.arange(5)))
+    np.testing.assert_allclose(table[:, 0, 4], np.sin(np.arange(2)))
+    assert (table[0, :, :4] == table[1, :, :4]).all() and (table[:, :1, 4:] == table[:, 1:2, 4:]).all()
+
+
+def test_positions_leave_with_the_weights_and_old_weights_keep_theirs(tmp_path):
+    """Weights of before the table was saved were trained with rows before columns, and sample as they were trained."""
+    new, old = filled(), filled()
+    old.positions.copy_(old.positions.roll(16, dims=1))
+    x, t, y = torch.randn(2, 4, 8, 8), torch.rand(2), torch.tensor([1, 10])
+    for model, kept in ((new, True), (old, False)):
+        model.save_pretrained(tmp_path)
+        if not kept:
+            state = load_file(tmp_path / "model.safetensors")
+            del state["positions"]
+            save_file(state, tmp_path / "model.safetensors")
+        again = DiT.from_pretrained(tmp_path)
+        assert torch.equal(again(x, t, y), model(x, t, y))
+        again.load_state_dict(
+            {name: value for name, value in model.state_dict().items() if kept or name != "positions"}
+        )
+        assert torch.equal(again.positions, model.positions)
+    assert not torch.equal(new(x, t, y), old(x, t, y))
 
 
 def test_time_embedding_begins_with_cosines_of_1000_t():

@@ -31,15 +31,17 @@ class DiTConfig:
 
 
 def sincos_positions(width: int, side: int) -> Tensor:
-    """Return fixed positions of a side x side grid, (side², width): sin and cos of rows, then of columns.
+    """Return fixed positions of a side x side grid, row by row, (side², width) float32: of columns, then of rows.
 
-    PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i+1) = cos(...), for half the width each (Vaswani et al., 2017).
+    Half of the width each: sin(p ω_i) for all i, then cos(p ω_i), ω_i = 10000^(-i / (width / 4)), p the column in the
+    first half and the row in the second, as in DiT's published weights (`get_2d_sincos_pos_embed`, whose comments say
+    the opposite of its meshgrid). After Vaswani et al., 2017, arXiv 1706.03762.
     """
     frequencies = 10_000 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies  # (side, width / 4)
     one = torch.cat([angles.sin(), angles.cos()], dim=1)  # (side, width / 2)
     rows, columns = one[:, None].expand(-1, side, -1), one[None].expand(side, -1, -1)
-    return rearrange(torch.cat([rows, columns], dim=-1), "h w d -> (h w) d").float()
+    return rearrange(torch.cat([columns, rows], dim=-1), "h w d -> (h w) d").float()
 
 
 class TimeEmbedding(nn.Module):
@@ -116,12 +118,15 @@ class Head(nn.Module):
 class DiT(nn.Module):
     """A transformer over patches of a latent, conditioned on time and class."""
 
+    positions: Tensor
+
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
         self.config = config
         self.patches = nn.Conv2d(config.channels, config.width, config.patch, stride=config.patch)
-        positions = sincos_positions(config.width, config.size // config.patch)
-        self.register_buffer("positions", positions, persistent=False)
+        # Saved with the weights, which are worth nothing with another table.
+        self.register_buffer("positions", sincos_positions(config.width, config.size // config.patch))
+        self.register_load_state_dict_pre_hook(_with_positions)
         self.time = TimeEmbedding(config.width)
         self.labels = nn.Embedding(config.classes + 1, config.width)
         self.blocks = nn.ModuleList(Block(config.width, config.heads, config.mlp_ratio) for _ in range(config.depth))
@@ -167,6 +172,14 @@ class DiT(nn.Module):
         patches = self.head(tokens, condition)
         return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
 
+    def own_names(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return a file's tensors with the table of positions that they were trained with.
+
+        Files without one are of the time before it was saved, when rows came before columns.
+        """
+        width, side = self.config.width, self.config.size // self.config.patch
+        return {"positions": sincos_positions(width, side).roll(width // 2, dims=1), **tensors}
+
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -180,3 +193,9 @@ class DiT(nn.Module):
             ArtifactError: a file is missing, damaged, or does not fit the other; names it.
         """
         return open_network(folder, lambda config: cls(DiTConfig(**config)), "transformer", "train_dit")
+
+
+def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Let `load_state_dict` take what was saved without a table of positions: `DiT.own_names`."""
+    assert isinstance(model, DiT)
+    state.setdefault(f"{prefix}positions", model.own_names({})["positions"])

@@ -41,10 +41,8 @@ class EMA:
         decay = min(self._decay, (1 + updates) / (10 + updates))
         torch._foreach_lerp_(self._averages, self._weights, 1 - decay)
         for name, keys in self._copied:
-            if keys:
-                values = self._modules[name].state_dict()
-                for key in keys:
-                    self.state[name][key].copy_(values[key])
+            for key in keys:
+                self.state[name][key].copy_(self._modules[name].get_buffer(key))
 
     def copy(self) -> State:
         """Return the averages of this moment."""
