@@ -166,9 +166,6 @@ def _guidance_fits(params: Mapping[str, Any]) -> None:
     """Check that whoever guides asks a model that has learned what no class looks like."""
     dit = params["train_dit"]["diffusion"]["label_dropout"]
     told = [("sample_dit.guidance", params["sample_dit"]["guidance"], "train_dit.diffusion.label_dropout", dit)]
-    if params["train_dit"]["evaluate"]["every"]:
-        guidance = params["train_dit"]["evaluate"]["guidance"]
-        told.append(("train_dit.evaluate.guidance", guidance, "train_dit.diffusion.label_dropout", dit))
     tokenizer = params["train_tokenizer"]
     if tokenizer["kind"] == "vq_ar" and tokenizer["vq_ar"]["classes"]:
         guidance, dropout = params["sample_tokenizer"]["guidance"], tokenizer["vq_ar"]["label_dropout"]

@@ -178,6 +178,16 @@ def test_the_preview_is_of_originals_and_what_is_made_of_them() -> None:
         assert np.array_equal(made.preview(), shown)
 
 
+@pytest.mark.parametrize(
+    ("dropouts", "guided"), [((0.1, 0.5), True), ((0.0, 0.5), False), ((0.1, 0.0), False), ((0.0, 0.0), False)]
+)
+def test_the_preview_is_guided_where_all_conditions_were_dropped(dropouts: tuple[float, float], guided: bool) -> None:
+    made = recipe(section(diffusion=dict(zip(("image_dropout", "text_dropout"), dropouts, strict=True))))
+    calls = told_to(made)
+    made.preview()
+    assert {len(call["x"]) for call in calls} == {20 if guided else 10}
+
+
 CASES: dict[str, tuple[UNet, dict[str, Any]]] = {
     "base": (section(model={"self_condition": True, "dropout": 0.1}, diffusion={"embedding_noise": 0.3}), {}),
     "up": (up_sampler({"noise": 0.5, "blur": 0.5, "crop": 8}), {"precision": "bf16"}),

@@ -23,11 +23,20 @@ class Spy(DiT):
         return super().forward(x, time, labels) + x
 
 
-def recipe(**changes):
+class Levels:
+    """A tokenizer whose images show where a latent is positive."""
+
+    latent_shape = SHAPE
+
+    def decode(self, latents):
+        return (latents > 0).to(torch.uint8)
+
+
+def recipe(tokenizer=None, **changes):
     settings = {"normalise": "channel", "time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
     torch.manual_seed(0)
     model = Spy(DiTConfig(2, 4, 5, 16, 1, 2, 2))
-    return DiTRecipe(model, Diffusion(**settings | changes), 9, [], [], Normaliser(MEAN, STD), None)
+    return DiTRecipe(model, Diffusion(**settings | changes), 9, [], [], Normaliser(MEAN, STD), tokenizer)
 
 
 def batch(positions):
@@ -104,3 +113,14 @@ def test_the_normaliser_gives_unit_variance_and_goes_back():
     unit = normaliser(latents)
     assert unit.mean(dim=(0, 2, 3)).abs().max() < 0.02 and (unit.std(dim=(0, 2, 3)) - 1).abs().max() < 0.02
     assert torch.allclose(normaliser.invert(unit), latents, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_preview_is_guided_where_labels_were_dropped(dropout):
+    """Where none was, no training has taught the null class anything, and no image is led away from it."""
+    made = recipe(Levels(), label_dropout=dropout)
+    with torch.no_grad():
+        assert made.preview().shape == (50, *SHAPE)
+    labels = torch.arange(50) % 5
+    asked = torch.cat([labels, torch.full_like(labels, made.model.null_label)]) if dropout else labels
+    assert made.model.calls and all(torch.equal(call[2], asked) for call in made.model.calls)

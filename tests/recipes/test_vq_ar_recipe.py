@@ -301,3 +301,13 @@ def test_the_preview_shows_reconstructions_below_originals():
     assert np.array_equal(shown[:10], pictures(20).numpy()[:10])
     assert np.array_equal(shown[10:20], made.model.reconstruct(pictures(20)[:10]).numpy())
     assert len(shown) == 30 and np.array_equal(shown[20:], own_images(made.model, 10, guided=True))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_own_images_are_guided_where_labels_were_dropped(monkeypatch, dropout):
+    made, asked = recipe(classes=True, label_dropout=dropout), []
+    logits = made.model.logits
+    monkeypatch.setattr(made.model, "logits", lambda inputs, cache: asked.append(len(inputs)) or logits(inputs, cache))
+    made.model.eval()
+    made.preview()
+    assert set(asked) == {20 if dropout else 10}  # with guidance each image is asked with its class and without

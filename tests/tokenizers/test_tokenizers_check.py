@@ -190,6 +190,19 @@ def test_guidance_needs_a_model_that_knows_no_class(attempt, source, key, kind):
     assert "fit each other" in attempt(kind, **{key: 1.0}, **untrained)
 
 
+def test_scores_while_training_are_guided_by_a_model_that_knows_no_class(attempt):
+    """The section itself refuses it, so that the stage does, whoever starts it."""
+    names = {"every": 640, "extractor": "models/extractor", "reference": "data/reference", "guidance": 1.5}
+    asked = {f"train_dit.evaluate.{name}": value for name, value in names.items()}
+    untrained = {"train_dit.diffusion.label_dropout": 0.0, "sample_dit.guidance": 1.0}
+    refused(
+        attempt, "kl", "evaluate.guidance (1.5) needs a model that was trained without labels too", **asked, **untrained
+    )
+    assert "fit each other" in attempt("kl", **asked | {"train_dit.evaluate.guidance": 1.0}, **untrained)
+    assert "fit each other" in attempt("kl", **asked | {"train_dit.evaluate.every": 0}, **untrained)
+    assert "fit each other" in attempt("kl", **asked)
+
+
 def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):
     told = "logits_codebook: after foresees the averages of the codebook alone"
     after = {"train_tokenizer.vq_ar.logits_codebook": "after"}

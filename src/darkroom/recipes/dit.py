@@ -149,12 +149,16 @@ class DiTRecipe(Recipe):
         return self.evaluation.scores(self.model, rank, count, gather)
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return ten images for each of the first ten classes, from the same noise each time."""
+        """Return ten images for each of the first ten classes, from the same noise each time.
+
+        They are guided where labels were dropped: nothing else teaches what no class looks like.
+        """
         device = next(self.model.parameters()).device
         classes = min(10, self.model.config.classes)
         labels = torch.arange(10 * classes, device=device) % classes
         shape = self.tokenizer.latent_shape
         noise = torch.from_numpy(normal(self.seed, "dit/preview", range(10 * classes), shape)).to(device)
-        velocity = guided(self.model, labels, self.model.null_label, _PREVIEW_GUIDANCE)
+        guidance = _PREVIEW_GUIDANCE if self.settings.label_dropout else 1.0
+        velocity = guided(self.model, labels, self.model.null_label, guidance)
         latents = self.normaliser.invert(sample(velocity, noise, "euler", _PREVIEW_STEPS))
         return decode_all(self.tokenizer, latents, 10, device).numpy()  # ten at once: pixels take more than latents

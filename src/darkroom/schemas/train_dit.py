@@ -68,6 +68,15 @@ class TrainDiT(Section):
     training: Training
     evaluate: Evaluate
 
+    @model_validator(mode="after")
+    def _guided(self) -> "TrainDiT":
+        if self.evaluate.every and self.evaluate.guidance != 1 and not self.diffusion.label_dropout:
+            raise ValueError(
+                f"evaluate.guidance ({self.evaluate.guidance}) needs a model that was trained without labels too: give "
+                "diffusion.label_dropout a share, or set it to 1.0"
+            )
+        return self
+
 
 class Params(Section):
     """What dvc.yaml gives to `train_dit`."""
