@@ -1,6 +1,5 @@
 """A recipe in training: its modules, their averages, their optimizers, and how far they are."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -19,7 +18,8 @@ from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
 from darkroom.training.changed_code import choose_checkpoint
-from darkroom.training.checkpoint import Tensors, under
+from darkroom.training.checkpoint import Tensors
+from darkroom.training.contents import Best, contents, restore
 from darkroom.training.ema import EMA, State
 from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
@@ -34,7 +34,7 @@ from darkroom.training.precision import (
     loss_scaler,
     seed_draws,
 )
-from darkroom.training.processes import Processes, put, unshard, whole
+from darkroom.training.processes import Processes, unshard, whole
 from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
 from darkroom.training.remote.open import open_place
@@ -51,14 +51,6 @@ class Places:
     state: Path
     curves: Path
     logs: Path
-
-
-@dataclass(frozen=True)
-class Best:
-    """The lowest validation loss so far, and when it was."""
-
-    images: int
-    loss: float
 
 
 class Trainer:
@@ -287,29 +279,7 @@ class Trainer:
             NotFiniteError: a loss or gradient of an update before was not finite: what it left is not kept.
         """
         self.finite.settle(self.images)
-        groups = {
-            "modules": _flat({name: module.state_dict() for name, module in self.modules.items()}),
-            "ema": _flat(self.ema.state),
-            "optimizers": _flat(
-                {
-                    name: checkpoint.optimizer_tensors(optimizer, self.names[name])
-                    for name, optimizer in self.optimizers.items()
-                }
-            ),
-        }
-        groups |= {f"profile-{width}": _flat(state) for width, state in self.profiles.state.items()}
-        if self.best_state is not None:
-            groups["best"] = _flat(self.best_state)
-        facts = {
-            "records": self.records,
-            "windows": self.processes.collect(self.window.state()),
-            "scalers": {name: scaler.state_dict() for name, scaler in self.scalers.items()},
-            "skipped": self.finite.skipped,
-            "best": None if self.best is None else [self.best.images, self.best.loss],
-            "code": self.code,
-            "code_changed_at": self.code_changed_at,
-        }
-        return groups, json.loads(json.dumps(facts))  # a copy: the records go on growing
+        return contents(self)
 
     def _checkpoint(self) -> Path | None:
         """Return the checkpoint to continue from: the newest here, or else of `run.checkpoints_from`."""
@@ -334,49 +304,12 @@ class Trainer:
         if self._folder is None:
             return
         self.images, groups, facts = checkpoint.read(self._folder)
-        self.code_changed_at = facts.get("code_changed_at", []) + [self.images] * self._changed
-        self._load(groups, facts)
+        restore(self, groups, facts)
+        self.code_changed_at += [self.images] * self._changed
         if self.processes.first:
             print(f"resumes at image {self.images:,} of {self.settings.images:,}")
-
-    def _load(self, groups: Mapping[str, Tensors], facts: Mapping[str, Any]) -> None:
-        with torch.no_grad():
-            for name, module in self.modules.items():
-                _fill(module.state_dict(), under(name, groups["modules"]))
-                _fill(self.ema.state[name], under(name, groups["ema"]))
-                for width, state in self.profiles.state.items():
-                    _fill(state[name], under(name, groups[f"profile-{width}"]))
-            for name, optimizer in self.optimizers.items():
-                checkpoint.load_optimizer(optimizer, self.names[name], under(name, groups["optimizers"]))
-            if "best" in groups:
-                self.best_state = self.ema.copy()
-                for name, tensors in self.best_state.items():
-                    _fill(tensors, under(name, groups["best"]))
-        for name, scaler in self.scalers.items():
-            if facts["scalers"][name]:
-                scaler.load_state_dict(facts["scalers"][name])
-        self.records, self.finite.skipped = facts["records"], facts["skipped"]
-        self.best = None if facts["best"] is None else Best(*facts["best"])
-        self.window.load(facts["windows"], self.processes.rank, self.processes.count)
 
 
 def _apart(module: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the losses of a later phase under names of their own: the curve `loss` is the first phase's."""
     return {f"loss_{module}" if name == "loss" else name: value for name, value in values.items()}
-
-
-def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
-    return {f"{name}/{key}": whole(value) for name, state in states.items() for key, value in state.items()}
-
-
-def _fill(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copy tensors into others of the same names.
-
-    Raises:
-        DarkroomError: the names differ.
-    """
-    if targets.keys() != values.keys():
-        names = sorted(targets.keys() ^ values.keys())
-        raise DarkroomError(f"the checkpoint is of another model; names that differ: {', '.join(names[:8])}.")
-    for key, target in targets.items():
-        put(target, values[key])
