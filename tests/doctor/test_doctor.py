@@ -199,6 +199,38 @@ def test_locks_of_a_dead_snakemake_are_a_fault(empty, monkeypatch):
         process.kill()
 
 
+def test_a_lock_that_was_cut_short_is_a_fault(empty):
+    assert levels(clone.lock_file()) == ["ok"]
+    lock = empty / "dvc.lock"
+    lock.write_text("schema: '2.0'\nstages:\n  a:\n    cmd: b\n")
+    (found,) = clone.lock_file()
+    assert found.level == "ok" and "1 stages" in found.text
+    lock.write_text("")
+    (found,) = clone.lock_file()
+    assert found.level == "fault" and "cut short (it is empty): `darkroom check` puts back" in found.text
+    lock.write_text("schema: '2.0'\n<<<<<<< HEAD\n")
+    (found,) = clone.lock_file()
+    assert found.level == "fault" and "dvc.lock, line 2: git left the marker" in found.text
+    assert lock.read_text().endswith("<<<<<<< HEAD\n")  # the doctor looks, and mends nothing
+
+
+def test_outputs_that_are_in_no_cache_are_a_note(empty, monkeypatch):
+    monkeypatch.setattr(clone, "lost_of", lambda: {})
+    assert levels(clone.cache()) == ["ok"]
+    monkeypatch.setattr(clone, "lost_of", lambda: {"train_dit": ["models/dit", "curves/dit"]})
+    (found,) = clone.cache()
+    assert found.level == "note" and "models/dit, curves/dit: not in DVC's cache" in found.text
+    assert "`dvc commit train_dit`" in found.text
+
+
+def test_marks_of_interrupted_jobs_are_a_note(empty):
+    assert levels(clone.interrupted()) == ["ok"]
+    (clone.INCOMPLETE / "@folder").mkdir(parents=True)
+    (clone.INCOMPLETE / "@folder/bW9kZWxz").touch()
+    (found,) = clone.interrupted()
+    assert found.level == "note" and "marks 1 outputs of interrupted jobs" in found.text
+
+
 def test_left_over_states_are_told_with_size_and_images(empty):
     assert levels(clone.states()) == ["ok"]
     folder = empty / ".darkroom/state/train_dit-0123456789abcdef"

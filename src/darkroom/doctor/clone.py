@@ -112,7 +112,7 @@ def cache() -> Iterator[Finding]:
     """Look for outputs that are recorded and in no cache, which DVC would make again."""
     try:
         found = lost_of()
-    except DarkroomError:
+    except (DarkroomError, KeyError, TypeError, AttributeError):
         return  # dvc.yaml, of which `parameters` says what is wrong
     for stage, outs in found.items():
         yield note(
