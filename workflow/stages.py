@@ -47,9 +47,10 @@ class Stages:
         try:
             check()
             self._params, self._dvc = read_yaml(PARAMS), read_yaml(DVC)
-            if ask and (said := mend()):
-                logger.warning(said)
-            keep()
+            if ask:
+                if said := mend():
+                    logger.warning(said)
+                keep()
             # Waits while another DVC holds the lock, as the rules do: it is held for moments, never while a stage runs.
             # Held for both questions, since DVC writes dvc.lock under it, and a file half written would be refused.
             with Repo(_wait_for_lock=True) as repo, lock_repo(repo):

@@ -104,7 +104,7 @@ def go_on(sandbox: Sandbox, engine: str) -> None:
     """Run the same command again, after what a person is asked to do."""
     if engine == "dvc":
         sandbox.run("env", "PYTHONPATH=src", "python", "-m", "darkroom", "check")
-    elif any((sandbox.root / ".snakemake/locks").iterdir()):
+    elif any((sandbox.root / ".snakemake/locks").glob("*")):
         sandbox.snakemake("--unlock")
     sandbox.run(*TARGETS[engine])
 
