@@ -111,10 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.check import check
             from darkroom.lock_file import keep, mend
 
-            print(f"darkroom check: {check()}")
             if said := mend():
                 print(said)
             keep()
+            print(f"darkroom check: {check()}")
         elif options.command == "dag":
             from darkroom.dag.file import dag
 
