@@ -136,7 +136,7 @@ def test_pieces_of_a_batch_train_the_same(tmp_path):
     found = distances(*({name: module.state_dict() for name, module in t.modules.items()} for t in trained))
     assert max(found.values()) < 1e-3, max(found, key=found.__getitem__)
     values = [t.records[-1]["train/adversarial_weight"] for t in trained]
-    assert values[0] == pytest.approx(values[1], rel=1e-5)
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(3))

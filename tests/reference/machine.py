@@ -8,6 +8,8 @@ from typing import Any
 
 # Instruction sets between which oneDNN, MKL and torch choose their kernels.
 _SETS = ("avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16")
+# Variables by which a person makes them choose others: `tests/test_processors.py` does.
+_CHOICES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 _NAMES = ("vendor_id", "cpu family", "model", "model name", "stepping", "cache size")
 
 
@@ -19,6 +21,7 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "architecture": platform.machine(),
         "processor": _processor(),
+        "choices": {name: os.environ[name] for name in _CHOICES if name in os.environ},
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -46,7 +46,7 @@ def whole(preset: str, root: Path, threads: int = THREADS) -> tuple[dict[str, cu
     sandbox.run(sys.executable, "-m", "darkroom", "preset", preset)
     sandbox.edit(_OFF)
     sandbox.edit({stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
-    sandbox.dvc("repro")
+    sandbox.dvc("repro", "score_dit")  # and what it needs: all three trainings
     found = {stage: curves.of_stage(root / "curves" / name) for stage, name in curves.TRAININGS.items()}
     return found, json.loads((root / "metrics/dit.json").read_text())
 
