@@ -26,6 +26,46 @@ def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
     assert done.stdout.strip() == "1"
 
 
+@pytest.mark.parametrize("chosen", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}, {"KMP_BLOCKTIME": "2"}])
+def test_threads_that_wait_leave_the_core_soon_unless_a_person_decides(chosen, monkeypatch):
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    for name in names:
+        monkeypatch.setenv(name, "before")  # what the test sets is undone
+        monkeypatch.delenv(name)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    set_threads(2)
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    assert found == (chosen or {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"})
+
+
+TRAIN = """
+import sys
+from darkroom.runner import set_threads
+set_threads(2)
+import torch
+from darkroom.device import set_up_device
+set_up_device(2, "cpu")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.SiLU(), torch.nn.Flatten(), torch.nn.LazyLinear(32))
+x, optimizer = torch.randn(64, 3, 16, 16), None
+for _ in range(5):
+    loss = model(x).square().mean()
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), 1e-2)
+    optimizer.zero_grad(), loss.backward(), optimizer.step()
+sys.stdout.buffer.write(b"".join(value.detach().numpy().tobytes() for value in model.parameters()))
+"""
+
+
+def test_how_threads_wait_changes_no_bit():
+    weights = set()
+    for policy in ({}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"GOMP_SPINCOUNT": "100000"}):
+        environment = {"PYTHONPATH": "src", "PATH": "", **policy}
+        done = subprocess.run([sys.executable, "-c", TRAIN], env=environment, capture_output=True, check=True)
+        weights.add(done.stdout)
+    assert len(weights) == 1 and len(weights.pop()) > 10_000
+
+
 def test_device_is_what_libraries_will_see(monkeypatch):
     for name in ("CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "before")

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.artifacts.models import CLIP as KIND
 from darkroom.clip.judge import open_clip
-from darkroom.clip.load import KIND, PICKLE, save_clip
+from darkroom.clip.load import PICKLE, save_clip
 from darkroom.clip.network import Contrastive
 from darkroom.errors import DarkroomError
 

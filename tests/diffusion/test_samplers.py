@@ -1,9 +1,11 @@
 """The samplers against flows whose solution is known."""
 
+import numpy as np
 import pytest
 import torch
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
-from darkroom.diffusion.samplers import SOLVERS, sample
+from darkroom.diffusion.samplers import SOLVERS, Euler, sample
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -14,6 +16,21 @@ def test_a_constant_velocity_is_followed_exactly(solver, steps):
     found = sample(lambda x, t: noise - target, noise, solver, steps)
     # Heun divides by its last time, 0.001: rounding of 1e-7 becomes 1e-4.
     assert torch.allclose(found, target, atol=1e-5 if solver == "euler" else 5e-4)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 25, 50])
+def test_euler_is_diffusers_bit_for_bit(steps):
+    """The same multiplications and additions in float32: no difference on any processor."""
+    scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000)
+    scheduler.set_timesteps(sigmas=np.linspace(1, 1 / steps, steps).tolist())
+    ours = Euler(steps)
+    assert torch.equal(ours.timesteps, scheduler.timesteps)
+    generator = torch.Generator().manual_seed(steps)
+    x = y = torch.randn(3, 2, 5, 5, generator=generator)
+    for time in scheduler.timesteps:
+        velocity = torch.randn(x.shape, generator=generator) * x.tanh()
+        x, y = ours.step(velocity, time, x), scheduler.step(velocity, time, y).prev_sample
+        assert torch.equal(x, y)
 
 
 def exact(x, time):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.metrics.scene_reader import KIND, SceneReader, Seen, open_scene_reader, things_in
+from darkroom.artifacts.models import SCENE_READER as KIND
+from darkroom.metrics.scene_reader import SceneReader, Seen, open_scene_reader, things_in
 from darkroom.schemas.train_scene_reader import GRID
 
 WORDS = {"colour": ("red", "blue"), "form": ("circle", "star", "ring"), "size": ("small", "large")}

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.artifacts.models import CLIP as KIND
+from darkroom.artifacts.models import CLIP_FOLDER
 from darkroom.artifacts.networks import WEIGHTS, write_network
 from darkroom.clip.network import Clip
 from darkroom.clip.package import CLIP, build_model, convert_weights, load
 from darkroom.network import telling
 
-KIND, CLIP_FOLDER = "clip", Path("models/clip")
 PICKLE = "model.pt"  # what `clip.load` opens
 
 

@@ -205,6 +205,11 @@ def stored(part: str, split: str, root: Path = EMBEDDING_PARTS) -> bool:
     return bool(read_manifest(root / part, KIND)["splits"][split]["stored"])
 
 
+def captioned_parts(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> list[str]:
+    """Return the parts of which text embeddings are stored: those that have captions."""
+    return [part for part in parts if "text" in read_manifest(root / part, KIND)["names"]]
+
+
 def require_same_images(embeddings: EmbeddingShards, images: ImageShards) -> None:
     """Check that row i of the embeddings is of image i.
 

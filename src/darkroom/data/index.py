@@ -110,7 +110,8 @@ class Index:
         if missing := [name for name in names if name not in self._columns]:
             with ThreadPoolExecutor(_THREADS) as pool:
                 tables = list(pool.map(lambda each: _read(each[0] / NAME, missing), self._folders))
-            empty = pa.schema([self._schema.field(name) for name in missing]).empty_table()
+            # Not `schema.empty_table()`, which imports pandas.
+            empty = pa.Table.from_batches([], pa.schema([self._schema.field(name) for name in missing]))
             table = pa.concat_tables([empty, *tables])
             self._columns |= {name: table[name] for name in missing}
 
@@ -122,7 +123,9 @@ class Index:
     def numbers(self, name: str) -> NDArray[Any]:
         """Return a column of numbers. The array is the caller's: nothing of it is kept here."""
         self.load(name)
-        return self._columns.pop(name).to_numpy()
+        # Not `to_numpy()` of the column, which imports pandas.
+        chunks = [np.from_dlpack(chunk) for chunk in self._columns.pop(name).chunks]
+        return np.concatenate([np.empty(0, self._schema.field(name).type.to_pandas_dtype()), *chunks])
 
     def digests(self, name: str) -> NDArray[np.uint8]:
         """Return a column of hashes, uint8 (N, 32). The array is the caller's, as above."""

@@ -8,12 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
-from diffusers.schedulers import (
-    DDIMScheduler,
-    DDPMScheduler,
-    DPMSolverMultistepScheduler,
-    UniPCMultistepScheduler,
-)
 from torch import Tensor
 
 from darkroom.diffusion.noise import NoiseSchedule
@@ -46,14 +40,23 @@ def scheduler_of(solver: Solver, schedule: NoiseSchedule, steps: int, learned_va
         "timestep_spacing": "trailing",
     }
     scheduler: Any
+    # Each by its module, where it is chosen: `diffusers.schedulers` brings the others too, and two of them scipy.
     if solver == "ddpm":
+        from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+
         kind = "learned_range" if learned_variance else "fixed_small"
         scheduler = DDPMScheduler(**common, variance_type=kind, clip_sample=False)
     elif solver == "ddim":
+        from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+
         scheduler = DDIMScheduler(**common, clip_sample=False, set_alpha_to_one=True)
     elif solver == "dpm":
+        from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+
         scheduler = DPMSolverMultistepScheduler(**common, algorithm_type="dpmsolver++", final_sigmas_type="zero")
     else:
+        from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
+
         scheduler = UniPCMultistepScheduler(**common, final_sigmas_type="zero")
     scheduler.set_timesteps(steps)
     return scheduler

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.artifacts.models import DECODER, DECODER_FOLDER
 from darkroom.generators.member import Asked, Member, Sampling, generate
 from darkroom.generators.prediction import Prediction
 from darkroom.generators.unet import DecoderUNet
-
-MODELS = Path("models/decoder")
 
 
 class Cascade:
@@ -23,7 +22,7 @@ class Cascade:
         self.members, self.identity = list(members), identity
 
     @classmethod
-    def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = MODELS) -> "Cascade":
+    def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = DECODER_FOLDER) -> "Cascade":
         """Open the U-Nets of some names; those that were not trained are left out.
 
         Raises:
@@ -33,9 +32,9 @@ class Cascade:
         members, hashes = [], []
         for name in names:
             hashes.append(manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "")
-            if not read_manifest(root / name, "decoder")["trained"]:
+            if not read_manifest(root / name, DECODER)["trained"]:
                 continue
-            facts = open_artifact(root / name, "decoder")
+            facts = open_artifact(root / name, DECODER)
             network = DecoderUNet.from_pretrained(root / name if weights == "ema" else root / name / "raw")
             bounded = facts["tokenizer"] is None
             prediction = Prediction.of(steps=facts["timesteps"], bounded=bounded, **facts["prediction"])
@@ -133,13 +132,3 @@ class Cascade:
             x = generate(member, sampling[member.name], asked, x, seed, device)
         assert x is not None  # there is a member
         return x
-
-
-def trained(names: Sequence[str], root: Path = MODELS) -> list[str]:
-    """Return those of some U-Nets that were trained."""
-    return [name for name in names if read_manifest(root / name, "decoder")["trained"]]
-
-
-def told_of_clip(names: Sequence[str], root: Path = MODELS) -> bool:
-    """Return whether one of some U-Nets was trained and is told of a CLIP."""
-    return any(read_manifest(root / name, "decoder")["clip"] is not None for name in trained(names, root))

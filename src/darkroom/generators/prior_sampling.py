@@ -10,12 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER
 from darkroom.diffusion.denoising import Denoise, Denoised, Solver, sample
 from darkroom.generators.prediction import Prediction
 from darkroom.generators.prior import PriorNetwork
 from darkroom.random import derive, normal
-
-KIND, MODEL = "prior", Path("models/prior")
 
 
 class PriorSampling(Protocol):
@@ -43,13 +42,13 @@ class Prior:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, weights: Literal["ema", "raw"], folder: Path = MODEL) -> "Prior":
+    def open(cls, weights: Literal["ema", "raw"], folder: Path = PRIOR_FOLDER) -> "Prior":
         """Open a trained prior, averaged weights or raw ones.
 
         Raises:
             ArtifactError: missing or damaged; names the file.
         """
-        facts = open_artifact(folder, KIND)
+        facts = open_artifact(folder, PRIOR)
         network = PriorNetwork.from_pretrained(folder if weights == "ema" else folder / "raw")
         return cls(network, prediction_of(**facts["prediction"]), facts["normalised"], facts)
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.models import PRIOR_FOLDER
 from darkroom.generators.decode import Decoder
 from darkroom.generators.member import Asked
-from darkroom.generators.prior_sampling import MODEL, Prior, PriorSampling, sample_prior
+from darkroom.generators.prior_sampling import Prior, PriorSampling, sample_prior
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> 
     """
     if prior.facts["clip"] != clip:
         raise ArtifactError(
-            f"{MODEL} was trained with another CLIP than that of {where}: train it again (`dvc repro train_prior`)."
+            f"{PRIOR_FOLDER} was trained with another CLIP than that of {where}: train it again "
+            "(`dvc repro train_prior`)."
         )
     decoder.cascade.require_clip(clip, where)
-    decoder.cascade.require_clip(clip, str(MODEL), prior.normalised)
+    decoder.cascade.require_clip(clip, str(PRIOR_FOLDER), prior.normalised)

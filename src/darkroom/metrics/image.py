@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import mean_and_error
@@ -35,6 +34,9 @@ def psnr(images: Tensor, others: Tensor) -> Tensor:
     The MSE is over C, H and W. Identical images, whose ratio is infinite, get the highest finite value that images of
     their size can have, that of one grey level in one value: 10 log10(255² C H W).
     """
+    # Here, and below: it loads all of torchmetrics and matplotlib, which whoever measures no image does not need.
+    from torchmetrics.functional.image.psnr import peak_signal_noise_ratio
+
     _check(images, others)
     ceiling = 10 * math.log10(PEAK**2 * images[0].numel())
     each = peak_signal_noise_ratio(others.double(), images.double(), data_range=PEAK, reduction="none", dim=(1, 2, 3))
@@ -50,6 +52,8 @@ def ssim(images: Tensor, others: Tensor) -> Tensor:
     Raises:
         DarkroomError: a side shorter than the window.
     """
+    from torchmetrics.functional.image.ssim import structural_similarity_index_measure
+
     _check(images, others)
     if min(images.shape[2:]) < WINDOW:
         raise DarkroomError(f"SSIM needs images of at least {WINDOW} pixels a side, not {tuple(images.shape[2:])}.")

@@ -1,6 +1,6 @@
 """Mean and covariance of features as float64 sums, one set for each jackknife block.
 
-Sums merge by addition, across batches and processes, and leaving a block out is a subtraction: the whole jackknife of
+Sums merge by addition, across batches, and leaving a block out is a subtraction: the whole jackknife of
 a Fréchet distance needs one pass over the images and B · (D² + D + 1) numbers, however many images there are. Products
 of float32 features are exact in float64, and the sums err by about 1e-10 of a unit variance at a mean of 100, where
 float32 sums err by 1e-2.
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from darkroom.errors import DarkroomError
 
@@ -46,10 +45,7 @@ def moments(count: int, total: Tensor, outer: Tensor) -> Moments:
 
 
 class BlockSums:
-    """The sums of B blocks: count (B,), total (B, D) and outer (B, D, D), float64.
-
-    A plain class: torchmetrics copies or reshapes tensors in tuples and dataclasses that `compute` returns.
-    """
+    """The sums of B blocks: count (B,), total (B, D) and outer (B, D, D), float64."""
 
     def __init__(self, count: Tensor, total: Tensor, outer: Tensor) -> None:
         self.count, self.total, self.outer = count, total, outer
@@ -73,23 +69,15 @@ class BlockSums:
         return moments(self._count - count, self._total - self.total[block], self._outer - self.outer[block])
 
 
-class BlockMoments(Metric):
-    """Streaming sums of features for `blocks` blocks: a torchmetrics metric, so its states add up across processes.
-
-    States, all float64 and reduced by sum: `count` (B,), `total` (B, D), `outer` (B, D, D).
-    """
-
-    full_state_update = False
-    count: Tensor
-    total: Tensor
-    outer: Tensor
+class BlockMoments:
+    """Streaming sums of features (N, D) in B blocks: `count` (B,), `total` (B, D) and `outer` (B, D, D), float64."""
 
     def __init__(self, features: int, blocks: int = 1) -> None:
-        super().__init__()
-        self.add_state("count", torch.zeros(blocks, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros(blocks, features, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("outer", torch.zeros(blocks, features, features, dtype=torch.float64), dist_reduce_fx="sum")
+        self.count = torch.zeros(blocks, dtype=torch.float64)
+        self.total = torch.zeros(blocks, features, dtype=torch.float64)
+        self.outer = torch.zeros(blocks, features, features, dtype=torch.float64)
 
+    @torch.no_grad()
     def update(self, features: Tensor, block: Tensor) -> None:
         """Add features (N, D), of any float dtype, of samples in blocks (N,) int64, each in [0, B).
 
@@ -114,5 +102,5 @@ class BlockMoments(Metric):
             self.outer[index].addmm_(rows.T, rows)
 
     def compute(self) -> BlockSums:
-        """Return the sums over all batches and processes. They are the states themselves: read, do not modify."""
+        """Return the sums over all batches. They are the tensors of this object: read, do not modify."""
         return BlockSums(self.count, self.total, self.outer)

@@ -7,13 +7,12 @@ float32. Gradients flow to the images; the network has none, is always in evalua
 import pickle
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torchmetrics.functional.image import lpips as torchmetrics_lpips
-from torchvision.models import VGG16_Weights, vgg16
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.teacher import Teacher, open_teacher
@@ -23,7 +22,7 @@ from darkroom.schemas.tokenizers.losses import Perceptual
 KEY = "train_tokenizer.teacher"
 Network = Literal["teacher", "lpips", "vgg16"]
 
-_LINEAR = Path(torchmetrics_lpips.__file__).parent / "lpips_models" / "vgg.pth"
+_LINEAR = Path("functional/image/lpips_models/vgg.pth")  # in torchmetrics
 _TAPS = (3, 8, 15, 22, 29)  # the ReLUs of VGG16's `features` after which LPIPS compares: 1_2, 2_2, 3_3, 4_3, 5_3
 _WIDTHS = (64, 128, 256, 512, 512)
 # ε² of the published LPIPS, which keeps it from dividing by zero and does nothing else: the authors' code adds 1e-10 to
@@ -187,6 +186,8 @@ def untrained(network: Network, image_size: int, teacher: Teacher | None = None)
             f"the perceptual loss {network} needs images of {smallest} pixels a side at least, and "
             f"`ingest.image_size` is {image_size}: take `teacher`, or larger images."
         )
+    from torchvision.models import vgg16
+
     with torch.random.fork_rng(devices=[]):  # no draw may be seen outside
         whole = vgg16(weights=None, init_weights=False)
     if network == "vgg16":
@@ -216,7 +217,9 @@ def load_perceptual(
         distance = untrained(network, image_shape[1])
     state = dict(_vgg_weights(weights, key))
     if network == "lpips":
-        linear = torch.load(_LINEAR, map_location="cpu", weights_only=True)
+        spec = find_spec("torchmetrics")  # where it lies, without the seconds of its import
+        assert spec is not None and spec.origin is not None
+        linear = torch.load(Path(spec.origin).parent / _LINEAR, map_location="cpu", weights_only=True)
         state |= {f"linear.{n}": linear[f"lin{n}.model.1.weight"][0] for n in range(len(_WIDTHS))}
     known = distance.network if isinstance(distance, VGGFeatures) else distance
     names = known.state_dict().keys()
@@ -232,6 +235,8 @@ def load_perceptual(
 def _vgg_weights(path: Path, key: str) -> Mapping[str, Tensor]:
     """Return the tensors of VGG16 by torchvision's names."""
     if path == Path(NO_FILE):
+        from torchvision.models import VGG16_Weights
+
         url = VGG16_Weights.IMAGENET1K_V1.url
         try:
             return VGG16_Weights.IMAGENET1K_V1.get_state_dict(progress=sys.stderr.isatty(), check_hash=True)

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.artifacts.models import SCENE_READER
 from darkroom.artifacts.networks import open_network, write_network
 from darkroom.metrics.batches import Images, batched
 from darkroom.metrics.perceptual import to_rgb
 from darkroom.schemas.train_scene_reader import GRID
 
-KIND = "scene_reader"
 WORDS = ("colour", "form", "size")
 _THERE = 0.5  # probability from which a thing is one
 
@@ -150,7 +150,7 @@ def open_scene_reader(folder: Path, image_shape: tuple[int, int, int]) -> SceneR
     Raises:
         ArtifactError: missing, not trained, damaged, or trained on images of another size.
     """
-    manifest = open_artifact(folder, KIND)
+    manifest = open_artifact(folder, SCENE_READER)
     if not manifest["trained"]:
         raise ArtifactError(
             f"{folder} holds a reader without weights, which was not trained since {manifest['reason']}: run "

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
+from darkroom.artifacts.models import TEACHER
 from darkroom.artifacts.networks import open_network, write_network
 from darkroom.errors import DarkroomError
-
-KIND = "teacher"
 
 
 def _convolution(inputs: int, width: int) -> list[nn.Module]:
@@ -99,7 +98,7 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
             f"`train_tokenizer.teacher` in params.yaml names {folder}, which holds no teacher: name models/teacher, "
             "which train_teacher makes, or a copy of it."
         )
-    manifest = open_artifact(folder, KIND)
+    manifest = open_artifact(folder, TEACHER)
     if not manifest.get("trained", True):
         raise ArtifactError(
             f"{folder} holds a teacher without weights, which was not trained since {manifest['reason']}: train it "

@@ -1,15 +1,12 @@
 """What a prior is trained on: images that have a caption, by what CLIP says of both."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import read_manifest
-from darkroom.data.embedding_file import KIND
-from darkroom.data.embeddings import EMBEDDING_PARTS, EmbeddingShards
+from darkroom.data.embeddings import EmbeddingShards
 from darkroom.errors import DarkroomError
 from darkroom.recipes.data import Positions
 
@@ -40,11 +37,6 @@ class CaptionedEmbeddings:
 def captioned_rows(captions: Sequence[str | None]) -> list[int]:
     """Return the rows that have a caption, in their order; the text embeddings of the others are zero."""
     return [row for row, caption in enumerate(captions) if caption is not None]
-
-
-def captioned_parts(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> list[str]:
-    """Return the parts of which text embeddings are stored: those that have captions."""
-    return [part for part in parts if "text" in read_manifest(root / part, KIND)["names"]]
 
 
 def require_texts(rows: CaptionedEmbeddings) -> None:

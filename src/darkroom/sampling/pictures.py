@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, read_manifest
-from darkroom.clip.load import CLIP_FOLDER, load_clip
+from darkroom.artifacts.models import CLIP_FOLDER
+from darkroom.clip.load import load_clip
 from darkroom.clip.network import Clip
 from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.catalog import load_catalog

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, read_manifest
-from darkroom.clip.load import CLIP_FOLDER, KIND
+from darkroom.artifacts.models import CLIP, CLIP_FOLDER
 from darkroom.clip.network import Clip
 from darkroom.clip.text import tokens_of
 from darkroom.data.catalog import load_catalog
@@ -20,7 +20,7 @@ def unseen_words(texts: Sequence[str], clip: Clip) -> list[str]:
 
     None are found where the CLIP is a published one, or where the training data are not here or have too many captions.
     """
-    if read_manifest(CLIP_FOLDER, KIND)["source"] != "trained":
+    if read_manifest(CLIP_FOLDER, CLIP)["source"] != "trained":
         return []
     try:
         column = ImageShards.open_parts(list(load_catalog(shards=None).parts), "train").caption_column

@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.manifest import write_manifest
 from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.grid import save_png, spread
@@ -94,10 +92,3 @@ def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.u
     groups = [np.stack([images[row], made]) for row, made in kept.items()]
     words = [captions[row] or images.keys_of([row])[0] for row in kept]
     save_png(path, captioned_grid(groups, words, _GROUPS, scale))
-
-
-def write_no_samples(folder: Path, reason: str) -> None:
-    """Write samples without an image."""
-    with atomic_folder(folder) as temporary:
-        write_manifest(temporary, "samples", images=0, classes=[], sampler={}, reason=reason, files={})
-    print(f"{reason}: no images")

@@ -8,14 +8,10 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.manifest import read_manifest
-from darkroom.clip.embedding import Embedder
-from darkroom.clip.joining import Joined
-from darkroom.clip.load import CLIP_FOLDER, load_clip
-from darkroom.clip.load import KIND as CLIP
+from darkroom.artifacts.models import CLIP, CLIP_FOLDER
 from darkroom.data.embedding_imports import ClipRetrieval, Dalle2
 from darkroom.data.embedding_writer import write_embeddings
 from darkroom.data.reader import ImageShards, Shard
-from darkroom.device import set_up_device
 from darkroom.schemas.embed_clip import Imported, Params, folder_of
 
 OUT = Path("data/embeddings")
@@ -37,13 +33,23 @@ def _write_none(part: str, splits: Mapping[str, ImageShards]) -> None:
 
 def run(params: Params, part: str) -> None:
     """Embed the splits of a part that `store` names; row i of a shard is row i of the image shard's index."""
-    settings = params.embed_clip
     require_writable(OUT / part)
-    device = set_up_device(settings.threads, params.run.device)
     splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
     if read_manifest(CLIP_FOLDER, CLIP)["weights"] is None:
         _write_none(part, splits)
         return
+    _embed(params, part, splits)
+
+
+def _embed(params: Params, part: str, splits: Mapping[str, ImageShards]) -> None:
+    # Imported here: without a CLIP there is no need of torch.
+    from darkroom.clip.embedding import Embedder
+    from darkroom.clip.joining import Joined
+    from darkroom.clip.load import load_clip
+    from darkroom.device import set_up_device
+
+    settings = params.embed_clip
+    device = set_up_device(settings.threads, params.run.device)
     clip = load_clip().to(device)
     embedder = Embedder(clip, settings.batch, settings.normalise, settings.encodings)
     folder = folder_of(params, part)

@@ -1,24 +1,25 @@
 """Stage `sample_decoder`: the cascade and a split's embeddings in, `samples/decoder/` out."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import write_manifest
-from darkroom.data.catalog import load_catalog
-from darkroom.data.grid import image_grid, opaque, save_png
-from darkroom.data.reader import ImageShards
-from darkroom.data.shards import write_shards
-from darkroom.device import set_up_device
-from darkroom.generators.cascade import trained
-from darkroom.generators.decode import Decoder
-from darkroom.generators.variations import COLUMNS, inpainted, interpolations, variations
+from darkroom.artifacts.models import trained
 from darkroom.schemas.sample_decoder import Params, SampleDecoder
-from darkroom.stages.decoding import Told, decoded, open_decoder, samples, told_by, write_no_samples, write_pairs
+from darkroom.stages.empty import write_no_samples
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from darkroom.data.reader import ImageShards
+    from darkroom.generators.decode import Decoder
+    from darkroom.stages.decoding import Told
 
 OUT = Path("samples/decoder")
 
@@ -27,6 +28,9 @@ def _pictures(
     folder: Path, section: SampleDecoder, decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Told
 ) -> None:
     """Write the further pictures that the section asks for, of the first rows."""
+    from darkroom.data.grid import image_grid, opaque, save_png
+    from darkroom.generators.variations import COLUMNS, inpainted, interpolations, variations
+
     asked = section.pictures
     image, text = told(rows[: max(asked.variations, 2 * asked.interpolations, asked.inpainted)])
     if image is None:
@@ -53,12 +57,22 @@ def _pictures(
 
 def run(params: Params) -> None:
     """Decode the embeddings of a split's first images, and write them beside their originals."""
-    section = params.sample_decoder
     require_writable(OUT)
-    names = list(params.train_decoder.unets)
-    if not trained(names):
+    if not trained(list(params.train_decoder.unets)):
         write_no_samples(OUT, "no U-Net is trained")
         return
+    _sample(params)
+
+
+def _sample(params: Params) -> None:
+    # Imported here: nothing to decode needs no torch.
+    from darkroom.data.catalog import load_catalog
+    from darkroom.data.reader import ImageShards
+    from darkroom.data.shards import write_shards
+    from darkroom.device import set_up_device
+    from darkroom.stages.decoding import decoded, open_decoder, samples, told_by, write_pairs
+
+    section, names = params.sample_decoder, list(params.train_decoder.unets)
     device = set_up_device(section.threads, params.run.device)
     catalog = load_catalog(shards=None)
     parts = list(catalog.parts)

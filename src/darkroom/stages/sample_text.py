@@ -1,28 +1,26 @@
 """Stage `sample_text`: prior, cascade and a split's captions in, `samples/text/` out."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
-from darkroom.data.catalog import load_catalog
-from darkroom.data.embeddings import EmbeddingShards, require_same_images
-from darkroom.data.reader import ImageShards
-from darkroom.data.shards import write_shards
-from darkroom.device import set_up_device
+from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, told_of_clip
 from darkroom.errors import DarkroomError
-from darkroom.generators.cascade import told_of_clip
-from darkroom.generators.prior_sampling import KIND, MODEL, Prior
-from darkroom.generators.text_images import Imagination, require_same_clip
-from darkroom.recipes.prior_data import captioned_parts, captioned_rows
 from darkroom.schemas.sample_text import Params
-from darkroom.stages.decoding import decoded, open_decoder, samples, write_no_samples, write_pairs
+from darkroom.stages.empty import write_no_samples
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from darkroom.generators.text_images import Imagination
 
 OUT = Path("samples/text")
 
@@ -33,6 +31,10 @@ def open_imagination(params: Params, device: torch.device, clip: str, where: str
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
     """
+    from darkroom.generators.prior_sampling import Prior
+    from darkroom.generators.text_images import Imagination, require_same_clip
+    from darkroom.stages.decoding import open_decoder
+
     section = params.sample_text
     prior = Prior.open(params.sample_decoder.weights)
     prior.network.to(device)
@@ -43,14 +45,29 @@ def open_imagination(params: Params, device: torch.device, clip: str, where: str
 
 def run(params: Params) -> None:
     """Make images of the captions of a split's first images that have one, and write them beside the originals."""
-    section, decoding = params.sample_text, params.sample_decoder
     require_writable(OUT)
-    if not read_manifest(MODEL, KIND)["trained"]:
+    if not read_manifest(PRIOR_FOLDER, PRIOR)["trained"]:
         write_no_samples(OUT, "there is no prior")
         return
     if not told_of_clip(list(params.train_decoder.unets)):
         write_no_samples(OUT, "no U-Net is trained that is told of an embedding or a text")
         return
+    _sample(params)
+
+
+def _sample(params: Params) -> None:
+    # Imported here: nothing to make needs no torch.
+    import torch
+
+    from darkroom.data.catalog import load_catalog
+    from darkroom.data.embeddings import EmbeddingShards, captioned_parts, require_same_images
+    from darkroom.data.reader import ImageShards
+    from darkroom.data.shards import write_shards
+    from darkroom.device import set_up_device
+    from darkroom.recipes.prior_data import captioned_rows
+    from darkroom.stages.decoding import decoded, samples, write_pairs
+
+    section, decoding = params.sample_text, params.sample_decoder
     device = set_up_device(section.threads, params.run.device)
     catalog = load_catalog(shards=None)
     parts = captioned_parts(list(catalog.parts))
@@ -84,7 +101,7 @@ def run(params: Params) -> None:
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
             model=decoder.cascade.identity,
-            prior=manifest_hash(MODEL),
+            prior=manifest_hash(PRIOR_FOLDER),
             condition="text",
             clip=stored.clip,
             split=section.split,

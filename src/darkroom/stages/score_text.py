@@ -3,12 +3,16 @@
 from pathlib import Path
 
 from darkroom.schemas.score_text import Params
-from darkroom.stages.scoring_pairs import score_pairs
+from darkroom.stages.empty import unscored
 
 SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json"), Path("cards/text.json")
 
 
 def run(params: Params) -> None:
     """Score what was made of the captions of test images, by the judges of `score_decoder`."""
+    if unscored(SAMPLES, METRICS, CARD):
+        return
+    from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need
+
     settings, inception = params.score_text, params.reference_stats.inception
     score_pairs(SAMPLES, settings, params.score_decoder, inception, params.run.device, METRICS, CARD)

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from darkroom.artifacts.atomic import require_writable, write_json
-from darkroom.artifacts.manifest import read_manifest
 from darkroom.schemas.score_tokenizer_samples import Params
+from darkroom.stages.empty import unscored
 
 SAMPLES = Path("samples/tokenizer")
 METRICS, CARD = Path("metrics/tokenizer_samples.json"), Path("cards/tokenizer_samples.json")
@@ -12,12 +11,7 @@ METRICS, CARD = Path("metrics/tokenizer_samples.json"), Path("cards/tokenizer_sa
 
 def run(params: Params) -> None:
     """Score the samples and write how it was done; without samples, write that there is nothing to tell."""
-    for path in (METRICS, CARD):
-        require_writable(path)
-    if not read_manifest(SAMPLES, "samples")["images"]:
-        for path in (METRICS, CARD):
-            write_json(path, {})
-        print(f"{SAMPLES} holds no images: no scores")
+    if unscored(SAMPLES, METRICS, CARD):
         return
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 

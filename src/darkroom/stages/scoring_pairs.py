@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.artifacts.models import CLIP, SCENE_READER
 from darkroom.clip.judge import open_clip
-from darkroom.clip.load import KIND as CLIP
 from darkroom.clip.network import Clip
 from darkroom.data.catalog import load_catalog
 from darkroom.data.joining import original_rows
@@ -107,7 +106,7 @@ def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Facts]) -> Fu
     scores: dict[str, float] = {}
     for name, values in samples.items():
         scores |= mean_and_error(name, values)
-    renders = read_manifest(READER, "scene_reader")["accuracy"]
+    renders = read_manifest(READER, SCENE_READER)["accuracy"]
     return Further(
         scores,
         {
@@ -152,13 +151,6 @@ def measure_pairs(
 def score_pairs(
     folder: Path, settings: ScoreDiT, judges: Judges, inception: Inception, device: str, metrics: Path, card: Path
 ) -> None:
-    """Score the samples in `folder`, and write how it was done; without samples, that there is nothing to tell."""
-    for path in (metrics, card):
-        require_writable(path)
-    if not read_manifest(folder, "samples")["images"]:
-        for path in (metrics, card):
-            write_json(path, {})
-        print(f"{folder} holds no images: no scores")
-        return
+    """Score the samples in `folder`, and write how it was done."""
     measured = partial(measure_pairs, judges, settings.batch, folder)
     score(folder, settings, inception, device, metrics, card, measured)

@@ -1,32 +1,28 @@
 """Stage `train_clip`: shards in, `models/clip/`, its curves and its scores out."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.clip.load import KIND, load_clip, read_pretrained, save_clip
-from darkroom.clip.network import Contrastive
-from darkroom.clip.package import CLIP
-from darkroom.data.catalog import Catalog, load_catalog
-from darkroom.data.reader import ImageShards
-from darkroom.device import set_up_device
-from darkroom.metrics.cards import library_versions
-from darkroom.metrics.retrieval import FORMULAS
-from darkroom.random import derive
-from darkroom.recipes.captions import CaptionedImages, prompts_of, require_captions
-from darkroom.recipes.clip import ClipRecipe
-from darkroom.recipes.clip_scores import Examples
+from darkroom.artifacts.models import CLIP as KIND
 from darkroom.schemas.train_clip import NO_CLIP, Params
 from darkroom.training.curves import write_curves
-from darkroom.training.download import downloads
-from darkroom.training.loop import seeded, train
-from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
-from darkroom.training.trainer import Places
+
+if TYPE_CHECKING:
+    import torch
+
+    from darkroom.clip.package import CLIP
+    from darkroom.data.catalog import Catalog
+    from darkroom.data.reader import ImageShards
+    from darkroom.recipes.captions import CaptionedImages
+    from darkroom.recipes.clip import ClipRecipe
+    from darkroom.recipes.clip_scores import Examples
+    from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = Path("models/clip"), Path("curves/clip"), Path("logs/train_clip")
 METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
@@ -35,6 +31,11 @@ Prompts = Mapping[str, Sequence[str]]
 
 def build(params: Params, train_rows: Rows, val_rows: Rows, scorer: Examples | None = None) -> ClipRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
+    from darkroom.clip.network import Contrastive
+    from darkroom.random import derive
+    from darkroom.recipes.clip import ClipRecipe
+    from darkroom.training.loop import seeded
+
     settings = params.train_clip
     assert settings.trained is not None  # the source is `trained`
     with seeded(derive(settings.training.seed, "clip/weights")):
@@ -45,6 +46,8 @@ def build(params: Params, train_rows: Rows, val_rows: Rows, scorer: Examples | N
 
 def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, Any]) -> None:
     """Write the CLIP with its manifest; `trained` is what that says of its training."""
+    from darkroom.clip.load import save_clip
+
     settings = params.train_clip
     with atomic_folder(OUT) as folder:
         facts = save_clip(folder, network)
@@ -63,6 +66,13 @@ def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, A
 
 def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
     """Score the weights as they were written, and write how it was done."""
+    from darkroom.clip.load import load_clip
+    from darkroom.data.reader import ImageShards
+    from darkroom.metrics.cards import library_versions
+    from darkroom.metrics.retrieval import FORMULAS
+    from darkroom.recipes.captions import CaptionedImages
+    from darkroom.recipes.clip_scores import Examples
+
     settings = params.train_clip.evaluate
     clip = load_clip(OUT).to(device)
     shards = ImageShards.open_parts(list(catalog.parts), settings.split)
@@ -97,12 +107,27 @@ def _write_none() -> None:
 
 def run(params: Params) -> None:
     """Train the CLIP, or take a published one, write it with its averaged weights, and score it."""
-    settings, training = params.train_clip, params.train_clip.training
     for path in (OUT, CURVES, METRICS, CARD):
         require_writable(path)
-    if settings.source == "none":
+    if params.train_clip.source == "none":
         _write_none()
         return
+    _train(params)
+
+
+def _train(params: Params) -> None:
+    # Imported here: no CLIP needs no torch.
+    from darkroom.clip.load import read_pretrained
+    from darkroom.data.catalog import load_catalog
+    from darkroom.data.reader import ImageShards
+    from darkroom.device import set_up_device
+    from darkroom.recipes.captions import CaptionedImages, prompts_of, require_captions
+    from darkroom.recipes.clip_scores import Examples
+    from darkroom.training.download import downloads
+    from darkroom.training.loop import train
+    from darkroom.training.trainer import Places
+
+    settings, training = params.train_clip, params.train_clip.training
     device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog()
     parts = list(catalog.parts)

@@ -1,40 +1,42 @@
 """Stage `train_decoder@UNET`: shards and embeddings in, `models/decoder/UNET/` and its curves out."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, read_manifest, write_manifest
-from darkroom.clip.load import KIND as CLIP
-from darkroom.data.catalog import load_catalog
-from darkroom.data.embeddings import no_embeddings
-from darkroom.device import set_up_device
-from darkroom.generators.prediction import Prediction
-from darkroom.generators.unet import DecoderUNet
+from darkroom.artifacts.models import CLIP, DECODER_FOLDER
+from darkroom.artifacts.models import DECODER as KIND
+from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.launch import rank
-from darkroom.random import derive
-from darkroom.recipes.beginning import begun_with, require_same
-from darkroom.recipes.decoder import DecoderRecipe
-from darkroom.recipes.decoder_opening import Opened, config_of, open_data, weights_key
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_decoder import Params, UNet
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.curves import write_curves
-from darkroom.training.initial import initialise
-from darkroom.training.loop import seeded, train
 from darkroom.training.state import open_state
-from darkroom.training.trainer import Places
 
-MODELS, CURVES, LOGS = Path("models/decoder"), Path("curves/decoder"), Path("logs")
-KIND = "decoder"
+if TYPE_CHECKING:
+    from darkroom.recipes.decoder import DecoderRecipe
+    from darkroom.recipes.decoder_opening import Opened
+
+MODELS, CURVES, LOGS = DECODER_FOLDER, Path("curves/decoder"), Path("logs")
 _PREDICTION = {"schedule", "target", "learned_variance", "variance_range"}
 _LEFT_OUT = "this U-Net is left out of the cascade"
 
 
 def build(params: Params, name: str, opened: Opened) -> DecoderRecipe:
     """Return the recipe with its untrained U-Net."""
+    from darkroom.generators.prediction import Prediction
+    from darkroom.generators.unet import DecoderUNet
+    from darkroom.random import derive
+    from darkroom.recipes.decoder import DecoderRecipe
+    from darkroom.recipes.decoder_opening import config_of
+    from darkroom.training.loop import seeded
+
     section = params.train_decoder
     settings, training = section.unets[name], section.training_of(name)
     with seeded(derive(training.seed, "decoder/weights")):
@@ -70,9 +72,7 @@ def run(params: Params, name: str) -> None:
 
     One that is not to be trained is written with those that `weights` names, or with none.
     """
-    section = params.train_decoder
-    settings, training = section.unets[name], section.training_of(name)
-    out, curves = MODELS / name, CURVES / name
+    settings, out, curves = params.train_decoder.unets[name], MODELS / name, CURVES / name
     for path in (out, curves):
         require_writable(path)
     if not settings.trained and settings.weights == NO_FILE:
@@ -82,6 +82,20 @@ def run(params: Params, name: str) -> None:
     if _untold(settings, list(catalog.parts)):
         write_untrained(out, curves, KIND, NO_CLIP, _LEFT_OUT)
         return
+    _train(params, name, catalog)
+
+
+def _train(params: Params, name: str, catalog: Catalog) -> None:
+    # Imported here: a U-Net that is left out needs no torch.
+    from darkroom.device import set_up_device
+    from darkroom.recipes.beginning import begun_with, require_same
+    from darkroom.recipes.decoder_opening import open_data, weights_key
+    from darkroom.training.initial import initialise
+    from darkroom.training.loop import train
+    from darkroom.training.trainer import Places
+
+    section, out, curves = params.train_decoder, MODELS / name, CURVES / name
+    settings, training = section.unets[name], section.training_of(name)
     device = set_up_device(training.threads, params.run.device)
     opened = open_data(section, name, catalog, device)
     recipe = build(params, name, opened)
@@ -115,4 +129,8 @@ def _untold(settings: UNet, parts: Sequence[str]) -> bool:
     """Return whether CLIP is to tell a U-Net something, and there is none."""
     if settings.clip != NO_FILE:
         return read_manifest(Path(settings.clip), CLIP)["weights"] is None
-    return settings.embeddings != NO_FILE and no_embeddings(parts, Path(settings.embeddings))
+    if settings.embeddings == NO_FILE:
+        return False
+    from darkroom.data.embeddings import no_embeddings
+
+    return no_embeddings(parts, Path(settings.embeddings))

@@ -1,29 +1,30 @@
 """Stage `train_prior`: embeddings in, `models/prior/` and its curves out."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.data.catalog import load_catalog
-from darkroom.data.embeddings import EmbeddingShards, no_embeddings, stored
-from darkroom.device import set_up_device
-from darkroom.generators.prior import PriorConfig, PriorNetwork
-from darkroom.generators.prior_sampling import KIND, MODEL, Prior, prediction_of
-from darkroom.generators.standard import Standard, chosen_rows
-from darkroom.random import derive
-from darkroom.recipes.beginning import begun_with, require_same
-from darkroom.recipes.prior import PriorRecipe
-from darkroom.recipes.prior_data import CaptionedEmbeddings, captioned_parts, require_texts
-from darkroom.recipes.prior_scores import Scorer
+from darkroom.artifacts.models import PRIOR as KIND
+from darkroom.artifacts.models import PRIOR_FOLDER
+from darkroom.data.catalog import Catalog, load_catalog
+from darkroom.data.embeddings import EmbeddingShards, captioned_parts, no_embeddings, stored
 from darkroom.schemas.train_clip import NO_CLIP
 from darkroom.schemas.train_prior import Params
 from darkroom.stages.untrained import write_untrained
-from darkroom.training.loop import seeded, train
-from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
-from darkroom.training.trainer import Places
 
-OUT, CURVES, LOGS = MODEL, Path("curves/prior"), Path("logs/train_prior")
+if TYPE_CHECKING:
+    from darkroom.generators.prior import PriorConfig
+    from darkroom.generators.standard import Standard
+    from darkroom.recipes.prior import PriorRecipe
+    from darkroom.recipes.prior_scores import Scorer
+    from darkroom.training.recipe import Rows
+
+OUT, CURVES, LOGS = PRIOR_FOLDER, Path("curves/prior"), Path("logs/train_prior")
 _DIGITS = 6  # of a score in the manifest
 
 
@@ -37,6 +38,12 @@ def build(
     scorer: Scorer | None = None,
 ) -> PriorRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
+    from darkroom.generators.prior import PriorNetwork
+    from darkroom.generators.prior_sampling import Prior, prediction_of
+    from darkroom.random import derive
+    from darkroom.recipes.prior import PriorRecipe
+    from darkroom.training.loop import seeded
+
     settings = params.train_prior
     with seeded(derive(settings.training.seed, "prior/weights")):
         network = PriorNetwork(config)
@@ -48,12 +55,13 @@ def build(
 
 def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) -> PriorConfig:
     """Return the shape of a prior for embeddings of a length and encodings of a shape."""
+    from darkroom.generators.prior import PriorConfig
+
     return PriorConfig(dim, encoding_shape, **params.train_prior.model.model_dump())
 
 
 def run(params: Params) -> None:
     """Train the prior, write it, averaged weights and the raw ones in `raw/`, and tell how near it comes."""
-    settings, training = params.train_prior, params.train_prior.training
     for path in (OUT, CURVES):
         require_writable(path)
     catalog = load_catalog(shards=None)
@@ -67,6 +75,20 @@ def run(params: Params) -> None:
     if not (parts := captioned_parts(list(catalog.parts))):
         write_untrained(OUT, CURVES, KIND, "no image has a caption", "no prior is trained")
         return
+    _train(params, catalog, parts)
+
+
+def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
+    # Imported here: nothing to train needs no torch.
+    from darkroom.device import set_up_device
+    from darkroom.generators.standard import Standard, chosen_rows
+    from darkroom.recipes.beginning import begun_with, require_same
+    from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts
+    from darkroom.recipes.prior_scores import Scorer
+    from darkroom.training.loop import train
+    from darkroom.training.trainer import Places
+
+    settings, training = params.train_prior, params.train_prior.training
     device = set_up_device(training.threads, params.run.device)
     splits = ("train", "val", settings.evaluate.split)
     shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}

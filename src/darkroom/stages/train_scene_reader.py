@@ -4,34 +4,39 @@ Where no score asks for it, it is not trained: the folder says why.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.data.images import ImageSpec
-from darkroom.device import set_up_device
-from darkroom.metrics.scene_reader import KIND, SceneReader
-from darkroom.random import derive
-from darkroom.recipes.scene_reader import WORDS, Renders, SceneReaderRecipe, accuracy
+from darkroom.artifacts.models import SCENE_READER
 from darkroom.schemas.train_scene_reader import Params
 from darkroom.stages.untrained import write_untrained
-from darkroom.training.loop import seeded, train
-from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
-from darkroom.training.trainer import Places
+
+if TYPE_CHECKING:
+    from darkroom.recipes.scene_reader import Renders, SceneReaderRecipe
+    from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = Path("models/scene_reader"), Path("curves/scene_reader"), Path("logs/train_scene_reader")
 
 
-def build(params: Params, train_rows: Rows, val_rows: Rows) -> SceneReaderRecipe:
+def build(params: Params, train_rows: "Rows", val_rows: "Rows") -> "SceneReaderRecipe":
     """Return the recipe with its untrained network."""
+    from darkroom.metrics.scene_reader import SceneReader
+    from darkroom.random import derive
+    from darkroom.recipes.scene_reader import WORDS, SceneReaderRecipe
+    from darkroom.training.loop import seeded
+
     settings = params.train_scene_reader
     with seeded(derive(settings.training.seed, "scene_reader/weights")):
         model = SceneReader(WORDS, settings.model.channels, settings.model.layers)
     return SceneReaderRecipe(model, settings.augment, settings.training.seed, train_rows, val_rows)
 
 
-def renders(params: Params, split: str) -> Renders:
+def renders(params: Params, split: str) -> "Renders":
     """Return the renders of a split: in the train split as many as the training sees, so that none comes twice."""
+    from darkroom.recipes.scene_reader import Renders
+
     settings = params.train_scene_reader
     count = settings.training.images if split == "train" else settings.held_out
     return Renders(settings.training.seed, split, count, params.ingest.image_size, settings.kinds)
@@ -39,12 +44,23 @@ def renders(params: Params, split: str) -> Renders:
 
 def run(params: Params) -> None:
     """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
-    settings = params.train_scene_reader
     for path in (OUT, CURVES):
         require_writable(path)
     if params.idle:
-        write_untrained(OUT, CURVES, KIND, params.idle, "no scene reader is trained")
+        write_untrained(OUT, CURVES, SCENE_READER, params.idle, "no scene reader is trained")
         return
+    _train(params)
+
+
+def _train(params: Params) -> None:
+    # Imported here: nothing to train needs no torch.
+    from darkroom.data.images import ImageSpec
+    from darkroom.device import set_up_device
+    from darkroom.recipes.scene_reader import accuracy
+    from darkroom.training.loop import train
+    from darkroom.training.trainer import Places
+
+    settings = params.train_scene_reader
     spec = ImageSpec(params.ingest.image_size, params.ingest.channels, "png")
     device = set_up_device(settings.training.threads, params.run.device)
     with open_state("train_scene_reader") as state:
@@ -58,7 +74,7 @@ def run(params: Params) -> None:
             model.save_pretrained(folder)
             write_manifest(
                 folder,
-                KIND,
+                SCENE_READER,
                 trained=True,
                 image_shape=list(spec.shape),
                 kinds=settings.kinds,

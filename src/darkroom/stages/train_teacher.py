@@ -4,30 +4,31 @@ Where no loss of the tokenizer asks for it, it is not trained: the folder says w
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.data.reader import ImageShards
-from darkroom.data.selection import load_selection
-from darkroom.device import set_up_device
-from darkroom.metrics.teacher import KIND, Teacher
-from darkroom.random import derive
-from darkroom.recipes.data import Images
-from darkroom.recipes.teacher import TURNS, NamedImages, TeacherRecipe, class_names
+from darkroom.artifacts.models import TEACHER
 from darkroom.schemas.train_teacher import Params
 from darkroom.stages.untrained import write_untrained
-from darkroom.training.loop import seeded, train
-from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
-from darkroom.training.trainer import Places
+
+if TYPE_CHECKING:
+    from darkroom.recipes.teacher import TeacherRecipe
+    from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = Path("models/teacher"), Path("curves/teacher"), Path("logs/train_teacher")
 
 
 def build(
-    params: Params, image_shape: tuple[int, int, int], classes: int, train_rows: Rows, val_rows: Rows
-) -> TeacherRecipe:
+    params: Params, image_shape: tuple[int, int, int], classes: int, train_rows: "Rows", val_rows: "Rows"
+) -> "TeacherRecipe":
     """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
+    from darkroom.metrics.teacher import Teacher
+    from darkroom.random import derive
+    from darkroom.recipes.teacher import TURNS, TeacherRecipe
+    from darkroom.training.loop import seeded
+
     settings = params.train_teacher
     with seeded(derive(settings.training.seed, "teacher/weights")):
         model = Teacher(
@@ -41,12 +42,25 @@ def build(
 
 def run(params: Params) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
-    settings = params.train_teacher
     for path in (OUT, CURVES):
         require_writable(path)
     if params.idle:
-        write_untrained(OUT, CURVES, KIND, params.idle, "no teacher is trained")
+        write_untrained(OUT, CURVES, TEACHER, params.idle, "no teacher is trained")
         return
+    _train(params)
+
+
+def _train(params: Params) -> None:
+    # Imported here: nothing to train needs no torch.
+    from darkroom.data.reader import ImageShards
+    from darkroom.data.selection import load_selection
+    from darkroom.device import set_up_device
+    from darkroom.recipes.data import Images
+    from darkroom.recipes.teacher import TURNS, NamedImages, class_names
+    from darkroom.training.loop import train
+    from darkroom.training.trainer import Places
+
+    settings = params.train_teacher
     set_up_device(settings.training.threads, params.run.device)
     selection = load_selection()
     shards = [ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")]
@@ -64,7 +78,7 @@ def run(params: Params) -> None:
             model.save_pretrained(folder)
             write_manifest(
                 folder,
-                KIND,
+                TEACHER,
                 trained=True,
                 image_shape=list(selection.spec.shape),
                 target=settings.target,

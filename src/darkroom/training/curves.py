@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.atomic import atomic_folder
+from darkroom.artifacts.atomic import atomic_folder, write_json
 
 Record = dict[str, Any]  # images seen under `images`, and numbers by name
 
@@ -15,9 +15,12 @@ def write_curves(folder: Path, records: Sequence[Record]) -> None:
     The curves are a declared output: they hold results, nothing of time or machine, and appear whole, when the training
     is done. While it runs, the journal tells the same.
     """
-    from dvclive import Live
-
     with atomic_folder(folder) as temporary:
+        if not records:
+            write_json(temporary / "metrics.json", {})  # as DVCLive has it, whose import takes longer than such a stage
+            return
+        from dvclive import Live
+
         live = Live(str(temporary), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
         for record in records:
             live.step = record["images"]

@@ -1,0 +1,73 @@
+"""CPU seconds from the start of a stage's process until it decides what to do, and until it works.
+
+    PYTHONPATH=src python benchmarks/starts.py [--runs 3] [--source OTHER/CLONE/src] [STAGE ...]
+
+`decides`: the interpreter, the runner, and what the stage's module imports, all that a stage with nothing to do loads.
+`works`: what its body imports besides, also inside functions, and the kinds of the default: the kl tokenizer where it
+opens one. Both as user and system time of a process, less that of `import darkroom.runner, torch` in the column
+`beyond torch`: the smallest of the runs, so that other work on the machine counts as little as it can.
+"""
+
+import argparse
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+RUNNER, TORCH = "import darkroom.cli, darkroom.runner", "import darkroom.cli, darkroom.runner, torch"
+KL = "darkroom.tokenizers.kl"
+OPENS = {
+    "train_tokenizer": ["darkroom.recipes.kl"],
+    "score_tokenizer": [KL, "torchmetrics"],
+    "encode_latents": [KL],
+    "train_dit": [KL],
+    "sample_dit": [KL],
+    "score_decoder": ["torchmetrics"],
+    "score_text": ["torchmetrics"],
+}
+
+
+def seconds(code: str, source: Path, runs: int) -> float:
+    """Return the least CPU seconds of a program."""
+    environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    found = []
+    for _ in range(runs):
+        child = subprocess.Popen([sys.executable, "-c", code], env=environment)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"`{code}` ends with {child.returncode}")
+        found.append(used.ru_utime + used.ru_stime)
+    return min(found)
+
+
+def inside(stage: str, source: Path) -> list[str]:
+    """Return the modules of the package that a stage's module imports anywhere."""
+    tree = ast.parse((source / f"darkroom/stages/{stage}.py").read_text())
+    found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    return [module for module in found if module.startswith("darkroom.")]
+
+
+def main() -> None:
+    """Print a table."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("stages", nargs="*")
+    options.add_argument("--runs", type=int, default=3)
+    options.add_argument("--source", type=Path, default=Path(__file__).resolve().parents[1] / "src")
+    chosen = options.parse_args()
+    from darkroom.stages import STAGES
+
+    runner, torch = (seconds(code, chosen.source, chosen.runs) for code in (RUNNER, TORCH))
+    print(f"runner {runner:.2f}, with torch {torch:.2f}\n")
+    print("| stage | decides | works | beyond torch |\n|---|---|---|---|")
+    for stage in chosen.stages or STAGES:
+        start = f"{RUNNER}, darkroom.stages.{stage}"
+        modules = inside(stage, chosen.source) + OPENS.get(stage, [])
+        body = "".join(f"; import {module}" for module in modules)
+        decides, works = (seconds(start + more, chosen.source, chosen.runs) for more in ("", body))
+        print(f"| `{stage}` | {decides:.2f} | {works:.2f} | {max(works - torch, 0):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

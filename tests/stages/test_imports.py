@@ -1,0 +1,170 @@
+"""A stage imports what it uses: measured seconds are in docs/engines.md, and here is what must not come back."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from dvclive import Live
+
+from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.data.catalog_writer import write_catalog
+from darkroom.stages import STAGES
+from darkroom.training.curves import write_curves
+from data.making import make_part
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Packages whose import takes 50 ms of CPU or more, by themselves or with what they bring.
+HEAVY = (
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "accelerate",
+    "clip",
+    "datasets",
+    "diffusers",
+    "dvclive",
+    "matplotlib",
+    "networkx",
+    "pandas",
+    "scipy",
+    "sklearn",
+    "sympy",
+    "torch_fidelity",
+    "torchmetrics",
+    "torchvision",
+    "transformers",
+    "triton",
+    "vector_quantize_pytorch",
+    "webdataset",
+    "x_transformers",
+)
+# Accelerate shares a training among processes; DTensor is what a shard is; sympy comes with it.
+TRAINS = {"torch", "torch.distributed.tensor", "accelerate", "sympy"}
+# What each stage may import before its body decides what to do.
+ALLOWED: dict[str, set[str]] = {
+    "train_tokenizer": TRAINS,
+    "train_extractor": TRAINS,
+    "train_dit": TRAINS,
+    "score_tokenizer": {"torch"},
+    "encode_latents": {"torch"},
+    "reference_stats": {"torch"},
+    "sample_dit": {"torch"},
+    "score_dit": {"torch"},
+}
+
+
+# Each stage in a fork of one process, which imports torch itself when all stages that are left may.
+IMPORTS = """
+import importlib, json, os, sys
+import darkroom.runner
+heavy, stages, torches = map(json.loads, sys.argv[1:])
+found = {}
+for stage in sorted(stages, key=torches.__contains__):
+    if stage in torches:
+        import torch
+    reader, writer = os.pipe()
+    if not os.fork():
+        try:
+            importlib.import_module(f"darkroom.stages.{stage}")
+            os.write(writer, json.dumps([name for name in heavy if name in sys.modules]).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader) as pipe:
+        found[stage] = json.loads(pipe.read() or "null")
+    os.wait()
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, list[str]]:
+    """Return what each stage has imported of HEAVY."""
+    torches = [stage for stage, allowed in ALLOWED.items() if "torch" in allowed]
+    command = [sys.executable, "-c", IMPORTS, *map(json.dumps, (HEAVY, STAGES, torches))]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_each_heavy_package_is_one_that_is_installed_by_its_name() -> None:
+    optional = {"datasets", "transformers"}
+    assert all(find_spec(name.partition(".")[0]) for name in set(HEAVY) - optional)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_imports_what_it_uses(stage: str, imported: dict[str, list[str]]) -> None:
+    further = set(imported[stage]) - ALLOWED.get(stage, set())
+    assert not further, f"{stage} imports {sorted(further)}"
+
+
+# Bodies of stages that have nothing to do, one after the other as in the DAG.
+WORK = """
+import importlib, sys
+from pathlib import Path
+import darkroom.runner
+from darkroom.check import schema
+from darkroom.params import cut, read_yaml, validate
+root = Path(sys.argv[1])
+values, dvc = read_yaml(root / "params.yaml"), read_yaml(root / "dvc.yaml")
+values["train_clip"]["source"] = "none"
+values["score_decoder"]["attributes"] = "none"
+values["train_decoder"]["unets"]["up"]["trained"] = False
+values["train_tokenizer"]["kl"]["perceptual"]["weight"] = 0.0
+for address in sys.argv[2:]:
+    stage, _, item = address.partition("@")
+    params = validate(schema(stage), cut(stage, item or None, values, dvc))
+    importlib.import_module(f"darkroom.stages.{stage}").run(params, *filter(None, [item]))
+    heavy = {"torch", "dvclive", "pandas"} & set(sys.modules)
+    assert not heavy, f"{address}, which has nothing to do, imports {sorted(heavy)}"
+"""
+IDLE = (
+    "train_teacher",
+    "train_scene_reader",
+    "train_clip",
+    "embed_clip@first",
+    "train_decoder@base",
+    "train_decoder@up",
+    "train_prior",
+    "sample_decoder",
+    "sample_text",
+    "score_decoder",
+    "score_text",
+    "sample_tokenizer",
+    "score_tokenizer_samples",
+)
+
+
+def test_what_has_nothing_to_do_decides_so_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_part(Path("data/shards"), "first", 0, 20)
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), ["first"], 1)
+    for folder in ("models/tokenizer", "metrics", "cards"):
+        Path(folder).mkdir(parents=True)
+    write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", files={})
+    command = [sys.executable, "-c", WORK, str(ROOT), *IDLE]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for out in ("teacher", "scene_reader", "decoder/base", "prior"):
+        assert read_manifest(Path("models") / out, out.partition("/")[0])["trained"] is False
+    for name in ("decoder", "text", "tokenizer_samples"):
+        assert json.loads(Path(f"metrics/{name}.json").read_text()) == {}
+
+
+def test_curves_without_a_point_are_those_of_dvclive(tmp_path: Path) -> None:
+    live = Live(str(tmp_path / "theirs"), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
+    live.make_summary()
+    live.end()
+    write_curves(tmp_path / "ours", [])
+    found = [
+        {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (tmp_path / "theirs", tmp_path / "ours")
+    ]
+    assert found[0] == found[1] and found[0]
