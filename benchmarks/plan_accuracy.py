@@ -5,6 +5,7 @@ Run it on a quiet machine, in a clone whose whole DAG has just run there: `snake
 with. Prints a Markdown table, and ends with 1 where the answer took too long or a time is too far off.
 """
 
+import argparse
 import json
 import sys
 import time
@@ -35,6 +36,7 @@ def real(stages: set[str]) -> tuple[dict[str, float], float]:
 
 def main() -> int:
     """Print what was said, what was, and their ratio; return the exit code."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     from darkroom.planning.plan import plan
 
     began = time.perf_counter()

@@ -20,6 +20,7 @@ SMALL = {
     "loop_overhead": ["--turns", "2", "--updates", "2"],
     "no_op": HELP,
     "optimizers": ["--turns", "1"],
+    "plan_accuracy": HELP,
     "saving": ["1.3M", "--saves", "1", "--seconds", "0.5"],
     "tokenizer_steps": HELP,
     "waiting": ["the default DiT", "--updates", "1"],
