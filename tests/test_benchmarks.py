@@ -22,6 +22,8 @@ SMALL = {
     "optimizers": ["--turns", "1"],
     "plan_accuracy": HELP,
     "saving": ["1.3M", "--saves", "1", "--seconds", "0.5"],
+    "spinning": HELP,
+    "starts": ["report", "--runs", "1"],
     "tokenizer_steps": HELP,
     "waiting": ["the default DiT", "--updates", "1"],
 }

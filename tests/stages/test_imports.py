@@ -144,7 +144,7 @@ def test_what_has_nothing_to_do_decides_so_without_torch(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     make_part(Path("data/shards"), "first", 0, 20)
     Path("data/catalog").mkdir()
-    write_catalog(Path("data/catalog"), ["first"], 1)
+    write_catalog(Path("data/catalog"), ["first"])
     for folder in ("models/tokenizer", "metrics", "cards"):
         Path(folder).mkdir(parents=True)
     write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", files={})
