@@ -19,7 +19,7 @@ def output(mark: Path) -> str | None:
     """
     name = "".join(part.removeprefix("@") for part in mark.relative_to(MARKS).parts)
     try:
-        return base64.urlsafe_b64decode(name).decode()
+        return base64.b64decode(name, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
 
