@@ -31,7 +31,7 @@ BAD = [
         "run: 1\nmodel:\n  width: 2\n  depth: 3\n  width: 4\n",
         r"f\.yaml, line 5: `model\.width` stands twice, first in line 3",
     ),
-    ("run: 1\nparts: {}\n\nrun: 2\n", r"f\.yaml, line 4: `run` stands twice, first in line 1: keep one"),
+    ("seed: 0\nrun: 1\n\nrun: 2\n", r"f\.yaml, line 4: `run` stands twice, first in line 2: keep one"),
     ("a: [1\nb: 2\n", r"f\.yaml is not valid YAML: line 2, column 2: "),
     ("a:\n\t- 1\n", r"f\.yaml is not valid YAML: line 2, column 1: "),
     ("a: 1\nb: {c: 2024-13-45}\n", r"f\.yaml is not valid YAML: line 2, column 8: month must be in 1\.\.12"),
