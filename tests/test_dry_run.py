@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from darkroom.artifacts.manifest import write_manifest
 from darkroom.cli import main
 from darkroom.dry_run import dry_run
-from darkroom.training.state import identity, key
+from darkroom.training.state import fingerprint, identity, key
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,8 +79,16 @@ def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):
     assert facts["state"] == str(state) and facts["begins"] == "at image 0, there is no checkpoint"
     assert files(clone) == before
     for images in (640, 12800):
-        (state / f"images-{images:012d}").mkdir(parents=True)
+        folder = state / f"images-{images:012d}"
+        folder.mkdir(parents=True)
+        write_manifest(folder, "checkpoint", images=images, files={}, facts={"code": fingerprint("train_extractor")})
     assert told("train_extractor")["begins"] == "at image 12,800 of 16,000, from images-000000012800"
+    written = (folder / "manifest.json").read_text()
+    write_manifest(folder, "checkpoint", images=12800, files={}, facts={"code": {"darkroom.recipes.data": {"": "0"}}})
+    assert told("train_extractor")["begins"] == "at image 640 of 16,000, from images-000000000640"
+    edit(lambda values: values["run"].update(changed_code="resume"))
+    assert told("train_extractor")["begins"].endswith("from images-000000012800, written by other code")
+    (folder / "manifest.json").write_text(written)
     (state / "finished.json").touch()
     assert told("train_extractor")["begins"].startswith("at its end, images-000000012800")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
-from darkroom.runner import choose_device, set_threads
 from helpers import Screen
 
 
 def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
     code = (
-        "import os; from darkroom.runner import set_threads; import sys; set_threads(1);"
+        "import os; from darkroom.environment import set_threads; import sys; set_threads(1);"
         "assert 'numpy' not in sys.modules and 'torch' not in sys.modules;"
         "import torch; from darkroom.device import set_up_device; set_up_device(1, 'cpu');"
         "print(torch.get_num_threads())"
@@ -41,7 +41,7 @@ def test_threads_that_wait_leave_the_core_soon_unless_a_person_decides(chosen, m
 
 TRAIN = """
 import sys
-from darkroom.runner import set_threads
+from darkroom.environment import set_threads
 set_threads(2)
 import torch
 from darkroom.device import set_up_device

@@ -15,8 +15,9 @@ from darkroom.params import OUTPUTS, Section, given, validate
 from darkroom.schemas.numbers import NO_FILE
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
+from darkroom.training.changed_code import choose, code_of
 from darkroom.training.schedules import learning_rate
-from darkroom.training.state import FINISHED, declared, folder_of, is_code
+from darkroom.training.state import FINISHED, declared, fingerprint, folder_of, is_code
 
 _POINTS = 1000  # updates at which the learning rate is computed, to find its peak
 
@@ -37,7 +38,7 @@ def dry_run(stage: str, item: str | None = None) -> str:
     lines = [
         *_work(settings, params.run),
         f"device: {_device(params.run.device)}",
-        *_state(stage, item, deps, settings),
+        *_state(stage, item, deps, settings, params.run),
     ]
     inputs = [dep for dep in deps if not is_code(dep) and dep != NO_FILE]
     lines += [f"reads: {', '.join(inputs)}", f"writes: {', '.join(outs)}"]
@@ -77,7 +78,7 @@ def _device(device: str) -> str:
     return "mps (auto)" if platform.system() == "Darwin" and platform.machine() == "arm64" else "cpu (auto)"
 
 
-def _state(stage: str, item: str | None, deps: list[str], settings: Training) -> Iterator[str]:
+def _state(stage: str, item: str | None, deps: list[str], settings: Training, run: Run) -> Iterator[str]:
     """Yield where the state lies, and where the training would begin."""
     missing = [dep for dep in deps if not is_code(dep) and not Path(dep).exists()]
     if missing:
@@ -85,11 +86,16 @@ def _state(stage: str, item: str | None, deps: list[str], settings: Training) ->
         return
     folder = folder_of(stage, item)
     yield f"state: {folder}"
-    checkpoints = sorted(path for path in folder.glob("images-*") if path.is_dir())
-    if not checkpoints:
-        yield "begins: at image 0, there is no checkpoint"
-    elif (folder / FINISHED).exists():
-        yield f"begins: at its end, {checkpoints[-1].name} is the last checkpoint of a finished training"
+    found = [path for place in ("images-*", "code-*/images-*") for path in folder.glob(place) if path.is_dir()]
+    code = fingerprint(stage, item)
+    best = choose(found, code, run.changed_code)
+    if best is None:
+        others = f"no checkpoint of this code, {len(found)} of other code" if found else "no checkpoint"
+        yield f"begins: at image 0, there is {others}"
+        return
+    images = int(best.name.removeprefix("images-"))
+    if (folder / FINISHED).exists() and best.parent == folder:
+        yield f"begins: at its end, {best.name} is the last checkpoint of a finished training"
     else:
-        images = int(checkpoints[-1].name.removeprefix("images-"))
-        yield f"begins: at image {images:,} of {settings.images:,}, from {checkpoints[-1].name}"
+        other = "" if code_of(best) == code else ", written by other code"
+        yield f"begins: at image {images:,} of {settings.images:,}, from {best.name}{other}"

@@ -22,43 +22,17 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.check import check, schema
 from darkroom.data.cache import GIGABYTES
 from darkroom.dvc_cache import lost_of, sentence
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.launch import Rank, answerable, launch, rank, require_shareable, take_device
 from darkroom.lock_file import keep
 from darkroom.params import PARAMS, address, file_name, given, processes, threads, validate
 from darkroom.stages import TRAININGS
 from darkroom.terminal import Bar, Tee
-from darkroom.training.state import declared, sweep
+from darkroom.training.state import changed_since, declared, sweep
 from darkroom.watch import stoppable, watch
 
 LOGS = Path("logs")
-
-# How long OpenMP's threads spin for each other before they leave the core to other work: turns of libgomp's loop, tens
-# of microseconds, and milliseconds of LLVM's and Intel's library. Libgomp's own 300,000 turns are several milliseconds
-# at each of hundreds of operations of an update: beside other work a training with two threads falls to a twentieth of
-# its speed, or less. What it costs is in docs/engines.md; a person who sets one of them, or OMP_WAIT_POLICY, decides.
-_SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
-
-
-def set_threads(count: int) -> None:
-    """Fix the number of CPU threads, before NumPy or torch is loaded: results depend on it, so no engine may set it."""
-    for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
-        os.environ[f"{library}_NUM_THREADS"] = str(count)
-    if not {"OMP_WAIT_POLICY", *_SPINNING} & os.environ.keys():
-        os.environ.update(_SPINNING)
-
-
-def choose_device(device: str) -> None:
-    """Make `run.device` what torch and accelerate see, before they are loaded."""
-    if device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        os.environ["ACCELERATE_USE_CPU"] = "true"
-    elif device.startswith("cuda:"):
-        number = int(device.removeprefix("cuda:"))
-        seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        # A scheduler that gave this job devices 2 and 3 means device 3 by cuda:1.
-        os.environ["CUDA_VISIBLE_DEVICES"] = seen[number] if number < len(seen) else "" if seen else str(number)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def set_cache(gigabytes: float) -> None:
@@ -106,6 +80,19 @@ def _require_cached(stage: str, item: str | None) -> None:
     # Asked for by `dvc repro --no-commit`.
     if found and not any("--no-commit" in process.cmdline() for process in psutil.Process().parents()):
         raise DarkroomError(sentence(found))
+
+
+def _require_hashed(stage: str, item: str | None) -> None:
+    """Refuse to begin with code that has changed since the engine hashed it.
+
+    Raises:
+        DarkroomError: names what changed.
+    """
+    if "DVC_STAGE" in os.environ and (changed := changed_since(stage, item)):
+        raise DarkroomError(
+            f"the code has changed since this run began ({'; '.join(changed[:4])}), and the result would be recorded "
+            "with the code before: run the same command again."
+        )
 
 
 def _processes(stage: str, values: Mapping[str, Any], place: Rank | None) -> int:
@@ -188,6 +175,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             keep()
             sweep()
             _require_cached(stage, item)
+            _require_hashed(stage, item)
             _note("start", name)
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):

@@ -147,11 +147,13 @@ TOKENIZER = {"train_tokenizer", "models/tokenizer"}
         (["tokenizers/kl.py"], "pretrained", TOKENIZER),
         (["tokenizers/kl.py", "recipes/kl.py", "schemas/tokenizers/kl.py"], "vq_ar", set()),
         (["tokenizers/vqgan.py", "recipes/vqgan.py", "schemas/tokenizers/vqgan.py"], "kl", set()),
+        (["tokenizers/dvae.py", "tokenizers/vq_ar.py", "recipes/dvae.py", "schemas/tokenizers/dvae.py"], "kl", set()),
         (["tokenizers/vqgan.py", "recipes/vqgan.py", "schemas/tokenizers/vqgan.py"], "vqgan", TOKENIZER),
         (["schemas/tokenizers/pretrained.py", "tokenizers/pretrained.py"], "kl", set()),
         (["data/catalog_writer.py"], "kl", {"catalog"}),
         (["cli.py", "check.py", "runner.py", "training/saver.py", "schemas/run.py"], "kl", set()),
         (["reporting/page.py"], "kl", {"report"}),
+        (["environment.py"], "kl", {stage for stage in STAGES if stage != "code"}),
     ],
 )
 def test_an_edit_reaches_what_runs_it(tree: Path, modules: Iterable[str], kind: str, names: set[str]) -> None:

@@ -21,7 +21,7 @@ def modules() -> list[str]:
 
 
 def test_each_module_imports_what_grimp_finds() -> None:
-    graph = grimp.build_graph("darkroom", cache_dir=None)
+    graph = grimp.build_graph("darkroom", cache_dir=None, exclude_type_checking_imports=True)
     sources = Sources(SRC)
     for module in modules():
         source = sources.source(module)
@@ -73,6 +73,25 @@ def test_a_table_of_kinds_is_of_literals(tmp_path: Path) -> None:
         DarkroomError, match=r"one\.py, line 3: a table of kinds is a name, a key of params\.yaml and a dict"
     ):
         sources.closure(["darkroom.one"])
+
+
+TABLES = ["class A:\n  T = kinds.Kinds('x', 'x.kind', {})", "print(Kinds('x', 'x.kind', {}))"]
+
+
+@pytest.mark.parametrize("text", TABLES)
+def test_a_table_that_would_not_be_read_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DarkroomError, match="a table of kinds is assigned outside of classes and functions"):
+        write(tmp_path, {"one": text}).closure(["darkroom.one"])
+
+
+def test_a_table_is_read_by_its_modules_name_too(tmp_path: Path) -> None:
+    sources = write(tmp_path, {"one": "T = kinds.Kinds('x', 'x.kind', {'a': 'darkroom.two:A'})"})
+    assert [table.places for _, table in sources.closure(["darkroom.one"]).tables] == [{"a": "darkroom.two:A"}]
+
+
+def test_what_is_not_for_a_type_checker_counts(tmp_path: Path) -> None:
+    sources = write(tmp_path, {"one": "if not TYPE_CHECKING:\n  import darkroom.two", "two": "x = 1"})
+    assert "darkroom.two" in sources.closure(["darkroom.one"]).modules
 
 
 SCRIPT = """

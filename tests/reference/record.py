@@ -82,7 +82,7 @@ def _train_prefix(root: Path, threads: int) -> None:
     overlay(values, {stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
     (root / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
-    from darkroom.runner import choose_device, set_threads
+    from darkroom.environment import choose_device, set_threads
 
     set_threads(values["train_dit"]["training"]["threads"])  # the same in all trainings; torch is told by each
     choose_device("cpu")

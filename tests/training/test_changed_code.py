@@ -1,6 +1,7 @@
 """A training whose code changed: begun anew or resumed, and no checkpoint lost."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from darkroom.fingerprint.trees import digest
 from darkroom.training import checkpoint
 from darkroom.training.changed_code import choose_checkpoint
 from darkroom.training.loop import train
-from darkroom.training.state import CODE
+from darkroom.training.state import CODE, FINISHED
 from helpers import run, training
 from training.toy import Toy, places, weights
 
@@ -97,3 +98,52 @@ def test_a_damaged_checkpoint_is_not_chosen(tmp_path, capsys):
     assert choose_checkpoint(state, NEW, "resume").folder is None
     assert "is damaged and set aside" in capsys.readouterr().out
     assert not list(Path(state).glob("code-*"))
+
+
+def test_a_move_that_was_killed_is_taken_up(tmp_path, capsys):
+    """The newest checkpoint still lies aside, and one of those that were moved lies in both places."""
+    trained(tmp_path, OLD, 32)
+    state = places(tmp_path).state
+    aside = state / f"code-{digest(json.dumps(OLD, sort_keys=True))}"
+    older, newest = checkpoint.folders(state)[-2:]
+    shutil.copytree(older, aside / older.name)
+    newest.rename(aside / newest.name)
+    assert choose_checkpoint(state, OLD, "restart").folder == newest
+    assert newest.is_dir() and older.is_dir() and not aside.exists()
+    assert "has changed" not in capsys.readouterr().out
+
+
+def test_the_furthest_of_the_same_code_is_chosen(tmp_path):
+    trained(tmp_path, OLD, 16)
+    trained(tmp_path, NEW, 32)
+    trained(tmp_path, OLD, 8)
+    state = places(tmp_path).state
+    assert choose_checkpoint(state, NEW, "restart").folder == state / "images-000000000032"
+    assert choose_checkpoint(state, OLD, "restart").folder == state / "images-000000000024"
+
+
+def test_a_place_elsewhere_keeps_each_codes_checkpoints(tmp_path, capsys):
+    elsewhere = str(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+
+    def start(machine, code):
+        state = places(tmp_path / machine).state
+        state.mkdir(parents=True, exist_ok=True)
+        write_json(state / CODE, code)
+        settings, where = training(images=64, batch=8), {"checkpoints_to": elsewhere, "checkpoints_from": elsewhere}
+        train(Toy(), settings, run(at_risk=1e-9, **where), places(tmp_path / machine))
+        return capsys.readouterr().out
+
+    start("one", OLD)
+    assert "resumes" not in start("one", NEW) and "resumes" not in start("two", {**NEW, "more": {"": "1"}})
+    kept = {path.name for path in (tmp_path / "elsewhere").iterdir()}
+    assert len(kept) == 3 and all(name.startswith("state-") for name in kept)
+    assert "resumes at image 64 of 64" in start("three", OLD) and "resumes at image 64" in start("four", NEW)
+
+
+def test_what_was_finished_with_other_code_is_not_finished(tmp_path):
+    trained(tmp_path, OLD)
+    state = places(tmp_path).state
+    (state / FINISHED).write_text("{}")
+    assert choose_checkpoint(state, NEW, "restart").folder is None
+    assert not (state / FINISHED).exists()

@@ -1,6 +1,7 @@
 """The state's folder: one for each work, locked, and gone when the result is recorded."""
 
 import hashlib
+import json
 import os
 import shutil
 import time
@@ -11,7 +12,7 @@ import yaml
 from dvc.repo import Repo
 
 from darkroom.errors import DarkroomError
-from darkroom.training.state import FINISHED, dvc_md5, identity, open_state, root, sweep
+from darkroom.training.state import FINISHED, changed_since, dvc_md5, fingerprint, identity, open_state, root, sweep
 
 
 @pytest.fixture
@@ -63,10 +64,14 @@ def test_a_training_that_fails_is_not_finished(project):
 
 
 def record(content="1"):
-    """Write dvc.lock as if DVC had recorded an output with one file."""
+    """Write dvc.lock and DVC's cache as if DVC had recorded an output with one file."""
     listed = f'[{{"md5": "{hashlib.md5(content.encode()).hexdigest()}", "relpath": "weights"}}]'
-    entry = {"outs": [{"path": "out", "md5": hashlib.md5(listed.encode()).hexdigest() + ".dir"}]}
-    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"train_dit": entry}}))
+    md5 = hashlib.md5(listed.encode()).hexdigest() + ".dir"
+    entry = {"cmd": "x", "outs": [{"path": "out", "md5": md5}]}
+    Path("dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": {"train_dit": entry}}))
+    cached = Path(".dvc/cache/files/md5", md5[:2], md5[2:])
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    cached.write_text(listed)
     later = time.time() + 5
     os.utime("dvc.lock", (later, later))
 
@@ -165,3 +170,25 @@ def test_of_several_processes_the_first_holds_the_lock_for_all(project, monkeypa
         with open_state("train_dit") as other:
             assert other == first
         assert not (other / FINISHED).exists()
+
+
+def test_an_edit_since_the_code_was_hashed_is_named(project, monkeypatch):
+    """Words and layout are no edit; what counts is the time of any file of the source, and then its tree."""
+    source, body = project / "src/darkroom/stages", "def run(params):\n    return 1\n"
+    for folder in (source, project / "src/darkroom/schemas"):
+        folder.mkdir(parents=True)
+        (folder / "train_dit.py").write_text(body)
+    (project / "src/darkroom/environment.py").write_text("")
+    stage = {"cmd": "x", "params": ["train_dit"], "deps": ["build/code/train_dit.json"], "outs": ["out"]}
+    (project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_dit": stage}}))
+    assert changed_since("train_dit", None) == [], "nobody hashed it"
+    (project / "build/code").mkdir(parents=True)
+    (project / "build/code/train_dit.json").write_text(json.dumps(fingerprint("train_dit")))
+    later = time.time() + 5
+    for text, found in [
+        (f'"""Words."""\n{body}# more\n', []),
+        (body.replace("1", "2"), ["darkroom.stages.train_dit: run changed"]),
+    ]:
+        (source / "train_dit.py").write_text(text)
+        os.utime(source / "train_dit.py", (later, later))
+        assert changed_since("train_dit", None) == found

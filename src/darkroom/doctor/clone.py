@@ -193,6 +193,8 @@ def states() -> Iterator[Finding]:
         else:
             what = f"`dvc repro {stage}` continues it where its parameters still hold; else remove the folder"
         yield note("states", f"{folder}: {seen:,} images, {_size(folder)}; {what}.")
+        for aside in sorted(folder.glob("code-*")):
+            yield note("states", f"{aside}: checkpoints of other code, {_size(aside)}; they go with the folder above.")
         for aside in sorted(folder.glob("damaged-*")):
             yield note(
                 "states", f"{aside}: a damaged checkpoint, {_size(aside)}; remove it when you have looked at it."

@@ -14,7 +14,7 @@ from darkroom.errors import DarkroomError
 from darkroom.fingerprint.trees import Definitions, definitions, digest
 
 PACKAGE = "darkroom"
-_WITHOUT_EFFECT = re.compile(r"^# No effect on any output: \S", re.MULTILINE)
+_WITHOUT_EFFECT = re.compile(r"^# No effect on any (output|weight): \S", re.MULTILINE)
 _STRAY = re.compile(r"\..*|.*~|#.*#")  # what editors leave
 _KINDS = "Kinds"
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # fields of statements in which statements stand
@@ -49,10 +49,10 @@ class Source:
         self.effect = _WITHOUT_EFFECT.search(text) is None
         self._reads_docstrings = "__doc__" in text
         self.tables: list[Table] = []
-        for node in self._tree.body:
-            value = getattr(node, "value", None)
-            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == _KINDS:
-                self._take(value)
+        if f"{_KINDS}(" in text:
+            calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call) and _is_table(node.func)]
+            for call in calls:
+                self._take(call)
 
     def _take(self, call: ast.Call) -> None:
         """Read a table of kinds, and leave the kinds out of what is hashed of this module."""
@@ -64,6 +64,10 @@ class Source:
                 f"{self.path}, line {call.lineno}: a table of kinds is a name, a key of params.yaml and a dict, all "
                 f'literals, as in `{_KINDS}("train_x", "train_x.kind", {{"y": "{PACKAGE}.models.y:Y"}})`.'
             ) from error
+        if call not in [getattr(node, "value", None) for node in self._tree.body]:
+            raise DarkroomError(
+                f"{self.path}, line {call.lineno}: a table of kinds is assigned outside of classes and functions."
+            )
         call.args[2:] = []
 
     @cached_property
@@ -89,9 +93,14 @@ class Source:
         return ".".join(filter(None, [*package[: -node.level], node.module]))
 
 
+def _is_table(function: ast.expr) -> bool:
+    """Return whether a function is called by the name of the tables of kinds."""
+    return _KINDS in (getattr(function, "id", ""), getattr(function, "attr", ""))
+
+
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the statements in one, at any depth, without those that only a type checker reads."""
-    typing = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+    typing = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
     for block in _BLOCKS[typing:]:
         for inner in getattr(node, block, ()):
             yield inner

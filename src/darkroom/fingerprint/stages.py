@@ -26,9 +26,9 @@ UNUSED = "data/none"  # a path of params.yaml that names nothing
 Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file
 
 
-def entrances(stage: str) -> list[str]:
-    """Return the modules that a stage begins with: its body and its schema."""
-    return [f"{PACKAGE}.stages.{stage}", f"{PACKAGE}.schemas.{stage}"]
+def entry_points(stage: str) -> list[str]:
+    """Return the modules that a stage begins with: what is set before it, its body and its schema."""
+    return [f"{PACKAGE}.environment", f"{PACKAGE}.stages.{stage}", f"{PACKAGE}.schemas.{stage}"]
 
 
 def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOURCE) -> list[str]:
@@ -36,7 +36,7 @@ def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOU
     sources, entries, missing = Sources(folder), dvc["stages"], []
     for stage in stages:
         deps = entries[stage].get("do", entries[stage]).get("deps", [])
-        for _, table in sources.closure(entrances(stage)).tables:
+        for _, table in sources.closure(entry_points(stage)).tables:
             files = (f"{OUT}/{table.name}.json", f"{OUT}/${{")  # or a template, which may name data/none
             if table.name != stage and not any(dep == files[0] or dep.startswith(files[1]) for dep in deps):
                 missing.append(f"{DVC}: {stage} does not name {files[0]} under `deps`.")
@@ -60,7 +60,7 @@ def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path 
     found: dict[str, Fingerprint] = {UNUSED: {}}
     tables: dict[str, dict[str, list[Table]]] = {}  # by name, then by the module that holds them
     for stage in stages:
-        closure = sources.closure(entrances(stage))
+        closure = sources.closure(entry_points(stage))
         found[stage] = sources.hashes(closure.modules)
         for module, table in closure.tables:
             held = tables.setdefault(table.name, {}).setdefault(module, [])

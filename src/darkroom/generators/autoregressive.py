@@ -1,7 +1,9 @@
 """Images from an autoregressive tokenizer: one code after the other, with a cache of keys and values."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -10,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.random import draws
-from darkroom.tokenizers.vq_ar import VQAutoregressive
+
+if TYPE_CHECKING:
+    from darkroom.tokenizers.vq_ar import VQAutoregressive
 
 _SMALLEST = np.finfo(np.float64).tiny  # of the uniform numbers, which may be 0
 

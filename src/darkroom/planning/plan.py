@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.check import check
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params import PARAMS, given, processes, read_yaml, threads
 from darkroom.planning.facts import Facts, gather
@@ -23,7 +24,7 @@ from darkroom.planning.schedule import Job, side_by_side
 from darkroom.planning.stage_plan import StagePlan
 from darkroom.planning.stale import Dag, ask_dvc, lock_seconds
 from darkroom.planning.table import Whole, as_json, as_text
-from darkroom.runner import LOGS, choose_device, machine, params_key, set_threads
+from darkroom.runner import LOGS, machine, params_key
 from darkroom.stages import STAGES
 
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too

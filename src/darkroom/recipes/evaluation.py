@@ -1,6 +1,6 @@
 """Scores of a generator while it trains, by the network that judges: a look, which decides nothing."""
 
-# No effect on any output: scores the averages of train_dit while it trains, where asked; no weight follows
+# No effect on any weight: scores the averages of train_dit while it trains; the curves of an edit come with a training
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params import (
     DVC,
@@ -20,7 +21,6 @@ from darkroom.params import (
     stage_entry,
     validate,
 )
-from darkroom.runner import choose_device, set_threads
 from darkroom.schemas.sample_text import Params
 
 PLACE = Path("logs/sample")

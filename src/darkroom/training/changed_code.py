@@ -9,7 +9,8 @@ same code finds them again; `resume` continues from the furthest one, and the ma
 # No effect on any output: decides from which checkpoint a training continues
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from darkroom.artifacts.manifest import read_manifest
 from darkroom.fingerprint.stages import Fingerprint, changes
 from darkroom.fingerprint.trees import digest
 from darkroom.schemas.run import ChangedCode
-from darkroom.training import checkpoint
+from darkroom.training.state import FINISHED
 
 _MOST = 12  # lines of changes that are printed
 
@@ -32,7 +33,7 @@ class Start:
 
 def code_of(folder: Path) -> Fingerprint:
     """Return the fingerprint of the code that led to a checkpoint."""
-    return dict(read_manifest(folder, checkpoint.KIND)["facts"].get("code", {}))
+    return dict(read_manifest(folder, "checkpoint")["facts"].get("code", {}))
 
 
 def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> Start:
@@ -43,32 +44,44 @@ def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> St
         code: the fingerprint of the code that runs now.
         choice: `run.changed_code`.
     """
+    from darkroom.training import checkpoint  # torch, which a dry run does without
+
     places = {place: checkpoint.newest(place) for place in (state, *sorted(state.glob("code-*")))}
     found = {place: folder for place, folder in places.items() if folder is not None}
-    if not found:
-        return Start(None)
-    same = [place for place, folder in found.items() if code_of(folder) == code]
-    best = max(found, key=lambda place: _images(found[place])) if choice == "resume" else next(iter(same), None)
-    changed = best is not None and best not in same
-    if changed or (state in found and state not in same):
-        _print_changes(found[best if changed and best else state], code)
-    if best == state:
-        if changed:
-            print(
-                f"`run.changed_code` is resume: continues from image {_images(found[state]):,} with the changed code."
-            )
-        return Start(found[state], changed)
-    if state in found:
-        aside = _set_aside(state, code_of(found[state]))
+    best = choose(list(found.values()), code, choice)
+    here = found.get(state)
+    changed = best is not None and code_of(best) != code
+    if changed or (here is not None and code_of(here) != code):
+        _print_changes(best if changed and best else found[state], code)
+    if here is not None and (best is None or code_of(best) != code_of(here)):
+        aside = _set_aside(state, code_of(here))
         print(
-            f"`run.changed_code` is {choice}: the {_images(found[state]):,} images trained before are left in {aside}. "
+            f"`run.changed_code` is {choice}: the {_images(here):,} images trained before are left in {aside}. "
             "To continue from them, undo the change, or stop and set `run.changed_code` to resume."
         )
     if best is None:
         return Start(None)
-    _move(best, state)
-    print(f"the checkpoints of {best.name} are taken up again.")
-    return Start(state / found[best].name, changed)
+    if best.parent != state:
+        _move(best.parent, state)
+        print(f"the checkpoints of {best.parent.name} are taken up again.")
+    if changed:
+        print(f"`run.changed_code` is resume: continues from image {_images(best):,} with the changed code.")
+    return Start(state / best.name, changed)
+
+
+def choose(checkpoints: Sequence[Path], code: Fingerprint, choice: ChangedCode) -> Path | None:
+    """Return the checkpoint to continue from: the furthest one of the same code, or where `resume` is chosen of all."""
+    fitting = [folder for folder in checkpoints if choice == "resume" or code_of(folder) == code]
+    return max(fitting, key=_images, default=None)
+
+
+def work_name(state: Path, code: Fingerprint) -> str:
+    """Return what a training is called elsewhere: STAGE-KEY-CODE, so that other code never meets its checkpoints."""
+    return f"{state.name}-{_digest(code)[:8]}" if code else state.name
+
+
+def _digest(code: Fingerprint) -> str:
+    return digest(json.dumps(code, sort_keys=True))
 
 
 def _print_changes(folder: Path, code: Mapping[str, dict[str, str]]) -> None:
@@ -83,19 +96,26 @@ def _images(folder: Path) -> int:
 
 def _set_aside(state: Path, code: Fingerprint) -> Path:
     """Move the checkpoints and snapshots of a state into a folder named after their code; return it."""
-    aside = state / f"code-{digest(json.dumps(code, sort_keys=True))}"
+    aside = state / f"code-{_digest(code)}"
     _move(state, aside)
+    (state / FINISHED).unlink(missing_ok=True)
     return aside
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move checkpoints and snapshots; the checkpoints last, since they count on the snapshots."""
+    """Move checkpoints and snapshots of the same code; the checkpoints last, since they count on the snapshots.
+
+    What is in the target already is the same bytes: a move that was killed is taken up.
+    """
     target.mkdir(exist_ok=True)
     for name in ("snapshots/images-*", "images-*"):
         for folder in sorted(source.glob(name)):
             place = target / folder.relative_to(source)
             place.parent.mkdir(exist_ok=True)
-            folder.rename(place)
+            if place.exists():
+                shutil.rmtree(folder)
+            else:
+                folder.rename(place)
     if source.name.startswith("code-"):
         for folder in (source / "snapshots", source):
             if folder.is_dir() and not any(folder.iterdir()):

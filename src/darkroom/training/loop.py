@@ -20,7 +20,6 @@ from darkroom.training.finite import NotFiniteError
 from darkroom.training.interrupt import Interrupt, interruptible
 from darkroom.training.journal import Journal
 from darkroom.training.recipe import Recipe
-from darkroom.training.remote.open import open_place
 from darkroom.training.saver import Saver
 from darkroom.training.trackers import log_images, log_record, start_trackers, stop_trackers
 from darkroom.training.trainer import Places, Trainer
@@ -47,7 +46,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
     with interruptible() as interrupt:
         trainer = Trainer(recipe, settings, run, places)
         accelerator, journal = trainer.processes.accelerator, None
-        folder, stage, work = places.logs.parent / "trackers", places.logs.name, places.state.name
+        folder, stage, work = places.logs.parent / "trackers", places.logs.name, trainer.work
         start_trackers(accelerator, run.trackers, folder, stage, work, trainer.images)
         if trainer.processes.first:
             journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images, trainer.records)
@@ -96,8 +95,7 @@ def _saver(trainer: Trainer) -> Saver:
         snapshots = 2 * len(profiles) * trainer.settings.ema_snapshots * trainer.weight_bytes
         needed = (keep + 1) * size + 2 * trainer.weight_bytes + snapshots - there
         guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
-    to = trainer.run.checkpoints_to if trainer.processes.first else None
-    target = open_place(to, trainer.places.state.name, keep)
+    target = trainer.place(trainer.run.checkpoints_to if trainer.processes.first else None)
     return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)
 
 

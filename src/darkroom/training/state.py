@@ -23,7 +23,7 @@ from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.dvc_cache import lost, uncached
 from darkroom.errors import DarkroomError
-from darkroom.fingerprint.stages import OUT, Fingerprint, fingerprints, merged
+from darkroom.fingerprint.stages import OUT, SOURCE, Fingerprint, changes, fingerprints, merged
 from darkroom.lock_file import LOCK as LOCK_FILE
 from darkroom.lock_file import recorded
 from darkroom.params import DVC, OUTPUTS, PARAMS, address, file_name, given, paths, read_yaml, scope, stage_entry
@@ -88,6 +88,21 @@ def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
     ]
     found = fingerprints([stage], read_yaml(PARAMS)) if names else {}
     return merged(found[name] for name in names)
+
+
+def changed_since(stage: str, item: str | None) -> list[str]:
+    """Return what changed in the code of a stage since the stage `code` hashed it; nothing where it never did.
+
+    An engine hashes the code when it starts. A stage that begins hours later would run an edit of the time between, and
+    be recorded with the code before it.
+    """
+    files = [Path(dep) for dep in declared(stage, item, ["deps"]) if is_code(dep)]
+    if not files or not all(file.is_file() for file in files):
+        return []
+    hashed = min(file.stat().st_mtime for file in files)
+    if all(source.stat().st_mtime < hashed for source in SOURCE.rglob("*.*") if source.is_file()):
+        return []
+    return changes(merged(json.loads(file.read_text()) for file in files), fingerprint(stage, item))
 
 
 def running_code(folder: Path) -> Fingerprint:

@@ -17,7 +17,7 @@ from darkroom.random import derive
 from darkroom.schemas.run import Run
 from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
-from darkroom.training.changed_code import choose_checkpoint
+from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.checkpoint import Tensors
 from darkroom.training.contents import Best, contents, restore
 from darkroom.training.ema import EMA, State
@@ -38,6 +38,7 @@ from darkroom.training.processes import Processes, unshard, whole
 from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
 from darkroom.training.remote.open import open_place
+from darkroom.training.remote.place import Place
 from darkroom.training.state import running_code
 from darkroom.training.window import Window
 
@@ -289,16 +290,23 @@ class Trainer:
             self.code = running_code(state)
             start = choose_checkpoint(state, self.code, self.run.changed_code)
             found, self._changed = start.folder, start.changed
-            source = open_place(self.run.checkpoints_from, state.name, self.run.keep) if found is None else None
+            source = self.place(self.run.checkpoints_from) if found is None else None
             if source and self.settings.ema_profiles:
                 raise DarkroomError(
                     "`ema_profiles` leave snapshots beside the checkpoints, which are not copied elsewhere: copy "
                     f"{state} by hand, or train without `run.checkpoints_from`."
                 )
-            if source and source.fetch(state):
-                start = choose_checkpoint(state, self.code, self.run.changed_code)
-                found, self._changed = start.folder, start.changed
+            found = source.fetch(state) if source else found
         return self.processes.from_first(found)
+
+    @property
+    def work(self) -> str:
+        """What this training is called elsewhere; known to the first process."""
+        return work_name(self.places.state, self.code)
+
+    def place(self, text: str | None) -> Place | None:
+        """Return the place of this training's checkpoints that `run.checkpoints_to` or `_from` names."""
+        return open_place(text, self.work, self.run.keep)
 
     def _resume(self) -> None:
         if self._folder is None:

@@ -93,16 +93,9 @@ def test_what_was_pushed_is_fetched_on_another_machine(where, tmp_path, capsys):
 
 def test_the_newest_are_kept(where, tmp_path):
     place = open_place(where, KEY, 3)
-    for images in (8, 16, 24, 32, 40, 1_000_000_000_000):
+    for images in (8, 16, 24, 32, 1_000_000_000_000, 40):
         place.push(checkpoint(tmp_path / KEY, images))
     assert names(where) == [f"images-{n:012d}" for n in (32, 40)] + ["images-1000000000000"]
-
-
-def test_what_a_training_left_before_it_began_anew_makes_room(where, tmp_path):
-    place = open_place(where, KEY, 3)
-    for images in (16, 24, 8):
-        place.push(checkpoint(tmp_path / KEY, images))
-    assert names(where) == ["images-000000000008"]
 
 
 def test_one_is_never_all_that_is_kept(where, tmp_path):

@@ -37,7 +37,7 @@ def open_place(text: str | None, key: str, keep: int) -> Place | None:
 
     Args:
         text: a folder, an fsspec URL, `wandb:PROJECT` or `hub:OWNER/NAME`; None: nowhere.
-        key: the name of the training's state folder, STAGE-KEY.
+        key: the name of the training, STAGE-KEY-CODE.
         keep: how many checkpoints stay there, at least 2.
 
     Raises:

@@ -1,11 +1,9 @@
 """A place where the checkpoints of one training also lie: what is pushed there, and what is taken from there.
 
-A training is known by the name of its state folder, STAGE-KEY, where KEY is a hash of its parameters, inputs and code:
-another training never finds its checkpoints. What leaves the machine is the checkpoint folder, and the names STAGE-KEY
-and images-N; none of them holds a path or a host.
+A training is known by STAGE-KEY-CODE, where KEY is a hash of its parameters and inputs, and CODE one of its code:
+another training, or the same with other code, never finds its checkpoints. What leaves the machine is the checkpoint
+folder, and the names STAGE-KEY-CODE and images-N; none of them holds a path or a host.
 """
-
-# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
 
 import json
 import re
@@ -92,18 +90,13 @@ class Place:
     def push(self, checkpoint: Path) -> None:
         """Copy a checkpoint folder there, then, and only then, remove older ones.
 
-        One that is further on goes, too: it is of a training that has since begun anew, with other code, and would else
-        be fetched in place of this one.
-
         Raises:
             DarkroomError: the place cannot be written; the checkpoints before stay. The training can go on.
         """
         with telling(f"cannot copy {checkpoint.name} to {self._text} (`run.checkpoints_to`)"):
             self._store.upload(checkpoint)
-            names = self._store.names()
-            reached = names[: names.index(checkpoint.name) + 1]
-            for other in [*reached[: -self._keep], *names[len(reached) :]]:
-                self._store.remove(other)
+            for old in self._store.names()[: -self._keep]:
+                self._store.remove(old)
 
     def fetch(self, state: Path) -> Path | None:
         """Write the newest whole checkpoint into the folder `state`, and return where; None where there is none.

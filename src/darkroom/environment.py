@@ -1,0 +1,30 @@
+"""What must be set before NumPy and torch are loaded: threads and devices. Part of the code of every stage."""
+
+import os
+
+# How long OpenMP's threads spin for each other before they leave the core to other work: turns of libgomp's loop, tens
+# of microseconds, and milliseconds of LLVM's and Intel's library. Libgomp's own 300,000 turns are several milliseconds
+# at each of hundreds of operations of an update: beside other work a training with two threads falls to a twentieth of
+# its speed, or less. What it costs is in docs/engines.md; a person who sets one of them, or OMP_WAIT_POLICY, decides.
+_SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
+
+
+def set_threads(count: int) -> None:
+    """Fix the number of CPU threads, before NumPy or torch is loaded: results depend on it, so no engine may set it."""
+    for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
+        os.environ[f"{library}_NUM_THREADS"] = str(count)
+    if not {"OMP_WAIT_POLICY", *_SPINNING} & os.environ.keys():
+        os.environ.update(_SPINNING)
+
+
+def choose_device(device: str) -> None:
+    """Make `run.device` what torch and accelerate see, before they are loaded."""
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    elif device.startswith("cuda:"):
+        number = int(device.removeprefix("cuda:"))
+        seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        # A scheduler that gave this job devices 2 and 3 means device 3 by cuda:1.
+        os.environ["CUDA_VISIBLE_DEVICES"] = seen[number] if number < len(seen) else "" if seen else str(number)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
