@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from dvc.exceptions import DvcException
-from dvc.output import Output
 from dvc.repo import Repo, lock_repo
 from dvc.stage import Stage
 from networkx import ancestors
@@ -23,7 +22,7 @@ from snakemake.logging import logger
 
 from darkroom.check import check
 from darkroom.dag.status import status as status_of
-from darkroom.dvc_cache import sentence
+from darkroom.dvc_cache import as_recorded, sentence
 from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import STAGE as CODE
 from darkroom.lock_file import keep, mend
@@ -56,7 +55,7 @@ class Stages:
             with Repo(_wait_for_lock=True) as repo, lock_repo(repo):
                 graph = repo.index.graph  # an edge points from a stage to one that it needs
                 status = status_of(repo) if ask else {}
-                self._require_cached(graph, status)
+                _require_cached(graph, status)
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error
         self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in graph}
@@ -68,17 +67,6 @@ class Stages:
         self.roots = self.stale - below
         if ask:
             clear({out.def_path for stage in graph if stage.addressing not in self.stale for out in stage.outs})
-
-    def _require_cached(self, graph: Iterable[Stage], status: Collection[str]) -> None:
-        """Refuse to make again what is here as recorded, and only in no cache, as where a disk was full."""
-        found = {
-            stage.addressing: outs
-            for stage in graph
-            if stage.cmd and stage.addressing in status
-            if (outs := [out.def_path for out in stage.outs if _only_uncached(out)])
-        }
-        if found:
-            raise DarkroomError(sentence(found))
 
     def outputs(self, name: str) -> list[str]:
         """Return the outputs of a stage; `{item}` stands for the part or U-Net of one that runs for each."""
@@ -115,5 +103,16 @@ class Stages:
         return [out for out in self.all if related(dep, out)]
 
 
-def _only_uncached(out: Output) -> bool:
-    return bool(out.use_cache and out.hash_info and out.changed_cache() and not out.workspace_status())
+def _require_cached(graph: Iterable[Stage], status: Collection[str]) -> None:
+    """Refuse to make again what is here as recorded, and only in no cache, as where a disk was full.
+
+    A stage that is stale for another reason, too, is made again in any case.
+    """
+    found = {
+        stage.addressing: outs
+        for stage in graph
+        if stage.cmd and stage.addressing in status and as_recorded(stage)
+        if (outs := [out.def_path for out in stage.outs if out.use_cache and out.changed_cache()])
+    }
+    if found:
+        raise DarkroomError(sentence(found))

@@ -7,13 +7,16 @@ it "not in cache", removes it and makes it again; `dvc commit STAGE` keeps it in
 # No effect on any output: looks whether DVC's cache has what it should
 
 import configparser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from darkroom.lock_file import recorded
 from darkroom.params import DVC, OUTPUTS, read_yaml, related, stage_entry
+
+if TYPE_CHECKING:  # half a second, and as a rule nothing is lost
+    from dvc.stage import Stage
 
 _OBJECTS = Path("files/md5")
 
@@ -38,8 +41,15 @@ def lost(outs: Mapping[str, str]) -> list[str]:
     return sorted(outs)
 
 
+def as_recorded(stage: "Stage") -> bool:
+    """Return whether command, dependencies and outputs of a stage are what dvc.lock has, so that a commit adds none."""
+    return not stage.changed_stage() and not any(path.workspace_status() for path in (*stage.deps, *stage.outs))
+
+
 def lost_of(names: Sequence[str] | None = None, deps: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """Return the outputs in dvc.lock that are here and in no cache, by the stage that made them.
+    """Return the outputs that are here as dvc.lock has them and in no cache, by the stage that made them.
+
+    A stage that dvc.yaml does not have any more, or that is out of date for another reason, has lost nothing.
 
     Args:
         names: look at these stages; None: at all.
@@ -55,7 +65,18 @@ def lost_of(names: Sequence[str] | None = None, deps: Sequence[str] | None = Non
         }
         if (names is None or name in names) and (missing := lost(asked)):
             found[name] = missing
-    return found
+    return {name: found[name] for name in _as_recorded(found)} if found else {}
+
+
+def _as_recorded(names: Collection[str]) -> list[str]:
+    """Return those of some entries of dvc.lock that are stages now, and as they are recorded."""
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    with suppress(DvcException), Repo() as repo:
+        stages = {stage.addressing: stage for stage in repo.index.stages}
+        return [name for name in names if name in stages and as_recorded(stages[name])]
+    return []
 
 
 def sentence(found: Mapping[str, Sequence[str]]) -> str:
