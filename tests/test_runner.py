@@ -1,5 +1,6 @@
 """What stands around a stage's body: threads, device, log, terminal."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -7,8 +8,10 @@ import sys
 import types
 from pathlib import Path
 
+import psutil
 import pytest
 
+from darkroom import runner
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from helpers import Screen
@@ -249,3 +252,18 @@ def test_a_rank_speaks_where_it_should_and_leaves_the_history_to_its_supervisor(
         assert sorted(own.read_text().splitlines()) == sorted(["hello", "warning", *["error: no"] * (story == "fails")])
     assert (tmp_path / str(number)).exists() == (story == "fails")
     assert not (tmp_path / "logs/runs.jsonl").exists()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_who_may_not_read_the_processes_above_is_still_told_what_dvc_lost(monkeypatch, asked):
+    def denied():
+        raise psutil.AccessDenied
+
+    above = [types.SimpleNamespace(cmdline=denied)]  # somebody else's, as on macOS
+    above += [types.SimpleNamespace(cmdline=lambda: ["dvc", "repro", "--no-commit"])] * asked
+    monkeypatch.setattr(runner.psutil, "Process", lambda: types.SimpleNamespace(parents=lambda: above))
+    monkeypatch.setattr(runner, "declared", lambda stage, item, kinds: ["data/catalog"])
+    monkeypatch.setattr(runner, "lost_of", lambda deps: {"catalog": deps})
+    monkeypatch.setenv("DVC_STAGE", "report")
+    with contextlib.nullcontext() if asked else pytest.raises(DarkroomError, match="dvc commit catalog"):
+        runner._require_cached("report", None)

@@ -77,8 +77,7 @@ def _require_cached(stage: str, item: str | None) -> None:
         DarkroomError: an input is in dvc.lock and in no cache; names it and the stage that made it.
     """
     found = lost_of(deps=declared(stage, item, ["deps"])) if "DVC_STAGE" in os.environ else {}
-    # Asked for by `dvc repro --no-commit`.
-    if found and not any("--no-commit" in process.cmdline() for process in psutil.Process().parents()):
+    if found and not _without_commit():
         raise DarkroomError(sentence(found))
 
 
@@ -93,6 +92,15 @@ def _require_hashed(stage: str, item: str | None) -> None:
             f"the code has changed since this run began ({'; '.join(changed[:4])}), and the result would be recorded "
             "with the code before: run the same command again."
         )
+
+
+def _without_commit() -> bool:
+    """Return whether `dvc repro --no-commit` started this: then nothing is to be in the cache."""
+    for process in psutil.Process().parents():
+        with contextlib.suppress(psutil.Error):  # gone meanwhile, or somebody else's
+            if "--no-commit" in process.cmdline():
+                return True
+    return False
 
 
 def _processes(stage: str, values: Mapping[str, Any], place: Rank | None) -> int:
