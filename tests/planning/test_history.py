@@ -31,6 +31,7 @@ def test_a_whole_run_of_these_parameters_here_says_it(told, tmp_path):
 @pytest.mark.parametrize("other", [{"machine": "there"}, {"params": "before"}, {"cpu": 1.0}])
 def test_another_machine_other_parameters_or_a_busy_one_do_not(told, other):
     assert told(START, END | other) == Run(7.5, alike=False)
+    assert told(START, END | other, START, END) == Run(7.5, alike=True)
 
 
 def test_a_run_that_went_on_where_another_was_ended_does_not(told):

@@ -39,7 +39,8 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
         elif event == "end" and "seconds" in line:
             same = line.get("machine") == machine and line.get("params") == keys.get(stage, "")
             quiet = line["seconds"] <= _QUIET * line.get("cpu", 0.0) + 1.0  # a second for the disk
-            found[stage] = Run(line["seconds"], same and quiet and begun.pop(stage, 0) == 1)
+            whole = begun.pop(stage, 0) == 1
+            found[stage] = Run(line["seconds"], whole and same and quiet)
     return found
 
 
