@@ -13,6 +13,7 @@ from networkx import descendants
 from darkroom.dag.status import status
 from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import OUT, STAGE, changes
+from darkroom.lock_file import recorded
 from darkroom.params import PARAMS
 
 _ABSENT = object()
@@ -55,9 +56,10 @@ def why(name: str) -> str:
 
 def _reasons(stage: Any, entries: list[Any], cache: Path) -> Iterator[str]:
     """Yield what changed for a stage, of what DVC says of it."""
-    entry = _recorded(stage)
-    if entry is None and entries:
-        yield "it has not run yet: dvc.lock does not know it"
+    entry = recorded().get(stage.addressing)
+    if entry is None:
+        if entries:
+            yield "it has not run yet: dvc.lock does not know it"
         return
     for said in entries:
         if said == "changed command":
@@ -72,11 +74,6 @@ def _reasons(stage: Any, entries: list[Any], cache: Path) -> Iterator[str]:
                     yield f"{path} {_DEPS.get(state, state)}"
             for path, state in said.get("changed outs", {}).items():
                 yield f"its output {path} {_OUTS.get(state, state)}"
-
-
-def _recorded(stage: Any) -> Any:
-    """Return what dvc.lock holds of a stage."""
-    return stage.dvcfile._lockfile.load().get("stages", {}).get(stage.addressing)
 
 
 def _parameters(stage: Any, entry: Mapping[str, Any]) -> Iterator[str]:
