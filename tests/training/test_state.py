@@ -12,6 +12,7 @@ import yaml
 from dvc.repo import Repo
 
 from darkroom.errors import DarkroomError
+from darkroom.training import state
 from darkroom.training.state import FINISHED, changed_since, dvc_md5, fingerprint, identity, open_state, root, sweep
 
 
@@ -174,6 +175,7 @@ def test_of_several_processes_the_first_holds_the_lock_for_all(project, monkeypa
 
 def test_an_edit_since_the_code_was_hashed_is_named(project, monkeypatch):
     """Words and layout are no edit; what counts is the time of any file of the source, and then its tree."""
+    monkeypatch.setattr(state, "SOURCE", project / "src")
     source, body = project / "src/darkroom/stages", "def run(params):\n    return 1\n"
     for folder in (source, project / "src/darkroom/schemas"):
         folder.mkdir(parents=True)

@@ -20,7 +20,7 @@ from darkroom.params import DVC, lookup
 
 STAGE = "code"
 OUT = Path("build/code")
-SOURCE = Path("src")
+SOURCE = Path(__file__).resolve().parents[2]  # of the code that runs: `src` of this checkout
 UNUSED = "data/none"  # a path of params.yaml that names nothing
 
 Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file

@@ -86,7 +86,7 @@ def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
     names = [
         dep.removeprefix(f"{OUT}/").removesuffix(".json") for dep in declared(stage, item, ["deps"]) if is_code(dep)
     ]
-    found = fingerprints([stage], read_yaml(PARAMS)) if names else {}
+    found = fingerprints([stage], read_yaml(PARAMS), SOURCE) if names else {}
     return merged(found[name] for name in names)
 
 
