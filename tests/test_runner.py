@@ -83,8 +83,6 @@ def test_device_is_what_libraries_will_see(monkeypatch):
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A folder in which `run_stage` finds everything valid; its body is the test's."""
-    from darkroom import runner
-
     (tmp_path / "dvc.lock").write_text("stages: {}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
@@ -172,8 +170,6 @@ def test_a_device_that_is_not_there_is_refused():
 @pytest.fixture
 def training(project, monkeypatch):
     """A function that runs a training whose section asks for some processes; what it would start is recorded."""
-    from darkroom import runner
-
     started = []
 
     def give(count, device="cpu", accelerate=None):

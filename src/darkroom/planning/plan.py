@@ -200,7 +200,6 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     params = read_yaml(PARAMS)
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # waiting for the other threads must not count as work
     with _measuring(1 if _gpu(params) else min(2, _cores())) as measure:
         began = time.process_time()
         dag = ask_dvc()
