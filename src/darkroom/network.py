@@ -2,20 +2,12 @@
 
 # No effect on any output: says what a network's error means
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from darkroom.errors import DarkroomError
-
-_QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")  # signed links carry their signature there
-_USER = re.compile(r"(\w+://)[^\s/@]+:[^\s/@]+@")
-
-
-def redacted(text: str) -> str:
-    """Return `text` on one line, without the queries and passwords of the URLs in it."""
-    return " ".join(_USER.sub(r"\1", _QUERY.sub(r"\1", text)).split())
+from darkroom.urls import redacted
 
 
 def require_no_password(url: str, key: str) -> None:

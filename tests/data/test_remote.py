@@ -13,10 +13,11 @@ from darkroom.artifacts.hashing import sha256_bytes
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.cache import GIGABYTES, Cache
 from darkroom.data.files import OpenFiles
-from darkroom.data.remote import RemoteShards, is_remote, require_url
+from darkroom.data.remote import RemoteShards, require_url
 from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import DamagedTarError
 from darkroom.errors import DarkroomError
+from darkroom.urls import is_remote
 
 
 class Server:

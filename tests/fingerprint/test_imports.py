@@ -67,6 +67,12 @@ def test_a_marker_needs_a_reason(tmp_path: Path) -> None:
     assert sources.closure(["darkroom.one", "darkroom.two"]).modules >= {"darkroom.one", "darkroom.two"}
 
 
+@pytest.mark.parametrize("stage", ["ingest", "catalog", "encode_latents"])
+def test_what_a_url_is_counts_though_fetching_it_does_not(stage: str) -> None:
+    found = Sources(SRC).closure([f"darkroom.stages.{stage}"]).modules
+    assert "darkroom.urls" in found and "darkroom.data.remote" not in found
+
+
 def test_a_table_of_kinds_is_of_literals(tmp_path: Path) -> None:
     sources = write(tmp_path, {"one": "from darkroom.kinds import Kinds\n\nT = Kinds('x', 'x.kind', made())\n"})
     with pytest.raises(

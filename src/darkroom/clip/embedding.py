@@ -12,7 +12,7 @@ from torch import Tensor
 from darkroom.clip.network import Clip
 from darkroom.clip.text import to_tensor, tokens_of
 from darkroom.data.reader import ImageShards, Shard
-from darkroom.network import redacted
+from darkroom.urls import redacted
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from darkroom.clip.embedding import Embedder, normalised
 from darkroom.data.embedding_imports import Found
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
-from darkroom.network import redacted
+from darkroom.urls import redacted
 
 _LOOKED_AT = 16  # images of a part
 # Least mean cosine to what this CLIP makes of the stored images. They were resized and cropped otherwise, which leaves

@@ -19,9 +19,9 @@ from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
 from darkroom.data.reader import ImageShards, same_spec
-from darkroom.data.remote import is_remote
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
+from darkroom.urls import is_remote
 
 PICTURES, PICTURES_KIND = Path("samples/catalog"), "pictures"
 _FETCHED = 4  # shards behind URLs that are fetched for a grid

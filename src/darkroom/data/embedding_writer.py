@@ -15,7 +15,7 @@ from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, file_name, map_em
 from darkroom.data.index import EMBEDDINGS, IndexWriter
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
-from darkroom.network import redacted
+from darkroom.urls import redacted
 
 # Of a shard: its rows in float32 (n, ...), or as they are stored, under `image`, `text` and `encoding`.
 Embed = Callable[[ImageShards, Shard], Mapping[str, NDArray[Any]]]

@@ -14,7 +14,7 @@ from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, PREFIXES, file_na
 from darkroom.data.index import EMBEDDINGS, Index, Indexed
 from darkroom.data.reader import ImageShards
 from darkroom.data.together import require_alike, require_made_of
-from darkroom.network import redacted
+from darkroom.urls import redacted
 
 EMBEDDING_PARTS = Path("data/embeddings")
 _THREADS = 4  # that open shards side by side

@@ -21,9 +21,8 @@ from darkroom.data.images import MODES, ImageSpec, decode, to_array
 from darkroom.data.index import IMAGES, Index, Indexed
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
-from darkroom.data.remote import is_remote, local_path
 from darkroom.data.tar_files import TarFiles
-from darkroom.network import redacted
+from darkroom.urls import is_remote, local_path, redacted
 
 _HEADER = tarfile.BLOCKSIZE
 _OPEN = 16  # tars open at once where some are remote: what is open stays in the cache

@@ -17,7 +17,8 @@ from fsspec.core import url_to_fs
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.cache import Cache, OtherContentError
 from darkroom.errors import DarkroomError
-from darkroom.network import redacted, require_no_password, telling
+from darkroom.network import require_no_password, telling
+from darkroom.urls import redacted
 
 _TRIES = 4
 # What file systems tell that changes with a file's content.
@@ -28,16 +29,6 @@ _VERSION = (
 _AGAIN = (408, 429)  # HTTP: too slow, too many; other statuses from 400 to 499 stay as they are
 
 Result = TypeVar("Result")
-
-
-def is_remote(tar: str) -> bool:
-    """Return whether the name of a tar is a URL; a path, and a URL of `file:`, are not."""
-    return "://" in tar and not tar.startswith(("file://", "local://"))
-
-
-def local_path(tar: str) -> Path:
-    """Return the path of a tar that is not remote."""
-    return Path(tar.removeprefix("file://").removeprefix("local://"))
 
 
 def require_url(url: str, key: str) -> None:

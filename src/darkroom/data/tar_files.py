@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.data.cache import Cache
-from darkroom.data.remote import RemoteShards, is_remote, local_path
+from darkroom.data.remote import RemoteShards
 from darkroom.data.tars import DamagedTarError, compression
 from darkroom.errors import DarkroomError
+from darkroom.urls import is_remote, local_path
 
 _OPENERS: dict[str, Callable[..., Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _CHUNK = 2**20

@@ -17,13 +17,13 @@ from darkroom.data.index import NAME as INDEX
 from darkroom.data.layout import KIND
 from darkroom.data.quarantine import NAME as QUARANTINE
 from darkroom.data.quarantine import SCHEMA
-from darkroom.data.remote import is_remote
 from darkroom.data.splits import SPLITS
 from darkroom.inspecting.faults import SNAKEMAKES, Fault, remake, unreliable
 from darkroom.inspecting.indexes import check_keys, check_rows, read_index, slices
 from darkroom.inspecting.manifests import Part, Quarantine, Tar, sealed
 from darkroom.inspecting.tar_check import Checked, Job, check_tar
 from darkroom.schemas.ingest import Ingest
+from darkroom.urls import is_remote
 
 _WORKERS = 8  # tars that are read at once, at most; hashing leaves the interpreter to the others
 

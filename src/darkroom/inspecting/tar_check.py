@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 import fsspec
 import pyarrow as pa
 
-from darkroom.data.remote import is_remote, local_path
 from darkroom.errors import DarkroomError
 from darkroom.inspecting.faults import Fault
 from darkroom.inspecting.tars import Gap, Hashed, Member, walk
-from darkroom.network import redacted, telling
+from darkroom.network import telling
+from darkroom.urls import is_remote, local_path, redacted
 
 _BUFFER = 1 << 20
 _FACTS = ("key", "label", "caption", "width", "height", "original_width", "original_height")

@@ -5,9 +5,9 @@ from pathlib import Path, PurePosixPath
 from braceexpand import braceexpand
 
 from darkroom.data.keys import shown
-from darkroom.data.remote import is_remote, local_path, require_url
+from darkroom.data.remote import require_url
 from darkroom.errors import DarkroomError
-from darkroom.network import redacted
+from darkroom.urls import is_remote, local_path, redacted
 
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 

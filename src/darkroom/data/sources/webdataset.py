@@ -10,7 +10,6 @@ from PIL import Image
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.files import OpenFiles
 from darkroom.data.keys import key_of, shown
-from darkroom.data.remote import is_remote, local_path
 from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources.annotations import Annotations
 from darkroom.data.sources.img2dataset import Log, read_log
@@ -21,6 +20,7 @@ from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import DamagedTarError, compression, members
 from darkroom.errors import DarkroomError
 from darkroom.schemas.sources import Webdataset as Settings
+from darkroom.urls import is_remote, local_path
 
 _OPEN = 16  # tars open at once: what is open stays in the cache
 _MOST = 10**6  # samples that are listed as missing where only their number is known
