@@ -1,4 +1,4 @@
-"""A stage imports what it uses: measured seconds are in docs/engines.md, and here is what must not come back."""
+"""A stage imports what it uses: benchmarks/starts.py prints the seconds, and here is what must not come back."""
 
 import json
 import subprocess
