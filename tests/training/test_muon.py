@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from darkroom.errors import DarkroomError
-from darkroom.planning.step import Step, batch_of
+from darkroom.planning.step import Step
 from darkroom.recipes.adversarial import NAME
 from darkroom.tokenizers.discriminator import PatchDiscriminator
 from darkroom.training.loop import seeded, train
@@ -306,9 +306,9 @@ def test_shards_of_matrices_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_the_plan_counts_the_state_that_an_update_leaves(kind):
-    settings = training(optimizer=kind)
-    step = Step(Wide(), settings, run(), torch.device("cpu"))
-    step.update(batch_of(step.recipe.train, settings.batch, torch.device("cpu")))
-    states = [state for optimizer in step.optimizers.values() for state in optimizer.state.values()]
-    assert step.memory["optimizer"] == sum(value.nbytes for state in states for value in state.values())
+def test_the_plan_counts_the_state_that_an_update_leaves(kind, tmp_path):
+    settings = training(optimizer=kind, images=8, batch=8)
+    planned = Step(Wide(), settings, run(), torch.device("cpu")).memory["optimizer"]
+    optimizers = train(Wide(), settings, run(), places(tmp_path)).optimizers.values()
+    states = [state for optimizer in optimizers for state in optimizer.state.values()]
+    assert planned == sum(value.nbytes for state in states for value in state.values())
