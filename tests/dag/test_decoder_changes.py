@@ -52,6 +52,6 @@ def test_a_change_reaches_its_own_chain_and_nothing_else(
     before = path.read_text()
     try:
         sandbox.edit(changes)
-        assert ask_dvc()[1] == expected | {"report"}
+        assert ask_dvc().stale == expected | {"report"}
     finally:
         path.write_text(before)

@@ -234,7 +234,8 @@ def test_data_card_counts(made: Path) -> None:
 def data_changed(**changes: Any) -> Page:
     """Return the page of a catalog with changes, which all that was made from it belongs to."""
     change("data/catalog/manifest.json", **changes)
-    change("data/reference/manifest.json", catalog=manifest_hash(Path("data/catalog")))
+    for folder in ("data/reference", "samples/catalog"):
+        change(f"{folder}/manifest.json", catalog=manifest_hash(Path("data/catalog")))
     for name, folder in (("dit", "data/reference"), ("tokenizer", "data/catalog"), ("clip", "data/catalog")):
         change(f"cards/{name}.json", reference={"id": manifest_hash(Path(folder)), "split": "test"})
     return page()

@@ -106,7 +106,7 @@ def _code(path: str, entry: Mapping[str, Any], cache: Path) -> Iterator[str]:
     if md5 is None:
         yield f"it runs the code of {path}, and did not before"
         return
-    before = cache / "files" / "md5" / md5[:2] / md5[2:]
+    before = cache / md5[:2] / md5[2:]
     if not before.is_file():
         yield f"the code has changed; DVC's cache has no record of it before (`dvc fetch {STAGE}` where it ran)"
         return
