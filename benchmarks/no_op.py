@@ -17,7 +17,7 @@ RUNS = 5
 COMMANDS = (
     ("dvc repro", "up to date", 2.0),
     ("snakemake -n", "Nothing to be done", 3.5),
-    ("darkroom check", "are valid and fit each other", 1.0),
+    ("darkroom check", "are valid and fit each other", 0.5),
 )
 
 
