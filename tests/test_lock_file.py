@@ -96,6 +96,25 @@ def test_the_last_whole_one_comes_back_byte_for_byte(clone, left: str) -> None:
     assert mend() == "" and damage() is None
 
 
+def test_one_that_lacks_stages_replaces_no_copy(clone) -> None:
+    """Cut behind a stage it is valid, and the copy would be cut with it; a commit of its own begins anew."""
+    LOCK.write_text(TEXT)
+    keep()
+    cut = TEXT[: TEXT.index("\n  train_tokenizer:\n") + 1]
+    LOCK.write_text(cut)
+    assert entries(cut).keys() < entries(TEXT).keys()
+    keep()
+    assert KEPT.read_text().partition("\n")[2] == TEXT
+    changed = TEXT.replace("darkroom train_dit\n", "darkroom  train_dit\n")
+    LOCK.write_text(changed)
+    keep()
+    assert KEPT.read_text().partition("\n")[2] == changed != TEXT
+    LOCK.write_text(cut)
+    commit("fewer")
+    keep()
+    assert KEPT.read_text().partition("\n")[2] == cut
+
+
 def test_that_of_the_commit_comes_back_where_no_copy_was_kept(clone) -> None:
     LOCK.write_text(SMALL)
     commit("results")

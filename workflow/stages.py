@@ -53,8 +53,8 @@ class Stages:
             # Waits while another DVC holds the lock, as the rules do: it is held for moments, never while a stage runs.
             # Held for both questions, since DVC writes dvc.lock under it, and a file half written would be refused.
             with Repo(_wait_for_lock=True) as repo, lock_repo(repo):
-                graph = repo.index.graph  # an edge points from a stage to one that it needs
                 status = status_of(repo) if ask else {}
+                graph = repo.index.graph  # an edge points from a stage to one that it needs
                 _require_cached(graph, status)
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error

@@ -30,7 +30,7 @@ class CutShortError(DarkroomError):
     """dvc.lock is not what DVC writes when nothing ends it."""
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def entries(text: str) -> dict[str, Any]:
     """Return the entries of the stages in the text of a dvc.lock, by their names, after looking whether it is whole.
 
@@ -80,15 +80,26 @@ def recorded() -> dict[str, Any]:
 def keep() -> None:
     """Keep a copy of dvc.lock where it is whole.
 
-    Another process may be writing it just now, so what is broken is left for `mend`, which waits for that. A disk that
-    is full is for the stage to find out.
+    Another process may be writing it just now, so what is broken is left for `mend`, which waits for that. One that
+    lacks stages which the copy of this commit has replaces no copy: it may be cut behind a stage, which DVC accepts. A
+    disk that is full is for the stage to find out.
     """
     with suppress(OSError, UnicodeDecodeError, DarkroomError):
         text = LOCK.read_text(encoding="utf-8")
-        kept = f"{_HEAD}{_git('rev-parse', 'HEAD')}\n{text}"
-        if _read(KEPT) != kept:
-            entries(text)
-            write_bytes(KEPT, kept.encode())
+        head = f"{_HEAD}{_git('rev-parse', 'HEAD')}"
+        before, _, old = (_read(KEPT) or "").partition("\n")
+        if (before, old) == (head, text):
+            return
+        found = entries(text)
+        if before != head or not _names(old) - found.keys():
+            write_bytes(KEPT, f"{head}\n{text}".encode())
+
+
+def _names(text: str) -> set[str]:
+    """Return the stages that a copy of dvc.lock has; none where it is no whole one."""
+    with suppress(DarkroomError):
+        return set(entries(text))
+    return set()
 
 
 def damage() -> str | None:

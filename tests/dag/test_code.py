@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dag.long_training import LONG, TRAIN, checkpoints, resumed_at, told, wait_until
-from dag.sandbox import ENGINES, Sandbox
+from dag.sandbox import ENGINES, NOTHING, Sandbox
 from darkroom.errors import DarkroomError
 from darkroom.fingerprint.stages import Fingerprint, changes, fingerprints, undeclared
 from darkroom.params import read_yaml
@@ -52,6 +53,21 @@ def test_words_and_layout_run_nothing(fresh: Sandbox, engine: str) -> None:
         fresh.run(*ENGINES[engine])
     assert ran == []
     fresh.assert_nothing_to_do()
+
+
+def test_a_lock_without_the_code_gives_the_same_plan(fresh: Sandbox) -> None:
+    """As one of before there was such a stage, or of another branch: DVC's answer of before it ran is not used."""
+    lock = fresh.root / "dvc.lock"
+    values = read_yaml(lock)
+    del values["stages"]["code"]
+    lock.write_text(yaml.safe_dump(values, sort_keys=False))
+    assert NOTHING in fresh.snakemake("--dry-run")
+    del values["stages"]["train_dit"]
+    lock.write_text(yaml.safe_dump(values, sort_keys=False))
+    fresh.edit({"train_dit": {"model": {"depth": 2}}})
+    with fresh.bodies() as ran:
+        fresh.snakemake()
+    assert ran == ["train_dit", "sample_dit", "score_dit", "report"]
 
 
 def test_a_loss_runs_its_training_and_what_is_below(fresh: Sandbox) -> None:

@@ -13,7 +13,8 @@ from darkroom.fingerprint.stages import STAGE as CODE
 def status(repo: Repo) -> Mapping[str, Any]:
     """Return DVC's status of the stages that are out of date, by their names.
 
-    What it says depends on the fingerprints of code. Where the source changed, the stage `code` runs first.
+    What it says depends on the fingerprints of code. Where the source changed, the stage `code` runs first. Then what was
+    asked of `repo` before is out of date: ask for the graph after this.
 
     Raises:
         DvcException: DVC cannot read the repository, or the source is not valid Python.
@@ -22,5 +23,6 @@ def status(repo: Repo) -> Mapping[str, Any]:
     if CODE in found:
         with redirect_stdout(sys.stderr):  # what the caller prints may be a table or a graph
             repo.reproduce([CODE], single_item=True)
+        repo._reset()  # as DVC does whenever it takes its lock, which the caller may hold already
         found = repo.status()
     return found

@@ -43,8 +43,8 @@ def ask_dvc() -> Dag:
     """
     try:
         with Repo(_wait_for_lock=True) as repo:
-            graph = repo.index.graph  # an edge points from a stage to one that it needs
             status = status_of(repo)
+            graph = repo.index.graph  # an edge points from a stage to one that it needs
     except DvcException as error:
         raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
     changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
