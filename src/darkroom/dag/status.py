@@ -13,8 +13,8 @@ from darkroom.fingerprint.stages import STAGE as CODE
 def status(repo: Repo) -> Mapping[str, Any]:
     """Return DVC's status of the stages that are out of date, by their names.
 
-    What it says depends on the fingerprints of code. Where the source changed, the stage `code` runs first, and what was
-    asked of `repo` before is out of date: ask for the graph afterwards.
+    What it says depends on the fingerprints of code. Where the source changed, the stage `code` runs first, and what
+    was asked of `repo` before is out of date: ask for the graph afterwards.
 
     Raises:
         DvcException: DVC cannot read the repository, or the source is not valid Python.
