@@ -16,6 +16,7 @@ from darkroom.planning.history import Run
 from darkroom.planning.loading import Loading
 from darkroom.planning.numbers import count_of, time_of
 from darkroom.planning.stage_plan import StagePlan
+from darkroom.planning.stale import Dag
 from darkroom.planning.table import Whole, as_text
 from darkroom.tables import bytes_of
 from tokenizers.discrete import Patches
@@ -238,6 +239,12 @@ def test_stages_of_one_thread_are_measured_side_by_side_and_the_others_alone(mon
     found = plan._measured(measure, names, None, params)
     assert [each.stage for each in found] == names
     assert asked == [["train_clip", "catalog", "score_dit"], ["ingest@first"], ["train_dit"]]
+
+
+def test_a_last_run_of_another_model_says_nothing_of_this_one():
+    dag = Dag(["train_dit", "sample_dit", "report"], {"train_dit", "sample_dit"}, {"sample_dit": {"train_dit"}})
+    last = {name: Run(8.0, alike=True) for name in dag.stages}
+    assert plan._comparable(last, dag).keys() == {"train_dit", "report"}
 
 
 def test_two_processes_measure_what_one_would(clone, monkeypatch):

@@ -97,6 +97,11 @@ def _measured(measure: Measure, names: Sequence[str], facts: Facts, params: Mapp
     return [found[name] for name in names]
 
 
+def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
+    """Return the last runs of stages that will read what they read then: nothing above them is out of date."""
+    return {name: run for name, run in last.items() if not dag.needs.get(name, set()) & dag.stale}
+
+
 def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     """Give each plan its final seconds, and return how many times their own work the measured calls took.
 
@@ -211,7 +216,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
         plans = _measured(measure, chosen, facts, params)
     keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
     last = last_runs(LOGS / "runs.jsonl", machine(), keys)
-    load = _settle(plans, last if history else {})
+    load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
     whole = _whole(plans, dag, params, start, asked, write, load)
