@@ -18,6 +18,8 @@ import large_index
 import no_op
 import yaml
 
+from darkroom.params import OUTPUTS, items, paths, scope, stage_entry
+
 ROOT = Path(__file__).resolve().parents[1]
 BYTES = 64 * 1024
 
@@ -56,12 +58,12 @@ def fill(clone: Path) -> None:
     }
     values["train_tokenizer"]["parts"] = None
     (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    for stage, entry in yaml.safe_load((clone / "dvc.yaml").read_text())["stages"].items():
-        if "foreach" in entry or stage == "code":
-            continue
-        for kind in ("outs", "metrics", "plots"):
-            for out in entry.get(kind, []):
-                stand_in(clone / (out if isinstance(out, str) else next(iter(out))))
+    dvc = yaml.safe_load((clone / "dvc.yaml").read_text())
+    for stage in dvc["stages"]:
+        for item in items(values, dvc, stage) if stage != "code" else ():
+            for out in paths(stage_entry(dvc, stage), OUTPUTS, scope(values, dvc, stage, item)):
+                if not (clone / out).exists():
+                    stand_in(clone / out)
 
 
 def main() -> None:
