@@ -106,6 +106,19 @@ def test_docstrings_count_where_they_are_read() -> None:
     assert len({str(of(text)) for text in texts}) == 1
 
 
+def test_an_f_string_is_the_same_however_a_python_cuts_it() -> None:
+    """3.12.1 has empty texts and empty formats where 3.11 and 3.13 have none, and may cut a text in two."""
+    tree = ast.parse('x = f"{a}text"')
+    (assigned,) = tree.body
+    assert isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.JoinedStr)
+    value, _ = pieces = assigned.value.values
+    before = definitions(tree)
+    pieces[:] = [ast.Constant(""), value, ast.Constant("te"), ast.Constant("xt"), ast.Constant("")]
+    assert isinstance(value, ast.FormattedValue)
+    value.format_spec = ast.JoinedStr([])
+    assert definitions(tree) == before
+
+
 def test_a_module_of_a_docstring_has_nothing() -> None:
     assert of('"""Only this."""\n# and this\n') == {}
 
