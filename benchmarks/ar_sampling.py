@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from darkroom.generators.autoregressive import sample_codes
-from darkroom.tables import aligned
-from darkroom.tokenizers.vq_ar import VQARConfig, VQAutoregressive
+from darkroom.models.tokenizers.vq_ar.generate import sample_codes
+from darkroom.models.tokenizers.vq_ar.network import VQARConfig, VQAutoregressive
+from darkroom.terminal.tables import aligned
 
 
 @dataclass(frozen=True)

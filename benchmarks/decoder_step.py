@@ -69,15 +69,15 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     """Return our recipe, on images and embeddings of noise, and the settings of its training."""
     import torch
 
-    from darkroom.generators.prediction import Prediction
-    from darkroom.generators.standard import Standard
-    from darkroom.generators.unet import DecoderUNet
-    from darkroom.recipes.decoder import DecoderRecipe
-    from darkroom.recipes.decoder_data import PixelSpace, Teller
-    from darkroom.recipes.decoder_opening import Opened, config_of
+    from darkroom.diffusion.prediction import Prediction
+    from darkroom.models.decoder.data import PixelSpace, Teller
+    from darkroom.models.decoder.opening import Opened, config_of
+    from darkroom.models.decoder.recipe import DecoderRecipe
+    from darkroom.models.decoder.unet import DecoderUNet
+    from darkroom.models.prior.standard import Standard
     from helpers import training
+    from models.decoder.small_decoder import section
     from originals.pairs import Images
-    from recipes.small_decoder import section
 
     model = {"layers": 1, "head_dim": 32, "norm_groups": 8, "image_tokens": 4, "image_map": 0, "text_tokens": False}
     model |= pair.model
@@ -162,7 +162,7 @@ def described(pair: Pair, made: Any, trainer: Any) -> str:
     """
     import torch
 
-    from darkroom.generators.unet import Conditions
+    from darkroom.models.decoder.unet import Conditions
 
     unet = trainer.decoder.unets[0]
     counts = [sum(value.numel() for value in network.parameters()) for network in (made.model, unet)]

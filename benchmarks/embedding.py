@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from darkroom.artifacts.manifest import write_manifest
-from darkroom.clip.embedding import Embedder
-from darkroom.clip.network import Clip, Contrastive
-from darkroom.clip.pixels import preprocessed
 from darkroom.data.images import to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
+from darkroom.models.clip.embedding import Embedder
+from darkroom.models.clip.network import Clip, Contrastive
+from darkroom.models.clip.pixels import preprocessed
 
 SMALL = dict(
     zip(("image_network", "image_size", "patch", "image_width", "image_layers"), ("vit", 32, 8, 64, 2), strict=True)

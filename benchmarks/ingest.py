@@ -37,7 +37,7 @@ _CHUNK = 16
 
 STAGE = """
 import sys, yaml
-from darkroom.schemas.ingest import Params
+from darkroom.params.ingest import Params
 from darkroom.stages import ingest
 values = yaml.safe_load(open(sys.argv[1]).read())
 ingest.run(Params.model_validate(values), "photos")

@@ -32,7 +32,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.data.streaming import StreamingOrder
 from darkroom.random import order
-from darkroom.recipes.data import label_numbers
+from darkroom.training.data import label_numbers
 
 PARTS, SHARD, CLASSES, BATCH = 16, 1000, 1000, 256
 TRAIN = 78  # shards of a part's train split; one more in the first part, and one each in val and test

@@ -18,7 +18,7 @@ import large_index
 import no_op
 import yaml
 
-from darkroom.params import OUTPUTS, items, paths, scope, stage_entry
+from darkroom.params.stage import OUTPUTS, items, paths, scope, stage_entry
 
 ROOT = Path(__file__).resolve().parents[1]
 BYTES = 64 * 1024

@@ -35,16 +35,17 @@ from latent_reads import write_darkroom  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from darkroom.check import schema  # noqa: E402
+from darkroom.check.check import schema  # noqa: E402
 from darkroom.data.catalog import Catalog  # noqa: E402
 from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
 from darkroom.diffusion.flow import flow_matching_loss, interpolate  # noqa: E402
-from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
-from darkroom.generators.normaliser import Normaliser  # noqa: E402
-from darkroom.params import given, lookup, read_yaml, validate  # noqa: E402
-from darkroom.recipes.dit import DiTRecipe, LabelledLatents  # noqa: E402
+from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents  # noqa: E402
+from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
+from darkroom.params.section import validate  # noqa: E402
+from darkroom.params.stage import given, lookup, read_yaml  # noqa: E402
 from darkroom.training import loop  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
 

@@ -22,13 +22,13 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
-from darkroom.generators.unet import DecoderUNet  # noqa: E402
-from darkroom.recipes.decoder_data import PixelSpace, Teller  # noqa: E402
-from darkroom.recipes.decoder_opening import Opened, config_of  # noqa: E402
+from darkroom.models.decoder.data import PixelSpace, Teller  # noqa: E402
+from darkroom.models.decoder.opening import Opened, config_of  # noqa: E402
+from darkroom.models.decoder.unet import DecoderUNet  # noqa: E402
+from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.training.optimizer import build_optimizer  # noqa: E402
 from helpers import training  # noqa: E402
-from recipes.small_decoder import section  # noqa: E402
+from models.decoder.small_decoder import section  # noqa: E402
 
 
 def unet() -> nn.Module:

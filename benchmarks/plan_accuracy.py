@@ -37,7 +37,7 @@ def real(stages: set[str]) -> tuple[dict[str, float], float]:
 def main() -> int:
     """Print what was said, what was, and their ratio; return the exit code."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    from darkroom.planning.plan import plan
+    from darkroom.tools.plan.plan import plan
 
     began = time.perf_counter()
     said = json.loads(plan(everything=True, in_json=True, history=False))

@@ -25,10 +25,10 @@ os.environ |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
-from darkroom.generators.normaliser import Normaliser  # noqa: E402
-from darkroom.recipes.dit import DiTRecipe  # noqa: E402
-from darkroom.schemas.train_dit import Diffusion  # noqa: E402
+from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
+from darkroom.models.generators.dit.settings import Diffusion  # noqa: E402
+from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
 from darkroom.training import checkpoint  # noqa: E402
 from darkroom.training.saver import Saver  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402

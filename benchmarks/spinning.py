@@ -38,7 +38,7 @@ def training() -> None:
     import torch
 
     from darkroom.device import set_up_device
-    from darkroom.generators.dit import DiT, DiTConfig
+    from darkroom.models.generators.dit.network import DiT, DiTConfig
 
     set_up_device(THREADS, "cpu")
     torch.manual_seed(0)

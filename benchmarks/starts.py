@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 RUNNER, TORCH = "import darkroom.cli, darkroom.runner", "import darkroom.cli, darkroom.runner, torch"
-KL = "darkroom.tokenizers.kl"
+KL = "darkroom.models.tokenizers.kl.network"
 OPENS = {
-    "train_tokenizer": ["darkroom.recipes.kl"],
+    "train_tokenizer": ["darkroom.models.tokenizers.kl.recipe"],
     "score_tokenizer": [KL, "torchmetrics"],
     "encode_latents": [KL],
     "train_dit": [KL],
@@ -56,7 +56,7 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--source", type=Path, default=Path(__file__).resolve().parents[1] / "src")
     chosen = options.parse_args()
-    from darkroom.stages import STAGES
+    from darkroom.dag.stages import STAGES
 
     runner, torch = (seconds(code, chosen.source, chosen.runs) for code in (RUNNER, TORCH))
     print(f"runner {runner:.2f}, with torch {torch:.2f}\n")

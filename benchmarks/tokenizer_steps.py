@@ -41,8 +41,8 @@ def inside(kinds: list[str], file: str, arguments: list[str]) -> None:
 
 def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
     """Return the section `train_tokenizer` for a kind, with some of its keys, and a training that does not end."""
-    from darkroom.params import read_yaml
-    from darkroom.schemas.train_tokenizer import TrainTokenizer
+    from darkroom.models.tokenizers.settings import TrainTokenizer
+    from darkroom.params.stage import read_yaml
 
     values = read_yaml(ROOT / "params.yaml")["train_tokenizer"] | {"kind": kind, "teacher": "data/none"}
     values["common"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6}
@@ -53,8 +53,9 @@ def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
 @contextlib.contextmanager
 def ours(recipe: Any, training: Any) -> Iterator[Step]:
     """Give an update of the loop, of `training.batch` images."""
-    from darkroom.check import schema
-    from darkroom.params import given, validate
+    from darkroom.check.check import schema
+    from darkroom.params.section import validate
+    from darkroom.params.stage import given
     from darkroom.training.trainer import Places, Trainer
 
     run = validate(schema("train_tokenizer"), given("train_tokenizer")).run  # type: ignore[attr-defined]
@@ -76,8 +77,8 @@ def kl() -> Iterator[tuple[str, Step, Step]]:
     from diffusers import AutoencoderKL
     from torch.nn import functional
 
-    from darkroom.params import read_yaml
-    from darkroom.recipes.kl import KLRecipe
+    from darkroom.models.tokenizers.kl.recipe import KLRecipe
+    from darkroom.params.stage import read_yaml
     from originals.pairs import Images
 
     size = 32
@@ -118,8 +119,8 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Ite
     import torch
     from ema_pytorch import EMA
 
-    from darkroom.metrics.perceptual import untrained
-    from darkroom.recipes.vqgan import VQGANRecipe
+    from darkroom.models.tokenizers.perceptual import untrained
+    from darkroom.models.tokenizers.vqgan.recipe import VQGANRecipe
     from originals.loading import muse
     from originals.pairs import Images
     from originals.vqgan import LFQ, VQ, averaged
@@ -196,7 +197,7 @@ def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[
     """Give a step of ours and of dalle-pytorch's DiscreteVAE: 3 layers, 2 residual blocks, as its script has them."""
     import torch
 
-    from darkroom.recipes.dvae import DVAERecipe
+    from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
     from originals.loading import dalle
     from originals.pairs import Images
 
@@ -236,7 +237,7 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
     """Give a step of ours and of genie2's VQ autoregressive autoencoder, at the shapes of its script."""
     import torch
 
-    from darkroom.recipes.vq_ar import VQARRecipe
+    from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
     from originals.loading import genie
     from originals.pairs import Images
 

@@ -22,15 +22,16 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from latent_reads import write_darkroom  # noqa: E402
 
-from darkroom.check import schema  # noqa: E402
+from darkroom.check.check import schema  # noqa: E402
 from darkroom.data.catalog import Catalog  # noqa: E402
 from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
-from darkroom.generators.dit import DiT, DiTConfig  # noqa: E402
-from darkroom.generators.normaliser import Normaliser  # noqa: E402
-from darkroom.params import given, validate  # noqa: E402
-from darkroom.recipes.dit import DiTRecipe, LabelledLatents  # noqa: E402
+from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents  # noqa: E402
+from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
+from darkroom.params.section import validate  # noqa: E402
+from darkroom.params.stage import given  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
 
 SHAPE, IMAGES = (4, 32, 32), 4096

@@ -6,8 +6,8 @@ import struct
 import termios
 from typing import Any, TextIO
 
-from darkroom.schemas.run import Run
-from darkroom.schemas.training import Training
+from darkroom.params.run import Run
+from darkroom.params.training import Training
 
 
 def training(**changes: Any) -> Training:

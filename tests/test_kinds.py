@@ -8,10 +8,10 @@ import pytest
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.kinds import Kinds
-from darkroom.schemas.train_tokenizer import TrainTokenizer
+from darkroom.models.tokenizers.load import KINDS
+from darkroom.models.tokenizers.settings import TrainTokenizer
 from darkroom.stages.train_tokenizer import RECIPES
-from darkroom.tokenizers.load import KINDS
-from tokenizers.sections import kl
+from models.tokenizers.sections import kl
 
 ROOMS = ("dvae", "kl", "vq_ar", "vqgan")
 
@@ -40,13 +40,13 @@ def imported(code: str) -> set[str]:
 
 
 def test_opening_a_tokenizer_imports_its_kind_and_no_other(tmp_path: Path) -> None:
-    from darkroom.tokenizers.kl import KLAutoencoder, build
+    from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 
     model = KLAutoencoder(build(kl(), 1, 8))
     model.save_pretrained(tmp_path)
     facts = {"tokenizer_kind": "kl", "image_shape": [1, 8, 8], "latent_shape": list(model.latent_shape)}
     write_manifest(tmp_path, "tokenizer", **facts, files=file_hashes(tmp_path))
-    code = "from pathlib import Path; from darkroom.tokenizers.load import load_tokenizer; "
+    code = "from pathlib import Path; from darkroom.models.tokenizers.load import load_tokenizer; "
     assert imported(f"{code}load_tokenizer(Path({str(tmp_path)!r}))") == {"tokenizers.kl"}
 
 

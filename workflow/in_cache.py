@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from darkroom.dvc_cache import lost_of, sentence
+from darkroom.dag.dvc_cache import lost_of, sentence
 
 
 def main(stage: str) -> int:

@@ -20,13 +20,14 @@ from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
-from darkroom.check import check
+from darkroom.check.check import check
+from darkroom.dag.dvc_cache import as_recorded, sentence
+from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.lock_file import keep, mend
 from darkroom.dag.status import status as status_of
-from darkroom.dvc_cache import as_recorded, sentence
 from darkroom.errors import DarkroomError
-from darkroom.fingerprint.stages import STAGE as CODE
-from darkroom.lock_file import keep, mend
-from darkroom.params import DVC, OUTPUTS, PARAMS, paths, processes, read_yaml, related, stage_entry, threads
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, OUTPUTS, paths, processes, read_yaml, related, stage_entry, threads
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import psutil
 
-from darkroom.stages import TRAININGS
+from darkroom.dag.stages import TRAININGS
 
 
 def is_training(words: Sequence[str]) -> bool:

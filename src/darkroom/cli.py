@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
-from darkroom.stages import SPREAD, STAGES, TRAININGS, singular
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     _add_sample(commands.add_parser("sample", help="make images of your own texts, or variations of your own images"))
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
-        if over := SPREAD.get(stage):
+        if over := FOREACH.get(stage):
             command.add_argument(
                 "item", nargs="?", metavar=singular(over), help=f"a name under `{over}` in params.yaml; from DVC_STAGE"
             )
@@ -93,10 +93,10 @@ def _item(options: argparse.Namespace) -> str | None:
         DarkroomError: the stage runs once for each of several, and nobody names one.
     """
     stage, item = options.command, getattr(options, "item", None)
-    if stage in SPREAD and item is None:
+    if stage in FOREACH and item is None:
         name, _, item = os.environ.get("DVC_STAGE", "").partition("@")
         if name != stage or not item:
-            each = singular(SPREAD[stage])
+            each = singular(FOREACH[stage])
             raise DarkroomError(f"it runs once for each {each} of params.yaml: `darkroom {stage} {each.upper()}`.")
     return item
 
@@ -108,52 +108,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         if options.command == "check":
-            from darkroom.check import check
-            from darkroom.lock_file import keep, mend
+            from darkroom.check.check import check
+            from darkroom.dag.lock_file import keep, mend
 
             if said := mend():
                 print(said)
             keep()
             print(f"darkroom check: {check()}")
         elif options.command == "dag":
-            from darkroom.dag.file import dag
+            from darkroom.dag.picture import dag
 
             print(f"darkroom dag: {dag(options.write)}")
         elif options.command == "compare":
-            from darkroom.comparing.table import table
+            from darkroom.tools.compare.table import table
 
             print(table(options.old, options.new, options.md))
         elif options.command == "scores":
-            from darkroom.comparing.table import scores
+            from darkroom.tools.compare.table import scores
 
             print(scores(options.revision, options.md))
         elif options.command == "data" and options.action == "verify":
-            from darkroom.inspecting.verify import verify
+            from darkroom.tools.verify.verify import verify
 
             return int(not verify(options.parts, options.remote))
         elif options.command == "data":
-            from darkroom.inspecting.show import show
+            from darkroom.tools.verify.show import show
 
             print(
                 show(options.parts, options.split, Path(options.grid), options.images, options.quarantine, options.json)
             )
         elif options.command == "sample":
-            from darkroom.sampling.command import sample
+            from darkroom.tools.sample.command import sample
 
             print(sample(options.text, options.embedding_of, options.images, options.seed, options.out))
         elif options.command == "preset":
-            from darkroom import preset
+            from darkroom.tools import preset
 
             if options.name is None:
                 print(preset.listing())
             else:
                 print(preset.flags(options.name) if options.flags else preset.apply(options.name))
         elif getattr(options, "dry_run", False):
-            from darkroom.dry_run import dry_run
+            from darkroom.tools.dry_run import dry_run
 
             print(dry_run(options.command, _item(options)), end="")
         elif options.command == "plan":
-            from darkroom.planning.plan import plan
+            from darkroom.tools.plan.plan import plan
 
             print(plan(options.stages, options.all, options.json))
         elif options.command == "why":
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(why(options.stage))
         elif options.command == "doctor":
-            from darkroom.doctor.examine import doctor
+            from darkroom.tools.doctor.examine import doctor
 
             text, sound = doctor()
             print(text)

@@ -10,8 +10,9 @@ from typing import Any
 class Kinds(dict[str, str]):
     """Where each kind lies: kind to "MODULE:NAME".
 
-    The fingerprint of code (`darkroom.fingerprint`) reads such tables from the source, so all arguments are literals.
-    It puts the code of the chosen kind into `build/code/NAME.json`: an edit of another kind makes nothing stale.
+    The fingerprint of code (`darkroom.dag.fingerprint`) reads such tables from the source, so all arguments are
+    literals. It puts the code of the chosen kind into `build/code/NAME.json`: an edit of another kind makes nothing
+    stale.
 
     Args:
         name: what the kinds are of: the stage, or the artifact that they open.

@@ -19,18 +19,19 @@ from typing import Any, TextIO
 import psutil
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.check import check, schema
+from darkroom.check.check import check, schema
+from darkroom.dag.dvc_cache import lost_of, sentence
+from darkroom.dag.lock_file import keep
+from darkroom.dag.stages import TRAININGS
 from darkroom.data.cache import GIGABYTES
-from darkroom.dvc_cache import lost_of, sentence
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
-from darkroom.launch import Rank, answerable, launch, rank, require_shareable, take_device
-from darkroom.lock_file import keep
-from darkroom.params import PARAMS, address, file_name, given, processes, threads, validate
-from darkroom.stages import TRAININGS
-from darkroom.terminal import Bar, Tee
+from darkroom.params.section import PARAMS, validate
+from darkroom.params.stage import address, file_name, given, processes, threads
+from darkroom.processes.launch import Rank, answerable, launch, rank, require_shareable, take_device
+from darkroom.processes.watch import stoppable, watch
+from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.state import changed_since, declared, sweep
-from darkroom.watch import stoppable, watch
 
 LOGS = Path("logs")
 

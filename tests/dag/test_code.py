@@ -14,13 +14,13 @@ import yaml
 
 from dag.long_training import LONG, TRAIN, checkpoints, resumed_at, told, wait_until
 from dag.sandbox import ENGINES, NOTHING, Sandbox
+from darkroom.dag.fingerprint.stages import Fingerprint, changes, fingerprints, undeclared
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.fingerprint.stages import Fingerprint, changes, fingerprints, undeclared
-from darkroom.params import read_yaml
-from darkroom.stages import STAGES
+from darkroom.params.stage import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-LOSS = ("recipes/kl.py", 'losses["loss"] = others', 'losses["loss"] = 1.0 * others')
+LOSS = ("models/tokenizers/kl/recipe.py", 'losses["loss"] = others', 'losses["loss"] = 1.0 * others')
 
 
 def source(sandbox: Sandbox, module: str) -> Path:
@@ -36,13 +36,19 @@ def replace(sandbox: Sandbox, module: str, old: str, new: str) -> None:
 
 def words_and_layout(sandbox: Sandbox) -> None:
     """Change docstrings, comments and layout in modules that nearly every stage runs, and reformat one."""
-    for module in ("errors.py", "params.py", "training/loop.py", "generators/dit.py", "metrics/frechet.py"):
+    for module in (
+        "errors.py",
+        "params/stage.py",
+        "training/loop.py",
+        "models/generators/dit/network.py",
+        "metrics/frechet.py",
+    ):
         path = source(sandbox, module)
         lines = path.read_text().splitlines(keepends=True)
         assert lines[0].startswith('"""')
         path.write_text('"""Changed. ' + "".join(lines)[3:] + "\n\n\n# another line\n")
     # Another formatter: narrow lines.
-    path = source(sandbox, "tokenizers/kl.py")
+    path = source(sandbox, "models/tokenizers/kl/network.py")
     subprocess.run([sys.executable, "-m", "ruff", "format", "--line-length", "60", path], check=True)
 
 
@@ -75,7 +81,7 @@ def test_a_loss_runs_its_training_and_what_is_below(fresh: Sandbox) -> None:
     replace(fresh, *LOSS)
     told = fresh.run(sys.executable, "-m", "darkroom", "why", "encode_latents@first")
     assert "encode_latents@first is stale" in told and "it waits for train_tokenizer, which is stale" in told
-    assert "darkroom.recipes.kl: KLRecipe._pass changed" in told
+    assert "darkroom.models.tokenizers.kl.recipe: KLRecipe._pass changed" in told
     assert "train_extractor is up to date." in fresh.run(sys.executable, "-m", "darkroom", "why", "train_extractor")
     with fresh.bodies() as ran:
         fresh.snakemake()
@@ -100,7 +106,7 @@ def test_a_stopped_training_goes_on_after_an_edit_of_words_and_says_what_another
     second = train_and_kill(fresh)
     assert resumed_at(second) > 0 and "code has changed" not in second
 
-    recipe = "recipes/extractor.py"
+    recipe = "models/evaluators/extractor/recipe.py"
     replace(fresh, recipe, "values.mean()", "values.mean() * 1.0")
     third = train_and_kill(fresh)
     assert resumed_at(third) == 0
@@ -156,19 +162,48 @@ TOKENIZER = {"train_tokenizer", "models/tokenizer"}
 @pytest.mark.parametrize(
     ("modules", "kind", "names"),
     [
-        (["generators/dit.py"], "kl", DIT),
-        (["recipes/dit.py"], "kl", {"train_dit"}),
-        (["recipes/kl.py"], "kl", {"train_tokenizer"}),
-        (["tokenizers/kl.py"], "kl", TOKENIZER),
-        (["tokenizers/kl.py"], "pretrained", TOKENIZER),
-        (["tokenizers/kl.py", "recipes/kl.py", "schemas/tokenizers/kl.py"], "vq_ar", set()),
-        (["tokenizers/vqgan.py", "recipes/vqgan.py", "schemas/tokenizers/vqgan.py"], "kl", set()),
-        (["tokenizers/dvae.py", "tokenizers/vq_ar.py", "recipes/dvae.py", "schemas/tokenizers/dvae.py"], "kl", set()),
-        (["tokenizers/vqgan.py", "recipes/vqgan.py", "schemas/tokenizers/vqgan.py"], "vqgan", TOKENIZER),
-        (["schemas/tokenizers/pretrained.py", "tokenizers/pretrained.py"], "kl", set()),
+        (["models/generators/dit/network.py"], "kl", DIT),
+        (["models/generators/dit/recipe.py"], "kl", {"train_dit"}),
+        (["models/tokenizers/kl/recipe.py"], "kl", {"train_tokenizer"}),
+        (["models/tokenizers/kl/network.py"], "kl", TOKENIZER),
+        (["models/tokenizers/kl/network.py"], "pretrained", TOKENIZER),
+        (
+            ["models/tokenizers/kl/network.py", "models/tokenizers/kl/recipe.py", "models/tokenizers/kl/settings.py"],
+            "vq_ar",
+            set(),
+        ),
+        (
+            [
+                "models/tokenizers/vqgan/network.py",
+                "models/tokenizers/vqgan/recipe.py",
+                "models/tokenizers/vqgan/settings.py",
+            ],
+            "kl",
+            set(),
+        ),
+        (
+            [
+                "models/tokenizers/dvae/tokenizer.py",
+                "models/tokenizers/vq_ar/network.py",
+                "models/tokenizers/dvae/recipe.py",
+                "models/tokenizers/dvae/settings.py",
+            ],
+            "kl",
+            set(),
+        ),
+        (
+            [
+                "models/tokenizers/vqgan/network.py",
+                "models/tokenizers/vqgan/recipe.py",
+                "models/tokenizers/vqgan/settings.py",
+            ],
+            "vqgan",
+            TOKENIZER,
+        ),
+        (["models/tokenizers/pretrained/settings.py", "models/tokenizers/pretrained/network.py"], "kl", set()),
         (["data/catalog_writer.py"], "kl", {"catalog"}),
-        (["cli.py", "check.py", "runner.py", "training/saver.py", "schemas/run.py"], "kl", set()),
-        (["reporting/page.py"], "kl", {"report"}),
+        (["cli.py", "tools/check/check.py", "runner.py", "training/saver.py", "params/run.py"], "kl", set()),
+        (["report/page.py"], "kl", {"report"}),
         (["environment.py"], "kl", {stage for stage in STAGES if stage != "code"}),
     ],
 )
@@ -178,36 +213,49 @@ def test_an_edit_reaches_what_runs_it(tree: Path, modules: Iterable[str], kind: 
 
 
 def test_a_data_file_beside_a_module_counts(tree: Path) -> None:
-    page = tree / "darkroom/reporting/page.html"
+    page = tree / "darkroom/report/page.html"
     page.write_text(page.read_text() + "<!-- more -->")
     assert stale(tree) == {"report"}
     for name in (".page.html.swp", "page.html~", "#page.html#"):
         (page.parent / name).write_text("what an editor left")
-    page.write_bytes((ROOT / "src/darkroom/reporting/page.html").read_bytes())
+    page.write_bytes((ROOT / "src/darkroom/report/page.html").read_bytes())
     assert stale(tree) == set()
 
 
 def test_a_module_that_is_added_renamed_or_removed(tree: Path) -> None:
-    (tree / "darkroom/generators/other.py").write_text("SIZE = 1\n")
+    (tree / "darkroom/models/generators/other.py").write_text("SIZE = 1\n")
     assert stale(tree) == set(), "nobody imports it"
-    dit = tree / "darkroom/generators/dit.py"
-    dit.write_text(f"{dit.read_text()}\n\ndef more():\n    from darkroom.generators import other\n")
+    dit = tree / "darkroom/models/generators/dit/network.py"
+    dit.write_text(f"{dit.read_text()}\n\ndef more():\n    from darkroom.models.generators import other\n")
     assert stale(tree) == DIT
-    (tree / "darkroom/generators/other.py").unlink()
+    (tree / "darkroom/models/generators/other.py").unlink()
     assert stale(tree) == DIT
     dit.rename(dit.with_name("transformer.py"))
     for path in (tree / "darkroom").rglob("*.py"):
-        path.write_text(path.read_text().replace("darkroom.generators.dit ", "darkroom.generators.transformer "))
+        path.write_text(
+            path.read_text().replace(
+                "darkroom.models.generators.dit.network ", "darkroom.models.generators.dit.transformer "
+            )
+        )
     assert stale(tree) == DIT
     told = changes(unchanged("kl")["sample_dit"], of(tree, "kl")["sample_dit"])
-    assert "darkroom.generators.dit: no longer used" in told and "darkroom.generators.transformer: new" in told
+    assert (
+        "darkroom.models.generators.dit.network: no longer used" in told
+        and "darkroom.models.generators.dit.transformer: new" in told
+    )
 
 
 def test_a_new_kind_makes_nothing_stale(tree: Path) -> None:
-    table = tree / "darkroom/tokenizers/load.py"
-    table.write_text(table.read_text().replace('"kl":', '"new": "darkroom.tokenizers.kl:New",\n        "kl":'))
+    table = tree / "darkroom/models/tokenizers/load.py"
+    table.write_text(
+        table.read_text().replace('"kl":', '"new": "darkroom.models.tokenizers.kl.network:New",\n        "kl":')
+    )
     assert stale(tree) == set()
-    table.write_text(table.read_text().replace('"darkroom.tokenizers.kl:KL', '"darkroom.tokenizers.dvae:KL'))
+    table.write_text(
+        table.read_text().replace(
+            '"darkroom.models.tokenizers.kl.network:KL', '"darkroom.models.tokenizers.dvae.tokenizer:KL'
+        )
+    )
     assert stale(tree) == {"models/tokenizer"}
 
 
@@ -223,7 +271,7 @@ def test_dvc_yaml_names_every_fingerprint_that_a_stage_needs() -> None:
 
 
 def test_code_that_is_not_python_is_named_with_its_line(tree: Path) -> None:
-    path = tree / "darkroom/generators/dit.py"
+    path = tree / "darkroom/models/generators/dit/network.py"
     path.write_text("def broken(:\n")
     with pytest.raises(DarkroomError, match=r"dit\.py, line 1, is not valid Python"):
         stale(tree)

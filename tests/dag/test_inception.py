@@ -6,7 +6,7 @@ import json
 import pytest
 
 from dag.sandbox import Sandbox
-from metrics.extractors.weights import write_random_weights
+from models.evaluators.weights import write_random_weights
 
 
 @pytest.mark.slow

@@ -10,9 +10,10 @@ import yaml
 from dvc.repo import Repo
 
 from dag.sandbox import Sandbox
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.params import DVC, PARAMS, read_yaml
-from darkroom.stages import STAGES
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = ("1; touch P", "$(touch P)", "`touch P`", "1\ntouch P\n", '"; touch P; "', "'; touch P; '")
@@ -77,7 +78,7 @@ def test_no_command_comes_from_a_name(fresh: Sandbox, path: tuple[str, ...]) -> 
 
 
 def test_check_refuses_a_command_that_holds_a_value(clone: Path) -> None:
-    from darkroom.check import check
+    from darkroom.check.check import check
 
     dvc = read_yaml(DVC)
     dvc["stages"]["train_dit"]["cmd"] += " --depth ${train_dit.model.depth}"

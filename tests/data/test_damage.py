@@ -21,7 +21,7 @@ from darkroom.data.quarantine import NAME, read_quarantine
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.schemas.ingest import Params, Rules
+from darkroom.params.ingest import Params, Rules
 from darkroom.stages import ingest
 from data.making import contents
 from data.mess import ALL, GOOD, SETTINGS, SMALLEST, Mess, make_mess, png

@@ -326,8 +326,8 @@ def test_a_disk_without_room_for_a_shard_is_no_damage(tmp_path: Path, monkeypatc
 def test_the_stage_writes_either(tmp_path: Path, laion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import yaml
 
-    from darkroom.params import validate
-    from darkroom.schemas.ingest import Params
+    from darkroom.params.ingest import Params
+    from darkroom.params.section import validate
     from darkroom.stages import ingest as stage
 
     values = yaml.safe_load(Path("params.yaml").read_text())

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.diffusion.noise import NoiseSchedule
+from darkroom.diffusion.prediction import Prediction
 from darkroom.diffusion.thresholds import clipped, dynamically_clipped
-from darkroom.generators.denoiser import denoiser
-from darkroom.generators.low_resolution import downsampled, noised
-from darkroom.generators.prediction import Prediction
-from darkroom.generators.unet import Conditions
-from darkroom.recipes.decoder import _TIME, DecoderRecipe
+from darkroom.models.decoder.denoiser import denoiser
+from darkroom.models.decoder.low_resolution import downsampled, noised
+from darkroom.models.decoder.recipe import _TIME, DecoderRecipe
+from darkroom.models.decoder.unet import Conditions
 from darkroom.training.recipe import Batch
+from models.decoder.small_decoder import IMAGES, Rows, recipe, section, up_sampler
 from originals.loading import unclip
 from originals.pairs import apart
-from recipes.small_decoder import IMAGES, Rows, recipe, section, up_sampler
 
 STEPS, SIZE = 1000, 8
 SCHEDULES = ("cosine", "linear", "quadratic", "jsd", "sigmoid")

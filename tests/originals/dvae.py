@@ -7,11 +7,11 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from darkroom.recipes.dvae import DVAERecipe
+from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
 from helpers import training
+from models.tokenizers.dvae_reference import settings
 from originals.loading import dalle
 from originals.pairs import Images, apart, gradients
-from tokenizers.dvae_reference import settings
 
 TEMPERATURE = 0.875
 SIZES = {"codebook_size": 32, "codebook_dim": 16, "layers": 2, "width": 24}

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from darkroom.recipes.vqgan import VQGANRecipe
+from darkroom.models.tokenizers.vqgan.recipe import VQGANRecipe
+from models.tokenizers.small_vqgan import batch, recipe, section
 from originals.loading import taming
 from originals.pairs import apart
-from recipes.small_vqgan import batch, recipe, section
 
 START, WEIGHT, PERCEPTUAL = 8, 0.8, 0.3
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from darkroom.generators.autoregressive import gumbel, min_p_filter, sample_codes
-from darkroom.recipes.vq_ar import VQARRecipe
+from darkroom.models.tokenizers.vq_ar.generate import gumbel, min_p_filter, sample_codes
+from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
 from helpers import training
+from models.tokenizers.making_vq_ar import settings
 from originals.loading import genie
 from originals.pairs import Images, apart, copy, gradients
-from tokenizers.making_vq_ar import settings
 
 SIZE, COUNT, DRAWN = 28, 4, 8
 

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from vector_quantize_pytorch import VectorQuantize
 
-from darkroom.metrics.perceptual import VGGFeatures, untrained
-from darkroom.recipes.vqgan import VQGANRecipe
+from darkroom.models.tokenizers.perceptual import VGGFeatures, untrained
+from darkroom.models.tokenizers.vqgan.recipe import VQGANRecipe
 from helpers import training
+from models.tokenizers.small_vqgan import section
 from originals.loading import muse
 from originals.pairs import Images, apart, copy, gradients
-from recipes.small_vqgan import section
 
 WIDTH, LAYERS, BLOCKS, CODES, SIZE, COUNT = 32, 2, 2, 64, 32, 4
 WITH_WEIGHTS = (nn.Conv2d, nn.ConvTranspose2d, nn.GroupNorm, nn.Linear)

@@ -15,10 +15,11 @@ sys.path[:0] = [str(ROOT / "src"), str(TESTS)]
 
 import numpy as np  # noqa: E402
 
-from darkroom import preset  # noqa: E402
-from darkroom.check import schema  # noqa: E402
-from darkroom.params import given, lookup, read_yaml, validate  # noqa: E402
+from darkroom.check.check import schema  # noqa: E402
+from darkroom.params.section import validate  # noqa: E402
+from darkroom.params.stage import given, lookup, read_yaml  # noqa: E402
 from darkroom.random import derive, normal  # noqa: E402
+from darkroom.tools import preset  # noqa: E402
 
 UPDATES, CLASSES = 5, 1000
 
@@ -47,9 +48,9 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     where one is given.
     """
     from darkroom.device import set_up_device
-    from darkroom.generators.dit import DiT, DiTConfig
-    from darkroom.generators.normaliser import Normaliser
-    from darkroom.recipes.dit import DiTRecipe
+    from darkroom.models.generators.dit.network import DiT, DiTConfig
+    from darkroom.models.generators.dit.recipe import DiTRecipe
+    from darkroom.models.generators.normaliser import Normaliser
     from darkroom.training.loop import seeded, train
     from darkroom.training.trainer import Places
 

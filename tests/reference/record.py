@@ -67,8 +67,8 @@ def _train_prefix(root: Path, threads: int) -> None:
     import yaml
 
     from dag.sandbox import overlay
-    from darkroom.preset import laid_over
-    from darkroom.preset import overlay as of_preset
+    from darkroom.tools.preset import laid_over
+    from darkroom.tools.preset import overlay as of_preset
 
     root.mkdir(parents=True, exist_ok=True)
     for name in ("dvc.yaml", "src", "docs", "presets"):
@@ -89,8 +89,9 @@ def _train_prefix(root: Path, threads: int) -> None:
 
     import importlib
 
-    from darkroom.check import schema
-    from darkroom.params import given, validate
+    from darkroom.check.check import schema
+    from darkroom.params.section import validate
+    from darkroom.params.stage import given
     from darkroom.training.trainer import Trainer
 
     batches = Trainer.batches

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from darkroom.generators.dit import DiT, DiTConfig
-from darkroom.params import read_yaml
-from darkroom.preset import overlay
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.params.stage import read_yaml
+from darkroom.tools.preset import overlay
 from reference.five import CLASSES, ROOT, UPDATES, bare_bones, five_updates
 
 # Parameters in millions: Peebles and Xie, 2023, table 4.

@@ -9,8 +9,8 @@ from PIL import Image
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.schemas.catalog import Params as CatalogParams
-from darkroom.schemas.ingest import Params as IngestParams
+from darkroom.params.catalog import Params as CatalogParams
+from darkroom.params.ingest import Params as IngestParams
 from darkroom.stages import catalog, ingest
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())

@@ -9,18 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from clip_made import make_clip
 from darkroom.artifacts.manifest import read_manifest
-from darkroom.clip.embedding import Embedder
-from darkroom.clip.network import Clip
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.schemas.embed_clip import Params
+from darkroom.models.clip.embed_settings import Params
+from darkroom.models.clip.embedding import Embedder
+from darkroom.models.clip.network import Clip
 from darkroom.stages import embed_clip
 from data.making import contents, make_part
 from helpers import run
+from models.clip.clip_made import make_clip
 
 SECTION = {
     "threads": 1,

@@ -16,21 +16,21 @@ from darkroom.data.latent_file import CODEBOOK, FORMS, to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.generators.dit import DiT, DiTConfig
-from darkroom.generators.normaliser import Normaliser
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents
+from darkroom.models.generators.dit.settings import Diffusion
+from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.tokenizers import load
+from darkroom.models.tokenizers.encode_settings import Params
 from darkroom.random import draws
-from darkroom.recipes.data import mirrored
-from darkroom.recipes.dit import DiTRecipe, LabelledLatents
-from darkroom.schemas.encode_latents import Params
-from darkroom.schemas.train_dit import Diffusion
 from darkroom.stages import encode_latents
-from darkroom.tokenizers import load
+from darkroom.training.data import mirrored
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from darkroom.training.trainer import Places
 from data.making import make_part
 from helpers import run, training
-from tokenizers.discrete import SIZE, Patches, write_tokenizer
+from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
 
@@ -268,8 +268,8 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
 
 
 def test_verify_checks_codes_and_codebook(codes: None) -> None:
-    from darkroom.inspecting.derived_check import check_derived
-    from darkroom.inspecting.latents_check import LATENT_LAYOUT
+    from darkroom.tools.verify.derived_check import check_derived
+    from darkroom.tools.verify.latents_check import LATENT_LAYOUT
 
     stored("codes")
 

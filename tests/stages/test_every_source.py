@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from dag.sandbox import TINY, overlay
-from darkroom.check import check, schema
+from darkroom.check.check import check, schema
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
-from darkroom.params import given, validate
-from darkroom.schemas.sources import SECTIONS
+from darkroom.params.section import validate
+from darkroom.params.sources import SECTIONS
+from darkroom.params.stage import given
 from stages.sources_made import COUNT, MAKERS
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pytest
 from dvclive import Live
 
 from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.dag.stages import STAGES
 from darkroom.data.catalog_writer import write_catalog
-from darkroom.stages import STAGES
 from darkroom.training.curves import write_curves
 from data.making import make_part
 
@@ -85,7 +85,7 @@ print(json.dumps(found))
 def imported() -> dict[str, list[str]]:
     """Return what each stage has imported of HEAVY."""
     torches = [stage for stage, allowed in ALLOWED.items() if "torch" in allowed]
-    command = [sys.executable, "-c", IMPORTS, *map(json.dumps, (HEAVY, STAGES, torches))]
+    command = [sys.executable, "-c", IMPORTS, *map(json.dumps, (HEAVY, list(STAGES), torches))]
     environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -108,8 +108,9 @@ WORK = """
 import importlib, sys
 from pathlib import Path
 import darkroom.runner
-from darkroom.check import schema
-from darkroom.params import cut, read_yaml, validate
+from darkroom.check.check import schema
+from darkroom.params.section import validate
+from darkroom.params.stage import cut, read_yaml
 root = Path(sys.argv[1])
 values, dvc = read_yaml(root / "params.yaml"), read_yaml(root / "dvc.yaml")
 values["train_clip"]["source"] = "none"

@@ -10,15 +10,15 @@ import yaml
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
-from darkroom.generators.dit import DiT, DiTConfig
-from darkroom.generators.posthoc import reconstruct
-from darkroom.schemas.sample_dit import Params
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.sample_settings import Params
+from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
+from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.stages import sample_dit
-from darkroom.tokenizers.kl import KLAutoencoder, build
-from darkroom.tokenizers.load import load_tokenizer
+from darkroom.training.posthoc import reconstruct
 from darkroom.training.profiles import Profiles, export
 from helpers import training
-from tokenizers.sections import kl
+from models.tokenizers.sections import kl
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
 TINY = {"threads": 1, "images": 4, "batch": 4, "steps": 2, "shard_size": 4}

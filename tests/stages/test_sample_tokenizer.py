@@ -12,11 +12,11 @@ import yaml
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
-from darkroom.metrics.extractors.in_domain import Classifier
-from darkroom.metrics.labels import class_scores
-from darkroom.schemas.sample_tokenizer import Params
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.labels import class_scores
+from darkroom.models.tokenizers.sample_settings import Params
 from darkroom.stages import sample_tokenizer
-from tokenizers.making_vq_ar import SHAPE, network
+from models.tokenizers.making_vq_ar import SHAPE, network
 
 ROOT = Path(__file__).parents[2]
 VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
@@ -57,8 +57,8 @@ def test_a_tokenizer_that_generates_leaves_images_like_the_dit(tmp_path, monkeyp
 
 STAGES = """
 import sys
-from darkroom.check import schema
-from darkroom.params import read_yaml
+from darkroom.check.check import schema
+from darkroom.params.stage import read_yaml
 import importlib
 for stage in ("sample_tokenizer", "score_tokenizer_samples"):
     module, kind = importlib.import_module(f"darkroom.stages.{stage}"), schema(stage)

@@ -11,8 +11,6 @@ import torch
 
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, write_manifest
-from darkroom.clip.load import load_clip, save_clip
-from darkroom.clip.network import Contrastive
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_array, to_pil
@@ -25,15 +23,17 @@ from darkroom.data.shards import write_shards
 from darkroom.data.sources.shapes import Shapes
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import FORMULAS
-from darkroom.metrics.extractors.in_domain import Classifier
 from darkroom.metrics.image import psnr
-from darkroom.metrics.scene_reader import SceneReader
-from darkroom.params import validate
-from darkroom.recipes.scene_reader import WORDS
-from darkroom.schemas import reference_stats as of_reference
-from darkroom.schemas import score_decoder as of_decoder
-from darkroom.schemas import score_text as of_text
-from darkroom.schemas.sources import Shapes as Settings
+from darkroom.models.clip.load import load_clip, save_clip
+from darkroom.models.clip.network import Contrastive
+from darkroom.models.decoder import score_settings as of_decoder
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.scene_reader.network import SceneReader
+from darkroom.models.evaluators.scene_reader.recipe import WORDS
+from darkroom.models.prior import score_settings as of_text
+from darkroom.params import reference_stats as of_reference
+from darkroom.params.section import validate
+from darkroom.params.sources import Shapes as Settings
 from darkroom.stages import reference_stats, score_decoder, score_text, scoring_pairs
 from data.making import make_part
 from helpers import run

@@ -16,17 +16,17 @@ from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.metrics.extractors.in_domain import Classifier
-from darkroom.metrics.extractors.load import Extractor
 from darkroom.metrics.image import psnr
-from darkroom.metrics.perceptual import load_perceptual
-from darkroom.reporting.inputs import read_scored
-from darkroom.schemas.score_tokenizer import Params
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.load import Extractor
+from darkroom.models.tokenizers import load
+from darkroom.models.tokenizers.perceptual import load_perceptual
+from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.score_settings import Params
+from darkroom.report.inputs import read_scored
 from darkroom.stages import score_tokenizer
-from darkroom.tokenizers import load
-from darkroom.tokenizers.pixels import to_network
 from data.making import make_part
-from tokenizers.discrete import SIZE, Patches, write_tokenizer
+from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
 SIDE = 16

@@ -13,15 +13,15 @@ from PIL import Image
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, read_manifest
-from darkroom.clip.load import load_clip
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.generators.prior_sampling import Prior
-from darkroom.params import validate
-from darkroom.sampling.command import PLACE, sample
-from darkroom.schemas.sample_text import Params as SampleParams
-from darkroom.schemas.train_prior import Params as TrainParams
+from darkroom.models.clip.load import load_clip
+from darkroom.models.prior.sample_settings import Params as SampleParams
+from darkroom.models.prior.sampling import Prior
+from darkroom.models.prior.settings import Params as TrainParams
+from darkroom.params.section import validate
 from darkroom.stages import sample_text, train_prior
+from darkroom.tools.sample.command import PLACE, sample
 from stages.text_models import SECTIONS, embed, hashes, write_clip, write_data, write_decoder, write_params
 
 PARTS = {"first": True, "bare": False, "second": True}
@@ -272,7 +272,7 @@ def test_embeddings_of_texts_come_as_clip_stores_them(clone):
     """The sampled embedding has the length that stored ones have, in which the decoder was trained."""
     from types import SimpleNamespace
 
-    from darkroom.generators.prior_sampling import sample_prior
+    from darkroom.models.prior.sampling import sample_prior
     from stages.text_models import PRIOR
 
     text, words = load_clip().texts(["a ring", "a red circle"])

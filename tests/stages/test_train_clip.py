@@ -9,19 +9,19 @@ import clip
 import pytest
 import torch
 
-from clip_made import make_clip
 from darkroom.artifacts.manifest import read_manifest
-from darkroom.clip.load import load_clip
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.params import validate
-from darkroom.recipes.captions import CaptionedImages, prompts_of
-from darkroom.schemas.train_clip import Params, unfit
+from darkroom.models.clip.captions import CaptionedImages, prompts_of
+from darkroom.models.clip.load import load_clip
+from darkroom.models.clip.settings import Params, unfit
+from darkroom.params.section import validate
 from darkroom.stages import train_clip
 from data.making import Noise, contents, make_part
 from helpers import run, training
-from recipes.clips import SIZE
+from models.clip.clip_made import make_clip
+from models.clip.clips import SIZE
 
 WORDS = ("nought", "one", "two")
 

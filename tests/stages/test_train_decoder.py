@@ -13,24 +13,24 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, read_manifest, write_manifest
-from darkroom.clip.load import load_clip, save_clip
-from darkroom.clip.network import Contrastive
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.schemas.embed_clip import EmbedClip
-from darkroom.schemas.embed_clip import Params as EmbedParams
-from darkroom.schemas.sample_decoder import Params as SampleParams
-from darkroom.schemas.train_decoder import Params
+from darkroom.models.clip.embed_settings import EmbedClip
+from darkroom.models.clip.embed_settings import Params as EmbedParams
+from darkroom.models.clip.load import load_clip, save_clip
+from darkroom.models.clip.network import Contrastive
+from darkroom.models.decoder.sample_settings import Params as SampleParams
+from darkroom.models.decoder.settings import Params
+from darkroom.models.tokenizers import load
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
-from darkroom.tokenizers import load
 from darkroom.training.loop import seeded
 from data.making import make_latents, make_part
 from helpers import run, training
-from recipes.clips import SIZE
-from recipes.small_decoder import UP_MODEL, section
-from tokenizers.discrete import Patches, write_tokenizer
+from models.clip.clips import SIZE
+from models.decoder.small_decoder import UP_MODEL, section
+from models.tokenizers.discrete import Patches, write_tokenizer
 
 SPEC = ImageSpec(16, "RGB", "png")
 TOLD = {"embeddings": "data/embeddings", "clip": "data/none"}

@@ -8,9 +8,9 @@ import pytest
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.scenes.attributes import ATTRIBUTES
 from darkroom.errors import DarkroomError
-from darkroom.metrics.scene_reader import SceneReader, open_scene_reader
-from darkroom.params import validate
-from darkroom.schemas.train_scene_reader import Params
+from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader
+from darkroom.models.evaluators.scene_reader.settings import Params
+from darkroom.params.section import validate
 from darkroom.stages import train_scene_reader
 from helpers import run, training
 

@@ -9,15 +9,16 @@ import pytest
 import yaml
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.check import schema
+from darkroom.check.check import schema
 from darkroom.data.selection import write_selection
-from darkroom.dry_run import dry_run
 from darkroom.errors import DarkroomError
-from darkroom.metrics.teacher import Teacher, open_teacher
-from darkroom.params import given, validate
-from darkroom.schemas.train_teacher import TokenizerLosses
-from darkroom.schemas.train_tokenizer import TrainTokenizer
+from darkroom.models.evaluators.teacher.network import Teacher, open_teacher
+from darkroom.models.evaluators.teacher.settings import TokenizerLosses
+from darkroom.models.tokenizers.settings import TrainTokenizer
+from darkroom.params.section import validate
+from darkroom.params.stage import given
 from darkroom.stages import train_teacher
+from darkroom.tools.dry_run import dry_run
 from data.making import Noise, make_part
 
 ROOT = Path(__file__).parents[2]

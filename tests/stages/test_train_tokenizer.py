@@ -11,10 +11,10 @@ import yaml
 from darkroom.data.reader import ImageShards
 from darkroom.data.selection import load_selection, write_selection
 from darkroom.errors import DarkroomError
-from darkroom.schemas.train_tokenizer import Params
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import Codes
+from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
-from darkroom.tokenizers.load import load_tokenizer
-from darkroom.tokenizers.protocol import Codes
 from data.making import make_part
 
 ROOT = Path(__file__).parents[2]

@@ -9,16 +9,16 @@ import torch
 import yaml
 
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
-from darkroom.clip.load import save_clip
-from darkroom.clip.network import Contrastive
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
-from darkroom.schemas.embed_clip import Params as EmbedParams
+from darkroom.models.clip.embed_settings import Params as EmbedParams
+from darkroom.models.clip.load import save_clip
+from darkroom.models.clip.network import Contrastive
 from darkroom.stages import embed_clip
 from data.making import Noise, make_part
-from generators.small_unets import unet
 from helpers import run, training
-from recipes.clips import SIZE
+from models.clip.clips import SIZE
+from models.decoder.small_unets import unet
 
 SPEC = ImageSpec(8, "RGB", "png")
 TEXTS = ["a red circle", "a blue square", "a ring", "two red circles"]

@@ -22,12 +22,12 @@ from darkroom.data.preparing import Preparation
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.digits import Digits as DigitsSource
 from darkroom.data.splits import SPLITS
-from darkroom.generators.dit import DiT, DiTConfig
-from darkroom.generators.normaliser import Normaliser
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents
+from darkroom.models.generators.dit.settings import Diffusion
+from darkroom.models.generators.normaliser import Normaliser
+from darkroom.params.sources import Digits as Settings
 from darkroom.random import normal
-from darkroom.recipes.dit import DiTRecipe, LabelledLatents
-from darkroom.schemas.sources import Digits as Settings
-from darkroom.schemas.train_dit import Diffusion
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 

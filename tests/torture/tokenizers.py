@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
-from darkroom.metrics.perceptual import TeacherDistance
-from darkroom.metrics.teacher import Teacher
-from darkroom.recipes.dvae import DVAERecipe
-from darkroom.recipes.kl import KLRecipe
-from darkroom.recipes.tokenizer import TokenizerRecipe
-from darkroom.recipes.vq_ar import VQARRecipe
-from darkroom.recipes.vqgan import VQGANRecipe
-from darkroom.schemas.training import Training
+from darkroom.models.evaluators.teacher.network import Teacher
+from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
+from darkroom.models.tokenizers.kl.recipe import KLRecipe
+from darkroom.models.tokenizers.perceptual import TeacherDistance
+from darkroom.models.tokenizers.recipe import TokenizerRecipe
+from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
+from darkroom.models.tokenizers.vqgan.recipe import VQGANRecipe
+from darkroom.params.training import Training
 from darkroom.training.loop import seeded
-from recipes import small_vqgan
-from tokenizers import dvae_reference, making_vq_ar, sections
+from models.tokenizers import dvae_reference, making_vq_ar, sections, small_vqgan
 from torture.arguments import BATCH
 
 SHAPE = (3, 16, 16)

@@ -13,7 +13,7 @@ from typing import Any
 
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.schemas.training import Training
+from darkroom.params.training import Training
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 from darkroom.training.trainer import Places, Trainer

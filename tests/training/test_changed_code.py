@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.artifacts.atomic import write_json
-from darkroom.fingerprint.trees import digest
+from darkroom.dag.fingerprint.trees import digest
 from darkroom.training import checkpoint
 from darkroom.training.changed_code import choose_checkpoint
 from darkroom.training.loop import train
@@ -15,8 +15,8 @@ from darkroom.training.state import CODE, FINISHED
 from helpers import run, training
 from training.toy import Toy, places, weights
 
-OLD = {"darkroom.recipes.kl": {"": "1", "KLRecipe.loss": "1"}}
-NEW = {"darkroom.recipes.kl": {"": "1", "KLRecipe.loss": "2"}}
+OLD = {"darkroom.models.tokenizers.kl.recipe": {"": "1", "KLRecipe.loss": "1"}}
+NEW = {"darkroom.models.tokenizers.kl.recipe": {"": "1", "KLRecipe.loss": "2"}}
 
 
 def trained(folder, code, images=None, choice="restart", **changes):
@@ -49,7 +49,7 @@ def test_other_code_begins_anew_and_says_what_changed_and_what_it_costs(tmp_path
     trained(tmp_path, OLD, 32)
     done = trained(tmp_path, NEW)
     told = capsys.readouterr().out
-    assert "darkroom.recipes.kl: KLRecipe.loss changed" in told
+    assert "darkroom.models.tokenizers.kl.recipe: KLRecipe.loss changed" in told
     assert "`run.changed_code` is restart: the 32 images trained before are left in" in told
     assert "resumes at image" not in told and done.facts().get("code_changed_at") is None
     assert weights(done) == weights(trained(tmp_path / "alone", NEW))

@@ -11,12 +11,12 @@ from torch import nn
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.generators.dit import DiT, DiTConfig
-from darkroom.metrics.extractors.in_domain import Classifier
-from darkroom.schemas.training import Init
-from darkroom.tokenizers.kl import KLAutoencoder, build
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
+from darkroom.params.training import Init
 from darkroom.training.initial import initialise
-from tokenizers.sections import kl
+from models.tokenizers.sections import kl
 
 
 def init(folder="data/none", url=None, sha256=None, skip=()):

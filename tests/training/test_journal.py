@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from darkroom.terminal import Bar, Tee
+from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training import journal as module
 from darkroom.training.journal import Journal, duration
 from darkroom.training.loop import train

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from darkroom.errors import DarkroomError
-from darkroom.planning.step import Step
-from darkroom.recipes.adversarial import NAME
-from darkroom.tokenizers.discriminator import PatchDiscriminator
+from darkroom.models.tokenizers.adversarial import NAME
+from darkroom.models.tokenizers.discriminator import PatchDiscriminator
+from darkroom.tools.plan.step import Step
 from darkroom.training.loop import seeded, train
 from darkroom.training.muon import Muon, orthogonalised
 from darkroom.training.optimizer import (

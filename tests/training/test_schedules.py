@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.schemas.training import Schedule
+from darkroom.params.training import Schedule
 from darkroom.training.schedules import learning_rate
 from helpers import training
 

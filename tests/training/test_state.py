@@ -11,6 +11,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.training import state
 from darkroom.training.state import FINISHED, changed_since, dvc_md5, fingerprint, identity, open_state, root, sweep
@@ -177,9 +178,9 @@ def test_an_edit_since_the_code_was_hashed_is_named(project, monkeypatch):
     """Words and layout are no edit; what counts is the time of any file of the source, and then its tree."""
     monkeypatch.setattr(state, "SOURCE", project / "src")
     source, body = project / "src/darkroom/stages", "def run(params):\n    return 1\n"
-    for folder in (source, project / "src/darkroom/schemas"):
-        folder.mkdir(parents=True)
-        (folder / "train_dit.py").write_text(body)
+    for file in (source / "train_dit.py", project / "src" / f"{STAGES['train_dit'].settings.replace('.', '/')}.py"):
+        file.parent.mkdir(parents=True)
+        file.write_text(body)
     (project / "src/darkroom/environment.py").write_text("")
     stage = {"cmd": "x", "params": ["train_dit"], "deps": ["build/code/train_dit.json"], "outs": ["out"]}
     (project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_dit": stage}}))

@@ -69,7 +69,8 @@ def test_snakemake_and_dvc_declare_the_same_outputs() -> None:
 import sys
 sys.path[:0] = ["src", "workflow"]
 from stages import Stages
-from darkroom.params import DVC, PARAMS, items, read_yaml
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, items, read_yaml
 params, dvc, stages = read_yaml(PARAMS), read_yaml(DVC), Stages(ask=False)
 found = {out.format(item=item) for name in dvc["stages"] if name != "code" for out in stages.outputs(name)
          for item in items(params, dvc, name)}

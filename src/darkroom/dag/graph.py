@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.stages import singular
 from darkroom.errors import DarkroomError
-from darkroom.fingerprint.stages import STAGE as CODE
-from darkroom.params import DVC, OUTPUTS, PARAMS, items, paths, related, scope, spread_over, stage_entry
-from darkroom.stages import singular
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, OUTPUTS, items, paths, related, scope, spread_over, stage_entry
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dvc.repo import Repo
 
-from darkroom.fingerprint.stages import STAGE as CODE
+from darkroom.dag.fingerprint.stages import STAGE as CODE
 
 
 def status(repo: Repo) -> Mapping[str, Any]:

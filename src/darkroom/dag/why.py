@@ -10,11 +10,11 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from networkx import descendants
 
+from darkroom.dag.fingerprint.stages import OUT, STAGE, changes
+from darkroom.dag.lock_file import recorded
 from darkroom.dag.status import status
 from darkroom.errors import DarkroomError
-from darkroom.fingerprint.stages import OUT, STAGE, changes
-from darkroom.lock_file import recorded
-from darkroom.params import PARAMS
+from darkroom.params.section import PARAMS
 
 _ABSENT = object()
 _DEPS = {"new": "is a dependency since", "deleted": "is missing", "modified": "has changed"}

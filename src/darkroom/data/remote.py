@@ -17,7 +17,7 @@ from fsspec.core import url_to_fs
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.cache import Cache, OtherContentError
 from darkroom.errors import DarkroomError
-from darkroom.network import require_no_password, telling
+from darkroom.remote import require_no_password, telling
 from darkroom.urls import redacted
 
 _TRIES = 4

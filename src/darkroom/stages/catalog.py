@@ -7,7 +7,7 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.catalog import CATALOG
 from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
 from darkroom.data.selection import SELECTION, write_selection
-from darkroom.schemas.catalog import Params
+from darkroom.params.catalog import Params
 
 
 def run(params: Params) -> None:

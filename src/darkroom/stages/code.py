@@ -1,10 +1,10 @@
 """Stage `code`: the source in, `build/code/` out, a fingerprint of the code that each stage runs."""
 
+from darkroom.dag.fingerprint.stages import STAGE, undeclared, write_code
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.fingerprint.stages import STAGE, undeclared, write_code
-from darkroom.params import DVC, read_yaml
-from darkroom.schemas.code import Params
-from darkroom.stages import STAGES
+from darkroom.params.code import Params
+from darkroom.params.stage import DVC, read_yaml
 
 
 def run(params: Params) -> None:

@@ -15,10 +15,10 @@ from darkroom.data.grid import save_png, spread
 from darkroom.data.images import to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
-from darkroom.generators.cascade import Cascade
-from darkroom.generators.decode import Decoder
-from darkroom.generators.member import Asked
-from darkroom.schemas.sample_decoder import Decoding
+from darkroom.models.decoder.cascade import Cascade
+from darkroom.models.decoder.decode import Decoder
+from darkroom.models.decoder.member import Asked
+from darkroom.models.decoder.sample_settings import Decoding
 
 _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
 _TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")

@@ -12,7 +12,7 @@ from darkroom.artifacts.models import CLIP, CLIP_FOLDER
 from darkroom.data.embedding_imports import ClipRetrieval, Dalle2
 from darkroom.data.embedding_writer import write_embeddings
 from darkroom.data.reader import ImageShards, Shard
-from darkroom.schemas.embed_clip import Imported, Params, folder_of
+from darkroom.models.clip.embed_settings import Imported, Params, folder_of
 
 OUT = Path("data/embeddings")
 EVERY = 10_000  # images between lines of progress
@@ -43,10 +43,10 @@ def run(params: Params, part: str) -> None:
 
 def _embed(params: Params, part: str, splits: Mapping[str, ImageShards]) -> None:
     # Imported here: without a CLIP there is no need of torch.
-    from darkroom.clip.embedding import Embedder
-    from darkroom.clip.joining import Joined
-    from darkroom.clip.load import load_clip
     from darkroom.device import set_up_device
+    from darkroom.models.clip.embedding import Embedder
+    from darkroom.models.clip.joining import Joined
+    from darkroom.models.clip.load import load_clip
 
     settings = params.embed_clip
     device = set_up_device(settings.threads, params.run.device)

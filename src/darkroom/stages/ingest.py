@@ -14,9 +14,9 @@ from darkroom.data.pipeline import outcomes
 from darkroom.data.preparing import Preparation
 from darkroom.data.sources import open_source, slice_of
 from darkroom.data.splits import SPLITS
-from darkroom.progress import told_singly
-from darkroom.schemas.ingest import Ingest, Params
-from darkroom.schemas.sources import settings_of
+from darkroom.params.ingest import Ingest, Params
+from darkroom.params.sources import settings_of
+from darkroom.terminal.progress import told_singly
 
 LOGS = Path("logs")
 

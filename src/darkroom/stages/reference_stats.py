@@ -12,11 +12,11 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.metrics.extractors.load import extract, load_extractor, open_judge, stream
 from darkroom.metrics.reference import build_reference, distances
-from darkroom.progress import told
+from darkroom.models.evaluators.load import extract, load_extractor, open_judge, stream
+from darkroom.params.reference_stats import Params
 from darkroom.random import order
-from darkroom.schemas.reference_stats import Params
+from darkroom.terminal.progress import told
 
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 

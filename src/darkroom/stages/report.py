@@ -4,9 +4,9 @@ from pathlib import Path
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.reporting.inputs import read_inputs
-from darkroom.reporting.page import render
-from darkroom.schemas.report import Params
+from darkroom.report.inputs import read_inputs
+from darkroom.report.page import render
+from darkroom.report.settings import Params
 
 OUT = Path("reports")
 

@@ -10,7 +10,7 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import write_manifest
 from darkroom.artifacts.models import trained
-from darkroom.schemas.sample_decoder import Params, SampleDecoder
+from darkroom.models.decoder.sample_settings import Params, SampleDecoder
 from darkroom.stages.empty import write_no_samples
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from darkroom.data.reader import ImageShards
-    from darkroom.generators.decode import Decoder
+    from darkroom.models.decoder.decode import Decoder
     from darkroom.stages.decoding import Told
 
 OUT = Path("samples/decoder")
@@ -29,7 +29,7 @@ def _pictures(
 ) -> None:
     """Write the further pictures that the section asks for, of the first rows."""
     from darkroom.data.grid import image_grid, opaque, save_png
-    from darkroom.generators.variations import COLUMNS, inpainted, interpolations, variations
+    from darkroom.models.decoder.variations import COLUMNS, inpainted, interpolations, variations
 
     asked = section.pictures
     image, text = told(rows[: max(asked.variations, 2 * asked.interpolations, asked.inpainted)])

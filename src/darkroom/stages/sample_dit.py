@@ -14,12 +14,12 @@ from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
-from darkroom.generators.dit import DiT
-from darkroom.generators.generate import generate
-from darkroom.generators.normaliser import Normaliser
-from darkroom.generators.posthoc import reconstruct
-from darkroom.schemas.sample_dit import Params
-from darkroom.tokenizers.load import load_tokenizer
+from darkroom.models.generators.dit.network import DiT
+from darkroom.models.generators.generate import generate
+from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.generators.sample_settings import Params
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.training.posthoc import reconstruct
 
 OUT, MODEL = Path("samples/dit"), Path("models/dit")
 _COLUMNS, _ROWS = 10, 10

@@ -11,7 +11,7 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, told_of_clip
 from darkroom.errors import DarkroomError
-from darkroom.schemas.sample_text import Params
+from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.empty import write_no_samples
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from darkroom.generators.text_images import Imagination
+    from darkroom.models.prior.text_images import Imagination
 
 OUT = Path("samples/text")
 
@@ -31,8 +31,8 @@ def open_imagination(params: Params, device: torch.device, clip: str, where: str
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
     """
-    from darkroom.generators.prior_sampling import Prior
-    from darkroom.generators.text_images import Imagination, require_same_clip
+    from darkroom.models.prior.sampling import Prior
+    from darkroom.models.prior.text_images import Imagination, require_same_clip
     from darkroom.stages.decoding import open_decoder
 
     section = params.sample_text
@@ -64,7 +64,7 @@ def _sample(params: Params) -> None:
     from darkroom.data.reader import ImageShards
     from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
-    from darkroom.recipes.prior_data import captioned_rows
+    from darkroom.models.prior.data import captioned_rows
     from darkroom.stages.decoding import decoded, samples, write_pairs
 
     section, decoding = params.sample_text, params.sample_decoder

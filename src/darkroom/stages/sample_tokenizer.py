@@ -11,8 +11,8 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
 from darkroom.data.sample import Sample
-from darkroom.schemas.sample_tokenizer import Params
-from darkroom.schemas.tokenizers.kind import GENERATING
+from darkroom.models.tokenizers.kind_settings import GENERATING
+from darkroom.models.tokenizers.sample_settings import Params
 
 OUT, MODEL = Path("samples/tokenizer"), Path("models/tokenizer")
 _COLUMNS, _ROWS = 10, 10
@@ -53,8 +53,8 @@ def _sample(params: Params, manifest: dict[str, Any]) -> None:
     from darkroom.data.grid import image_grid, save_png
     from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
-    from darkroom.generators.autoregressive import generate
-    from darkroom.tokenizers.load import load_tokenizer
+    from darkroom.models.tokenizers.load import load_tokenizer
+    from darkroom.models.tokenizers.vq_ar.generate import generate
 
     settings, classes = params.sample_tokenizer, list(manifest.get("classes", []))
     device = set_up_device(settings.threads, params.run.device)

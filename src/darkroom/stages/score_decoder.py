@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from darkroom.schemas.score_decoder import Params
+from darkroom.models.decoder.score_settings import Params
 from darkroom.stages.empty import unscored
 
 SAMPLES, METRICS, CARD = Path("samples/decoder"), Path("metrics/decoder.json"), Path("cards/decoder.json")

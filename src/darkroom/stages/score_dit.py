@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.schemas.score_dit import Params
+from darkroom.models.generators.score_settings import Params
 from darkroom.stages.scoring import score
 
 SAMPLES, METRICS, CARD = Path("samples/dit"), Path("metrics/dit.json"), Path("cards/dit.json")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from darkroom.schemas.score_text import Params
+from darkroom.models.prior.score_settings import Params
 from darkroom.stages.empty import unscored
 
 SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json"), Path("cards/text.json")

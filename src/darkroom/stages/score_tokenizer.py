@@ -16,17 +16,17 @@ from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.codes import code_scores, histogram
-from darkroom.metrics.extractors.load import Extractor, extract, load_extractor, open_judge
 from darkroom.metrics.frechet import frechet_distance
 from darkroom.metrics.image import image_scores
 from darkroom.metrics.names import score_names
 from darkroom.metrics.pictures import rows
 from darkroom.metrics.reference import build_reference, moments_of
-from darkroom.progress import told
-from darkroom.schemas.score_tokenizer import Params
-from darkroom.tokenizers.batches import reconstruct_all
-from darkroom.tokenizers.load import load_tokenizer
-from darkroom.tokenizers.scoring import counted, measures
+from darkroom.models.evaluators.load import Extractor, extract, load_extractor, open_judge
+from darkroom.models.tokenizers.batches import reconstruct_all
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.score_settings import Params
+from darkroom.models.tokenizers.scoring import counted, measures
+from darkroom.terminal.progress import told
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
 METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json"), Path("samples/reconstructions")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from darkroom.schemas.score_tokenizer_samples import Params
+from darkroom.models.tokenizers.score_samples_settings import Params
 from darkroom.stages.empty import unscored
 
 SAMPLES = Path("samples/tokenizer")

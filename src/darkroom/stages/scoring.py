@@ -12,13 +12,13 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.extractors.load import FeatureNetwork, extract, load_extractor, open_judge
-from darkroom.metrics.labels import class_scores, label_accuracy, require_known
 from darkroom.metrics.names import score_names
 from darkroom.metrics.reference import Reference, distances
-from darkroom.progress import told
-from darkroom.schemas.inception import Inception
-from darkroom.schemas.score_dit import ScoreDiT
+from darkroom.models.evaluators.labels import class_scores, label_accuracy, require_known
+from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_judge
+from darkroom.models.generators.score_settings import ScoreDiT
+from darkroom.params.inception import Inception
+from darkroom.terminal.progress import told
 
 REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 

@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.artifacts.models import CLIP, SCENE_READER
-from darkroom.clip.judge import open_clip
-from darkroom.clip.network import Clip
 from darkroom.data.catalog import load_catalog
 from darkroom.data.joining import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.attributes import require_scenes, rightness
 from darkroom.data.scenes.captions import Facts
 from darkroom.metrics.image import Measure, image_scores, psnr
-from darkroom.metrics.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
-from darkroom.metrics.scene_reader import SceneReader, open_scene_reader, things_in
 from darkroom.metrics.uncertainty import mean_and_error
-from darkroom.progress import told
-from darkroom.schemas.inception import Inception
-from darkroom.schemas.numbers import NO_FILE
-from darkroom.schemas.score_decoder import Judges
-from darkroom.schemas.score_dit import ScoreDiT
+from darkroom.models.clip.judge import open_clip
+from darkroom.models.clip.network import Clip
+from darkroom.models.decoder.score_settings import Judges
+from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
+from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader, things_in
+from darkroom.models.generators.score_settings import ScoreDiT
+from darkroom.params.inception import Inception
+from darkroom.params.numbers import NO_FILE
 from darkroom.stages.scoring import Further, score
+from darkroom.terminal.progress import told
 
 MODEL, READER = Path("models/clip"), Path("models/scene_reader")
 

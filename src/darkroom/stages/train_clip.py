@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import CLIP as KIND
-from darkroom.schemas.train_clip import NO_CLIP, Params
+from darkroom.models.clip.settings import NO_CLIP, Params
 from darkroom.training.curves import write_curves
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.clip.package import CLIP
     from darkroom.data.catalog import Catalog
     from darkroom.data.reader import ImageShards
-    from darkroom.recipes.captions import CaptionedImages
-    from darkroom.recipes.clip import ClipRecipe
-    from darkroom.recipes.clip_scores import Examples
+    from darkroom.models.clip.captions import CaptionedImages
+    from darkroom.models.clip.package import CLIP
+    from darkroom.models.clip.recipe import ClipRecipe
+    from darkroom.models.clip.scores import Examples
     from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = Path("models/clip"), Path("curves/clip"), Path("logs/train_clip")
@@ -31,9 +31,9 @@ Prompts = Mapping[str, Sequence[str]]
 
 def build(params: Params, train_rows: Rows, val_rows: Rows, scorer: Examples | None = None) -> ClipRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
-    from darkroom.clip.network import Contrastive
+    from darkroom.models.clip.network import Contrastive
+    from darkroom.models.clip.recipe import ClipRecipe
     from darkroom.random import derive
-    from darkroom.recipes.clip import ClipRecipe
     from darkroom.training.loop import seeded
 
     settings = params.train_clip
@@ -46,7 +46,7 @@ def build(params: Params, train_rows: Rows, val_rows: Rows, scorer: Examples | N
 
 def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, Any]) -> None:
     """Write the CLIP with its manifest; `trained` is what that says of its training."""
-    from darkroom.clip.load import save_clip
+    from darkroom.models.clip.load import save_clip
 
     settings = params.train_clip
     with atomic_folder(OUT) as folder:
@@ -66,12 +66,12 @@ def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, A
 
 def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
     """Score the weights as they were written, and write how it was done."""
-    from darkroom.clip.load import load_clip
     from darkroom.data.reader import ImageShards
     from darkroom.metrics.cards import library_versions
     from darkroom.metrics.retrieval import FORMULAS
-    from darkroom.recipes.captions import CaptionedImages
-    from darkroom.recipes.clip_scores import Examples
+    from darkroom.models.clip.captions import CaptionedImages
+    from darkroom.models.clip.load import load_clip
+    from darkroom.models.clip.scores import Examples
 
     settings = params.train_clip.evaluate
     clip = load_clip(OUT).to(device)
@@ -117,12 +117,12 @@ def run(params: Params) -> None:
 
 def _train(params: Params) -> None:
     # Imported here: no CLIP needs no torch.
-    from darkroom.clip.load import read_pretrained
     from darkroom.data.catalog import load_catalog
     from darkroom.data.reader import ImageShards
     from darkroom.device import set_up_device
-    from darkroom.recipes.captions import CaptionedImages, prompts_of, require_captions
-    from darkroom.recipes.clip_scores import Examples
+    from darkroom.models.clip.captions import CaptionedImages, prompts_of, require_captions
+    from darkroom.models.clip.load import read_pretrained
+    from darkroom.models.clip.scores import Examples
     from darkroom.training.download import downloads
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places

@@ -11,17 +11,17 @@ from darkroom.artifacts.manifest import file_hashes, read_manifest, write_manife
 from darkroom.artifacts.models import CLIP, DECODER_FOLDER
 from darkroom.artifacts.models import DECODER as KIND
 from darkroom.data.catalog import Catalog, load_catalog
-from darkroom.launch import rank
-from darkroom.schemas.numbers import NO_FILE
-from darkroom.schemas.train_clip import NO_CLIP
-from darkroom.schemas.train_decoder import Params, UNet
+from darkroom.models.clip.settings import NO_CLIP
+from darkroom.models.decoder.settings import Params, UNet
+from darkroom.params.numbers import NO_FILE
+from darkroom.processes.launch import rank
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.curves import write_curves
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
-    from darkroom.recipes.decoder import DecoderRecipe
-    from darkroom.recipes.decoder_opening import Opened
+    from darkroom.models.decoder.opening import Opened
+    from darkroom.models.decoder.recipe import DecoderRecipe
 
 MODELS, CURVES, LOGS = DECODER_FOLDER, Path("curves/decoder"), Path("logs")
 _PREDICTION = {"schedule", "target", "learned_variance", "variance_range"}
@@ -30,11 +30,11 @@ _LEFT_OUT = "this U-Net is left out of the cascade"
 
 def build(params: Params, name: str, opened: Opened) -> DecoderRecipe:
     """Return the recipe with its untrained U-Net."""
-    from darkroom.generators.prediction import Prediction
-    from darkroom.generators.unet import DecoderUNet
+    from darkroom.diffusion.prediction import Prediction
+    from darkroom.models.decoder.opening import config_of
+    from darkroom.models.decoder.recipe import DecoderRecipe
+    from darkroom.models.decoder.unet import DecoderUNet
     from darkroom.random import derive
-    from darkroom.recipes.decoder import DecoderRecipe
-    from darkroom.recipes.decoder_opening import config_of
     from darkroom.training.loop import seeded
 
     section = params.train_decoder
@@ -88,8 +88,8 @@ def run(params: Params, name: str) -> None:
 def _train(params: Params, name: str, catalog: Catalog) -> None:
     # Imported here: a U-Net that is left out needs no torch.
     from darkroom.device import set_up_device
-    from darkroom.recipes.beginning import begun_with, require_same
-    from darkroom.recipes.decoder_opening import open_data, weights_key
+    from darkroom.models.decoder.opening import open_data, weights_key
+    from darkroom.training.beginning import begun_with, require_same
     from darkroom.training.initial import initialise
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places

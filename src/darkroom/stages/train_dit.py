@@ -11,14 +11,14 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.latents import LatentShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.generators.dit import DiT, DiTConfig
-from darkroom.generators.normaliser import Normaliser
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents
+from darkroom.models.generators.dit.settings import Params
+from darkroom.models.generators.evaluation import Evaluation
+from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.random import derive
-from darkroom.recipes.dit import DiTRecipe, LabelledLatents
-from darkroom.recipes.evaluation import Evaluation
-from darkroom.schemas.train_dit import Params
-from darkroom.tokenizers.load import load_tokenizer
-from darkroom.tokenizers.protocol import Tokenizer
 from darkroom.training.loop import seeded, train
 from darkroom.training.profiles import export
 from darkroom.training.recipe import Rows

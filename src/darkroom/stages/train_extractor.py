@@ -7,11 +7,11 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
-from darkroom.metrics.extractors.in_domain import Classifier
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor.recipe import ExtractorRecipe
+from darkroom.models.evaluators.extractor.settings import Params
 from darkroom.random import derive
-from darkroom.recipes.data import LabelledImages
-from darkroom.recipes.extractor import ExtractorRecipe
-from darkroom.schemas.train_extractor import Params
+from darkroom.training.data import LabelledImages
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state

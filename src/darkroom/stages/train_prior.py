@@ -12,16 +12,16 @@ from darkroom.artifacts.models import PRIOR as KIND
 from darkroom.artifacts.models import PRIOR_FOLDER
 from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.embeddings import EmbeddingShards, captioned_parts, no_embeddings, stored
-from darkroom.schemas.train_clip import NO_CLIP
-from darkroom.schemas.train_prior import Params
+from darkroom.models.clip.settings import NO_CLIP
+from darkroom.models.prior.settings import Params
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
-    from darkroom.generators.prior import PriorConfig
-    from darkroom.generators.standard import Standard
-    from darkroom.recipes.prior import PriorRecipe
-    from darkroom.recipes.prior_scores import Scorer
+    from darkroom.models.prior.network import PriorConfig
+    from darkroom.models.prior.recipe import PriorRecipe
+    from darkroom.models.prior.scores import Scorer
+    from darkroom.models.prior.standard import Standard
     from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = PRIOR_FOLDER, Path("curves/prior"), Path("logs/train_prior")
@@ -38,10 +38,10 @@ def build(
     scorer: Scorer | None = None,
 ) -> PriorRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
-    from darkroom.generators.prior import PriorNetwork
-    from darkroom.generators.prior_sampling import Prior, prediction_of
+    from darkroom.models.prior.network import PriorNetwork
+    from darkroom.models.prior.recipe import PriorRecipe
+    from darkroom.models.prior.sampling import Prior, prediction_of
     from darkroom.random import derive
-    from darkroom.recipes.prior import PriorRecipe
     from darkroom.training.loop import seeded
 
     settings = params.train_prior
@@ -55,7 +55,7 @@ def build(
 
 def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) -> PriorConfig:
     """Return the shape of a prior for embeddings of a length and encodings of a shape."""
-    from darkroom.generators.prior import PriorConfig
+    from darkroom.models.prior.network import PriorConfig
 
     return PriorConfig(dim, encoding_shape, **params.train_prior.model.model_dump())
 
@@ -81,10 +81,10 @@ def run(params: Params) -> None:
 def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
     # Imported here: nothing to train needs no torch.
     from darkroom.device import set_up_device
-    from darkroom.generators.standard import Standard, chosen_rows
-    from darkroom.recipes.beginning import begun_with, require_same
-    from darkroom.recipes.prior_data import CaptionedEmbeddings, require_texts
-    from darkroom.recipes.prior_scores import Scorer
+    from darkroom.models.prior.data import CaptionedEmbeddings, require_texts
+    from darkroom.models.prior.scores import Scorer
+    from darkroom.models.prior.standard import Standard, chosen_rows
+    from darkroom.training.beginning import begun_with, require_same
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 

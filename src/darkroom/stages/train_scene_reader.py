@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import SCENE_READER
-from darkroom.schemas.train_scene_reader import Params
+from darkroom.models.evaluators.scene_reader.settings import Params
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
-    from darkroom.recipes.scene_reader import Renders, SceneReaderRecipe
+    from darkroom.models.evaluators.scene_reader.recipe import Renders, SceneReaderRecipe
     from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = Path("models/scene_reader"), Path("curves/scene_reader"), Path("logs/train_scene_reader")
@@ -22,9 +22,9 @@ OUT, CURVES, LOGS = Path("models/scene_reader"), Path("curves/scene_reader"), Pa
 
 def build(params: Params, train_rows: "Rows", val_rows: "Rows") -> "SceneReaderRecipe":
     """Return the recipe with its untrained network."""
-    from darkroom.metrics.scene_reader import SceneReader
+    from darkroom.models.evaluators.scene_reader.network import SceneReader
+    from darkroom.models.evaluators.scene_reader.recipe import WORDS, SceneReaderRecipe
     from darkroom.random import derive
-    from darkroom.recipes.scene_reader import WORDS, SceneReaderRecipe
     from darkroom.training.loop import seeded
 
     settings = params.train_scene_reader
@@ -35,7 +35,7 @@ def build(params: Params, train_rows: "Rows", val_rows: "Rows") -> "SceneReaderR
 
 def renders(params: Params, split: str) -> "Renders":
     """Return the renders of a split: in the train split as many as the training sees, so that none comes twice."""
-    from darkroom.recipes.scene_reader import Renders
+    from darkroom.models.evaluators.scene_reader.recipe import Renders
 
     settings = params.train_scene_reader
     count = settings.training.images if split == "train" else settings.held_out
@@ -56,7 +56,7 @@ def _train(params: Params) -> None:
     # Imported here: nothing to train needs no torch.
     from darkroom.data.images import ImageSpec
     from darkroom.device import set_up_device
-    from darkroom.recipes.scene_reader import accuracy
+    from darkroom.models.evaluators.scene_reader.recipe import accuracy
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import TEACHER
-from darkroom.schemas.train_teacher import Params
+from darkroom.models.evaluators.teacher.settings import Params
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
-    from darkroom.recipes.teacher import TeacherRecipe
+    from darkroom.models.evaluators.teacher.recipe import TeacherRecipe
     from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = Path("models/teacher"), Path("curves/teacher"), Path("logs/train_teacher")
@@ -24,9 +24,9 @@ def build(
     params: Params, image_shape: tuple[int, int, int], classes: int, train_rows: "Rows", val_rows: "Rows"
 ) -> "TeacherRecipe":
     """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
-    from darkroom.metrics.teacher import Teacher
+    from darkroom.models.evaluators.teacher.network import Teacher
+    from darkroom.models.evaluators.teacher.recipe import TURNS, TeacherRecipe
     from darkroom.random import derive
-    from darkroom.recipes.teacher import TURNS, TeacherRecipe
     from darkroom.training.loop import seeded
 
     settings = params.train_teacher
@@ -55,8 +55,8 @@ def _train(params: Params) -> None:
     from darkroom.data.reader import ImageShards
     from darkroom.data.selection import load_selection
     from darkroom.device import set_up_device
-    from darkroom.recipes.data import Images
-    from darkroom.recipes.teacher import TURNS, NamedImages, class_names
+    from darkroom.models.evaluators.teacher.recipe import TURNS, NamedImages, class_names
+    from darkroom.training.data import Images
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 

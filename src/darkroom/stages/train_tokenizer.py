@@ -11,12 +11,12 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
 from darkroom.kinds import Kinds
+from darkroom.models.tokenizers.protocol import KIND, Tokenizer
+from darkroom.models.tokenizers.recipe import TokenizerRecipe
+from darkroom.models.tokenizers.settings import Params
 from darkroom.random import derive
-from darkroom.recipes.data import Classes, Images, LabelledImages
-from darkroom.recipes.tokenizer import TokenizerRecipe
-from darkroom.schemas.train_tokenizer import Params
-from darkroom.tokenizers.protocol import KIND, Tokenizer
 from darkroom.training.curves import write_curves
+from darkroom.training.data import Classes, Images, LabelledImages
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
@@ -26,17 +26,17 @@ RECIPES = Kinds(
     "train_tokenizer",
     "train_tokenizer.kind",
     {
-        "kl": "darkroom.recipes.kl:KLRecipe",
-        "dvae": "darkroom.recipes.dvae:DVAERecipe",
-        "vqgan": "darkroom.recipes.vqgan:VQGANRecipe",
-        "vq_ar": "darkroom.recipes.vq_ar:VQARRecipe",
+        "kl": "darkroom.models.tokenizers.kl.recipe:KLRecipe",
+        "dvae": "darkroom.models.tokenizers.dvae.recipe:DVAERecipe",
+        "vqgan": "darkroom.models.tokenizers.vqgan.recipe:VQGANRecipe",
+        "vq_ar": "darkroom.models.tokenizers.vq_ar.recipe:VQARRecipe",
     },
 )
 # Kinds that are not trained, and what opens their weights.
 IMPORTED = Kinds(
     "train_tokenizer",
     "train_tokenizer.kind",
-    {"pretrained": "darkroom.tokenizers.pretrained:load_pretrained"},
+    {"pretrained": "darkroom.models.tokenizers.pretrained.network:load_pretrained"},
 )
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
@@ -60,7 +60,7 @@ def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Modul
     settings = params.train_tokenizer
     if settings.perceptual is None or settings.perceptual.network == "none":
         return None
-    from darkroom.metrics.perceptual import load_perceptual
+    from darkroom.models.tokenizers.perceptual import load_perceptual
 
     return load_perceptual(settings.perceptual.network, Path(settings.teacher), image_shape)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import write_manifest
-from darkroom.launch import rank
+from darkroom.processes.launch import rank
 from darkroom.training.curves import write_curves
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from darkroom.artifacts.manifest import read_manifest
-from darkroom.fingerprint.stages import Fingerprint, changes
-from darkroom.fingerprint.trees import digest
-from darkroom.schemas.run import ChangedCode
+from darkroom.dag.fingerprint.stages import Fingerprint, changes
+from darkroom.dag.fingerprint.trees import digest
+from darkroom.params.run import ChangedCode
 from darkroom.training.state import FINISHED
 
 _MOST = 12  # lines of changes that are printed

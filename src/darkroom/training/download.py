@@ -14,7 +14,7 @@ import fsspec
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.network import require_no_password, telling
+from darkroom.remote import require_no_password, telling
 from darkroom.training.state import root
 
 _BLOCK = 8 * 2**20

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.schemas.training import Training
+from darkroom.params.training import Training
 
 _SKIPPED_IN_A_ROW = 10
 

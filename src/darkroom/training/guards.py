@@ -11,7 +11,7 @@ import psutil
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.schemas.run import Run
+from darkroom.params.run import Run
 
 _SPARE = 32 * 1024**2  # bytes left free for logs and what else is written
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.schemas.numbers import NO_FILE
-from darkroom.schemas.training import Init
+from darkroom.params.numbers import NO_FILE
+from darkroom.params.training import Init
 from darkroom.training.download import fetched
 from darkroom.training.weight_files import Tensors, locate, read_weights, require_safetensors
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
-from darkroom.terminal import Tee
+from darkroom.terminal.terminal import Tee
 from darkroom.training.curves import Record
 
 WINDOW = 60.0  # seconds over which the speed is measured

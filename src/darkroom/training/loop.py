@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.schemas.run import Run
-from darkroom.schemas.training import Training
+from darkroom.params.run import Run
+from darkroom.params.training import Training
 from darkroom.training import checkpoint, guards
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, preview, record

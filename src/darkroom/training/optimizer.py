@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.schemas.training import Training
+from darkroom.params.training import Training
 from darkroom.training.muon import Muon, hidden_weights
 from darkroom.training.schedules import learning_rate
 

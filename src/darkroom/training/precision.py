@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from darkroom.errors import DarkroomError
-from darkroom.schemas.training import Training
+from darkroom.params.training import Training
 
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

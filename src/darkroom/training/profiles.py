@@ -1,6 +1,6 @@
 """Power-function averages of weights, and their snapshots: what a training keeps to rebuild any width afterwards.
 
-Karras et al., 2024 (arXiv 2312.02696), section 3; see `generators/power.py` for the profile and `generators/posthoc.py`
+Karras et al., 2024 (arXiv 2312.02696), section 3; see `training/power.py` for the profile and `training/posthoc.py`
 for the reconstruction.
 """
 
@@ -15,9 +15,9 @@ from torch import nn
 from darkroom.artifacts.atomic import atomic_folder, write_bytes
 from darkroom.artifacts.manifest import ArtifactError, check_file, file_hashes, read_manifest, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.generators.power import decay, exponent
-from darkroom.schemas.training import Training
+from darkroom.params.training import Training
 from darkroom.training.ema import State
+from darkroom.training.power import decay, exponent
 
 _SNAPSHOT, _PROFILES = "profiles_snapshot", "profiles"
 

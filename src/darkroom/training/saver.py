@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.errors import DarkroomError
-from darkroom.schemas.run import Run
+from darkroom.params.run import Run
 from darkroom.training import checkpoint, guards
 from darkroom.training.checkpoint import Tensors
 from darkroom.training.guards import is_disk_full, require_disk

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from darkroom.schemas.training import Schedule, Training
+from darkroom.params.training import Schedule, Training
 
 # The one-cycle policy starts at 1/25 of the highest rate and ends at 1/250000 of it, as torch's OneCycleLR does
 # (Smith and Topin, "Super-convergence", 2018).

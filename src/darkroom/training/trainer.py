@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from darkroom.dag.fingerprint.stages import Fingerprint
 from darkroom.errors import DarkroomError
-from darkroom.fingerprint.stages import Fingerprint
+from darkroom.params.run import Run
+from darkroom.params.training import Training
 from darkroom.random import derive
-from darkroom.schemas.run import Run
-from darkroom.schemas.training import Training
 from darkroom.training import checkpoint, guards
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.checkpoint import Tensors

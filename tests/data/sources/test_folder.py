@@ -22,8 +22,8 @@ from darkroom.data.sources import open_source, walk
 from darkroom.data.sources.captions import caption_of
 from darkroom.data.sources.folder import Folder
 from darkroom.errors import DarkroomError
-from darkroom.schemas.parts import Part
-from darkroom.schemas.sources import Folder as Settings
+from darkroom.params.parts import Part
+from darkroom.params.sources import Folder as Settings
 
 SETTINGS = {
     "label": "none",

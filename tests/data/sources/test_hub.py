@@ -26,8 +26,8 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Raw
 from darkroom.data.sources.hub import Hub
 from darkroom.errors import DarkroomError
-from darkroom.schemas.ingest import Params
-from darkroom.schemas.sources import Hub as Settings
+from darkroom.params.ingest import Params
+from darkroom.params.sources import Hub as Settings
 from darkroom.stages import ingest
 from data.sources.outcomes import outcomes
 

@@ -16,9 +16,9 @@ from darkroom.data.scenes.scene import KINDS, scene
 from darkroom.data.sources import open_source, slice_of
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.schemas.ingest import Params
-from darkroom.schemas.parts import Part
-from darkroom.schemas.sources import Shapes as Settings
+from darkroom.params.ingest import Params
+from darkroom.params.parts import Part
+from darkroom.params.sources import Shapes as Settings
 from darkroom.stages import ingest
 
 VALUES = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text())

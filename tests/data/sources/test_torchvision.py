@@ -21,9 +21,9 @@ from darkroom.data.sources import open_source, torchvision_opening
 from darkroom.data.sources.torchvision_classes import arguments, files, find, parameters
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.schemas.ingest import Params
-from darkroom.schemas.parts import Part
-from darkroom.schemas.sources import Torchvision as Settings
+from darkroom.params.ingest import Params
+from darkroom.params.parts import Part
+from darkroom.params.sources import Torchvision as Settings
 from darkroom.stages import ingest
 from data.sources import torchvision_files as made
 

@@ -28,8 +28,8 @@ from darkroom.data.sample import Raw
 from darkroom.data.sources.downloads import fault
 from darkroom.data.sources.urls import Urls
 from darkroom.errors import DarkroomError
-from darkroom.schemas.ingest import Params
-from darkroom.schemas.sources import Urls as Settings
+from darkroom.params.ingest import Params
+from darkroom.params.sources import Urls as Settings
 from darkroom.stages import ingest
 from data.sources.outcomes import outcomes
 from programs import write_program

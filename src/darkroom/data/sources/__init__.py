@@ -13,10 +13,10 @@ from darkroom.data.sources.torchvision_sets import Torchvision
 from darkroom.data.sources.urls import Urls
 from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
-from darkroom.params import Section
-from darkroom.schemas.numbers import NO_FILE
-from darkroom.schemas.parts import Part
-from darkroom.schemas.run import Run
+from darkroom.params.numbers import NO_FILE
+from darkroom.params.parts import Part
+from darkroom.params.run import Run
+from darkroom.params.section import Section
 
 
 class Source(Protocol):
@@ -60,7 +60,7 @@ def open_source(chosen: Part, settings: Section, run: Run | None = None) -> Sour
 
     Args:
         chosen: the part, as params.yaml has it.
-        settings: of the source, for this part (`darkroom.schemas.sources.settings_of`).
+        settings: of the source, for this part (`darkroom.params.sources.settings_of`).
         run: how it runs; None: nothing is downloaded with img2dataset.
 
     Raises:

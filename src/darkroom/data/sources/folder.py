@@ -15,7 +15,7 @@ from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.metadata import path_in, read_metadata
 from darkroom.data.sources.walk import ENDINGS, Fault, split_ending, walk
 from darkroom.errors import DarkroomError
-from darkroom.schemas.sources import Folder as Settings
+from darkroom.params.sources import Folder as Settings
 
 
 @dataclass(frozen=True)

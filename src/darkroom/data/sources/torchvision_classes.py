@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from darkroom.errors import DarkroomError
-from darkroom.params import PARAMS
-from darkroom.schemas.sources import Torchvision as Settings
+from darkroom.params.section import PARAMS
+from darkroom.params.sources import Torchvision as Settings
 
 # Classes that look like a classification set by what they take, and are none.
 _OTHER = {

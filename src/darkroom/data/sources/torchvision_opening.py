@@ -16,7 +16,7 @@ from typing import Any
 from darkroom.artifacts.atomic import require_writable, sync_tree
 from darkroom.data.sources.torchvision_classes import files, parameters
 from darkroom.errors import DarkroomError
-from darkroom.params import PARAMS
+from darkroom.params.section import PARAMS
 
 # What torchvision raises where the arguments are wrong or a package is missing; all else speaks of the files.
 _ASKED = (ImportError, TypeError, ValueError)

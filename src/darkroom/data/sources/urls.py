@@ -27,8 +27,8 @@ from darkroom.data.sources.labels import label_of
 from darkroom.data.sources.url_table import Table, as_bytes
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
-from darkroom.schemas.run import Run
-from darkroom.schemas.sources import Urls as Settings
+from darkroom.params.run import Run
+from darkroom.params.sources import Urls as Settings
 
 _SAFE = "%:/?#[]@!$&'()*+,;=~"  # what has a meaning in an address; all else is written as %XX, as browsers do
 _BATCH = 10_000  # addresses in memory while they are written

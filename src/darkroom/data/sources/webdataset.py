@@ -19,7 +19,7 @@ from darkroom.data.sources.tar_samples import Sample, samples
 from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import DamagedTarError, compression, members
 from darkroom.errors import DarkroomError
-from darkroom.schemas.sources import Webdataset as Settings
+from darkroom.params.sources import Webdataset as Settings
 from darkroom.urls import is_remote, local_path
 
 _OPEN = 16  # tars open at once: what is open stays in the cache

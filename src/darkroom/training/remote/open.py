@@ -5,7 +5,7 @@
 import re
 
 from darkroom.errors import DarkroomError
-from darkroom.network import require_no_password, telling
+from darkroom.remote import require_no_password, telling
 from darkroom.training.remote.place import Place, Store
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest
-from darkroom.network import telling
+from darkroom.remote import telling
 from darkroom.training.checkpoint import KIND, verify
 
 CHECKPOINT = re.compile(r"images-\d+")

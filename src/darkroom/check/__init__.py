@@ -1,0 +1,1 @@
+"""`darkroom check`: params.yaml and dvc.yaml, checked before anything runs."""

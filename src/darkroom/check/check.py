@@ -1,0 +1,303 @@
+"""`darkroom check`: params.yaml and dvc.yaml fit the settings and each other. Answers without torch, at once."""
+
+# No effect on any output: validates, and changes nothing
+
+import difflib
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import create_model
+
+from darkroom.check.texts import texts_fit
+from darkroom.dag.fingerprint.stages import OUT
+from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.stages import FOREACH, STAGES, singular
+from darkroom.errors import DarkroomError
+from darkroom.models.clip.settings import unfit as clip_unfit
+from darkroom.models.tokenizers.loss_settings import SMALLEST
+from darkroom.params.section import PARAMS, Section, validate
+from darkroom.params.sources import settings_of
+from darkroom.params.stage import (
+    DVC,
+    OUTPUTS,
+    address,
+    cut,
+    items,
+    lookup,
+    paths,
+    read_yaml,
+    related,
+    resolve,
+    scope,
+    spread_over,
+    stage_entry,
+)
+
+SSIM_WINDOW = 11  # pixels
+# Keys that name a file or folder, and what it may be.
+_NAMED = {
+    "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
+    "VGG16, or data/none to download them",
+    "train_tokenizer.pretrained.folder": "it is the folder of an autoencoder in diffusers' format, or data/none",
+    "parts.*.embeddings": "it is a folder with CLIP embeddings that others have made, or data/none to compute them",
+    "train_decoder.tokenizer": "it is models/tokenizer, or data/none for a decoder of pixels",
+    "train_decoder.latents": "it is data/latents, or data/none to encode images while training",
+    "train_decoder.unets.*.embeddings": "it is data/embeddings, or data/none",
+    "train_decoder.unets.*.clip": "it is models/clip, to compute embeddings while training, or data/none",
+    "train_clip.pretrained.file": "it is an archive of OpenAI's or a state dict, or data/none to take it by name",
+    "score_decoder.clip": "it is models/clip, or a file that `clip.load` opens, or data/none to measure no similarity",
+    "score_decoder.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
+    "score_tokenizer.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
+    "reference_stats.inception.weights": "it is a file with torch-fidelity's weights, or data/none to download them",
+}
+_INIT = "it is a folder with weights to begin with, or data/none"
+COMMAND = "PYTHONPATH=src python -m darkroom"
+
+
+def schema(stage: str) -> type[Section]:
+    """Return the class that validates what dvc.yaml gives to a stage."""
+    return importlib.import_module(STAGES[stage].settings).Params
+
+
+def whole() -> type[Section]:
+    """Return the class that validates the whole of params.yaml: the sections of all stages."""
+    fields: dict[str, Any] = {}
+    for stage in STAGES:
+        for name, field in schema(stage).model_fields.items():
+            if name not in fields or name == stage:  # a stage may see a part of another's section
+                fields[name] = (field.annotation, field)
+    return create_model("Whole", __base__=Section, **fields)
+
+
+def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Check one stage's command and parameters; return its dependencies and outputs."""
+    entry = stage_entry(dvc, stage)
+    names = scope(params, dvc, stage, item)
+    command = f"{COMMAND} {stage}"  # without `${…}`: what stands in params.yaml reaches no shell
+    if (found := entry["cmd"]) != command:
+        raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
+    code = f"{OUT}/{stage}.json"
+    if stage != CODE and code not in entry.get("deps", []):
+        raise DarkroomError(
+            f"{DVC}: {stage} does not name {code} under `deps`, the fingerprint of the code that it runs."
+        )
+    sliced = cut(stage, item, params, dvc)
+    if stage not in sliced and stage in schema(stage).model_fields:
+        raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
+    validate(schema(stage), sliced)
+    return paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
+
+
+def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stages of dvc.yaml, after checking what this program takes for granted: DVC allows more."""
+    stages = dvc.get("stages")
+    if not isinstance(stages, dict):
+        raise DarkroomError(f"{DVC}: `stages` must be a mapping of stages.")
+    for name, stage in stages.items():
+        entry = stage.get("do", stage) if isinstance(stage, dict) else {}
+        if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
+            raise DarkroomError(f"{DVC}: the stage `{name}` has no command (`cmd`).")
+        for kind in ("params", "deps"):
+            items = entry.get(kind, [])
+            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+                raise DarkroomError(f"{DVC}: `{kind}` of `{name}` must be a list of names, each a text.")
+    return stages
+
+
+def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
+    """Check what no section can check alone: that the sizes of neighbouring stages fit each other.
+
+    Args:
+        params: params.yaml.
+        factor: pixels, in height and width, behind one place of the latent.
+        discrete: whether the tokenizer has codes.
+    """
+    if params["encode_latents"]["latents"] == "codes" and not discrete:
+        raise DarkroomError(
+            f"{PARAMS}: `encode_latents.latents` is codes, and the tokenizer `{params['train_tokenizer']['kind']}` has "
+            "none: set it to continuous, or choose a discrete kind."
+        )
+    for part in params["train_tokenizer"]["parts"] or []:
+        if part not in params["parts"]:
+            raise DarkroomError(
+                f"{PARAMS}: `train_tokenizer.parts` names `{part}`, which is not under `parts` "
+                f"({', '.join(params['parts'])}): name those that it is trained on, or leave it empty for all."
+            )
+    size = params["ingest"]["image_size"]
+    if size % factor:
+        raise DarkroomError(
+            f"{PARAMS}: `ingest.image_size` is {size}, and one place of the latent of the tokenizer "
+            f"`{params['train_tokenizer']['kind']}` stands for {factor} x {factor} pixels: make it a multiple of "
+            f"{factor}."
+        )
+    patch = params["train_dit"]["model"]["patch"]
+    if size // factor % patch:
+        raise DarkroomError(
+            f"{PARAMS}: `train_dit.model.patch` is {patch}, and must divide the latent's size, {size // factor}."
+        )
+    if size < SSIM_WINDOW:
+        raise DarkroomError(f"{PARAMS}: `ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
+    if params["score_tokenizer"]["lpips"] == "lpips" and size < SMALLEST["lpips"]:
+        raise DarkroomError(
+            f"{PARAMS}: `score_tokenizer.lpips` needs images of {SMALLEST['lpips']} pixels at least, and "
+            f"`ingest.image_size` is {size}: set it to none."
+        )
+    for section, key in (("reference_stats", "held_out"), ("reference_stats", "split"), ("score_tokenizer", "split")):
+        split = params[section][key]
+        if not params["ingest"]["splits"][split]:
+            raise DarkroomError(
+                f"{PARAMS}: `{section}.{key}` is {split}, and `ingest.splits.{split}` is 0: give it a share."
+            )
+    for sampling, scoring in (("sample_dit", "score_dit"), ("sample_tokenizer", "score_tokenizer_samples")):
+        images, blocks = params[sampling]["images"], params[scoring]["blocks"]
+        if images < 2 * blocks:
+            raise DarkroomError(
+                f"{PARAMS}: `{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; "
+                f"`{sampling}.images` is {images}."
+            )
+
+
+def _guidance_fits(params: Mapping[str, Any]) -> None:
+    """Check that whoever guides asks a model that has learned what no class looks like."""
+    dit = params["train_dit"]["diffusion"]["label_dropout"]
+    told = [("sample_dit.guidance", params["sample_dit"]["guidance"], "train_dit.diffusion.label_dropout", dit)]
+    tokenizer = params["train_tokenizer"]
+    if tokenizer["kind"] == "vq_ar" and tokenizer["vq_ar"]["classes"]:
+        guidance, dropout = params["sample_tokenizer"]["guidance"], tokenizer["vq_ar"]["label_dropout"]
+        told.append(("sample_tokenizer.guidance", guidance, "train_tokenizer.vq_ar.label_dropout", dropout))
+    for key, guidance, source, dropout in told:
+        if guidance != 1 and not dropout:
+            raise DarkroomError(
+                f"{PARAMS}: `{key}` is {guidance}, and `{source}` is 0, so the model never learns images without a "
+                "class, from which guidance leads away: set it above 0, or the guidance to 1.0."
+            )
+
+
+def _losses_fit(kind: str, chosen: Section, size: int) -> None:
+    """Check that images of `size` pixels are large enough for the networks that a tokenizer's losses ask."""
+    for key in ("perceptual", "adversarial"):
+        loss: Any = getattr(chosen, key, None)
+        if loss is not None and loss.active and size < loss.smallest:
+            raise DarkroomError(
+                f"{PARAMS}: `ingest.image_size` is {size}, and `train_tokenizer.{kind}.{key}` needs images of "
+                f"{loss.smallest} pixels a side at least: take larger ones, "
+                + ("or the network `teacher`." if key == "perceptual" else "or fewer levels in its `channels`.")
+            )
+
+
+def _teacher_fits(size: int, channels: Sequence[int]) -> None:
+    """Check that a teacher with so many levels leaves a pixel of images of `size` pixels at its last one."""
+    if size < (smallest := 2 ** (len(channels) - 1)):
+        raise DarkroomError(
+            f"{PARAMS}: `ingest.image_size` is {size}, and `train_teacher.model.channels` has {len(channels)} levels, "
+            f"which need {smallest} pixels a side at least: take larger images or fewer levels."
+        )
+
+
+def _known(stages: Mapping[str, Any]) -> None:
+    """Check that dvc.yaml holds exactly the stages that this program has."""
+    for stage in stages:
+        if stage not in STAGES:
+            near = difflib.get_close_matches(stage, STAGES, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
+            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
+    for stage in STAGES:
+        if stage not in stages:
+            raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
+        wanted = f"${{{FOREACH[stage]}}}" if stage in FOREACH else None
+        if (found := stages[stage].get("foreach")) != wanted:
+            raise DarkroomError(
+                f"{DVC}: the `foreach` of {stage} is {found or 'none'}, and must be {wanted or 'none'}."
+            )
+
+
+def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
+    """Return a sentence on a dependency of a stage that no stage makes and that does not exist."""
+    names = scope(params, dvc, stage, item)
+    templates = [dep for dep in stage_entry(dvc, stage)["deps"] if re.fullmatch(r"\$\{[\w.]+\}", dep)]
+    key = next((template[2:-1] for template in templates if resolve(template, names) == path), None)
+    if key is None:
+        return f"{DVC}: {address(stage, item)} depends on {path}, which no stage makes and which does not exist."
+    over = spread_over(dvc, stage)
+    hint = _NAMED.get(key.replace("item.", f"{over}.*.", 1), _INIT)
+    if stage == "ingest":
+        hint = "`~` is not expanded, so write it out" if path.startswith("~") else "see docs/data.md"
+    key = key.replace("item.", f"{over}.{item}.", 1)
+    return f"{PARAMS}: `{key}` is {path}, which does not exist: {hint}."
+
+
+def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
+    """Check each stage's entry, that no two write the same path, and that somebody makes what each depends on."""
+    made: dict[str, str] = {}
+    needed: list[tuple[str, str | None, str]] = []
+    for stage in STAGES:
+        for item in items(params, dvc, stage):
+            name = address(stage, item)
+            deps, outs = _stage(stage, item, params, dvc)
+            for out in outs:
+                for other, maker in made.items():
+                    if related(out, other):
+                        raise DarkroomError(f"{DVC}: {name} writes {out}, and {maker} writes {other}.")
+                made[out] = name
+            needed += [(stage, item, dep) for dep in deps]
+    for stage, item, dep in needed:
+        own = next((out for out in made if related(dep, out)), None)
+        if stage == "ingest" and own and made[own] != CODE:
+            raise DarkroomError(
+                f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name a folder that holds nothing "
+                "of its own."
+            )
+        if not any(related(dep, out) for out in made) and not Path(dep).exists():
+            raise DarkroomError(_not_there(dep, stage, item, params, dvc))
+
+
+def _left_over(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
+    """Return a hint for folders of parts that are no more: nothing reads them, but DVC hashes them with the others."""
+    hints = ""
+    for over in dict.fromkeys(FOREACH.values()):
+        spread = [stage for stage in STAGES if FOREACH.get(stage) == over]
+        outs = [out for stage in spread for out in paths(stage_entry(dvc, stage), ["outs"], {**params, "key": "*"})]
+        found = (folder for out in outs for folder in sorted(Path().glob(out)) if folder.is_dir())
+        gone = [str(folder) for folder in found if folder.name not in lookup(params, over)]
+        if gone:
+            hints += f"\n{', '.join(gone)}: of no {singular(over)} in {PARAMS}; nothing reads it, remove it."
+    return hints
+
+
+def check(params: dict[str, Any] | None = None) -> str:
+    """Validate params.yaml, or values in its place, and dvc.yaml against the settings and each other.
+
+    Returns:
+        A line for the person.
+
+    Raises:
+        DarkroomError: the first fault found, or all faults of params.yaml at once.
+    """
+    params, dvc = read_yaml(PARAMS) if params is None else params, read_yaml(DVC)
+    whole_params = validate(whole(), params)
+    for name, part in whole_params.parts.items():  # type: ignore[attr-defined]
+        settings_of(name, part, params.get(part.source))
+        if "embeddings" not in params["parts"][name]:  # dvc.yaml names it
+            raise DarkroomError(f"{PARAMS}: `parts.{name}.embeddings` is missing: {_NAMED['parts.*.embeddings']}.")
+    stages = _shape(dvc)
+    _known(stages)
+    _connected(params, dvc)
+    tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
+    kind = tokenizer.chosen
+    _fits(whole_params.model_dump(), kind.factor, kind.discrete)
+    _guidance_fits(whole_params.model_dump())
+    _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
+    perceptual = getattr(kind, "perceptual", None)
+    if perceptual is not None and perceptual.active and perceptual.network == "teacher":
+        _teacher_fits(params["ingest"]["image_size"], params["train_teacher"]["model"]["channels"])
+    channels, size = len(params["ingest"]["channels"]), params["ingest"]["image_size"]
+    if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
+        raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
+    texts_fit(whole_params, kind.factor)
+    if reason := clip_unfit(whole_params.train_clip, size):  # type: ignore[attr-defined]
+        raise DarkroomError(f"{PARAMS}: {reason}.")
+    counts = f"{len(stages)} stages, {len(params['parts'])} parts"
+    return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"

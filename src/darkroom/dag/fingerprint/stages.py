@@ -1,0 +1,136 @@
+"""The code of each stage: what the stage `code` writes, and what `darkroom why` compares.
+
+`build/code/STAGE.json` holds, for each module that a stage runs, the hash of each of its definitions. Where parameters
+choose among kinds (`darkroom.kinds`), the code of the chosen one stands in the file that its table names: that of the
+stage, or for what opens an artifact `build/code/models/tokenizer.json`. So an edit of a kind reaches no stage that does
+not run it. `build/code/data/none.json` is the code of an artifact that nobody opens: none.
+"""
+
+# No effect on any output: hashes code, and runs none of it
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.atomic import atomic_folder, write_json
+from darkroom.dag.fingerprint.imports import PACKAGE, Sources, Table
+from darkroom.dag.fingerprint.trees import Definitions, digest
+from darkroom.dag.stages import STAGES
+from darkroom.errors import DarkroomError
+from darkroom.params.stage import DVC, lookup
+
+STAGE = "code"
+OUT = Path("build/code")
+SOURCE = Path(__file__).resolve().parents[3]  # of the code that runs: `src` of this checkout
+UNUSED = "data/none"  # a path of params.yaml that names nothing
+
+Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file
+
+
+def entry_points(stage: str) -> list[str]:
+    """Return the modules that a stage begins with: what is set before it, its body and its settings."""
+    return [f"{PACKAGE}.environment", f"{PACKAGE}.stages.{stage}", STAGES[stage].settings]
+
+
+def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOURCE) -> list[str]:
+    """Return what dvc.yaml must name, since stages choose among kinds, and does not: a sentence each."""
+    sources, entries, missing = Sources(folder), dvc["stages"], []
+    for stage in stages:
+        deps = entries[stage].get("do", entries[stage]).get("deps", [])
+        for _, table in sources.closure(entry_points(stage)).tables:
+            files = (f"{OUT}/{table.name}.json", f"{OUT}/${{")  # or a template, which may name data/none
+            if table.name != stage and not any(dep == files[0] or dep.startswith(files[1]) for dep in deps):
+                missing.append(f"{DVC}: {stage} does not name {files[0]} under `deps`.")
+            if table.chosen_by not in entries[STAGE].get("params", []):
+                missing.append(f"{DVC}: {STAGE} does not name {table.chosen_by} under `params`.")
+    return list(dict.fromkeys(missing))
+
+
+def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path = SOURCE) -> dict[str, Fingerprint]:
+    """Return the fingerprints of stages, and of the artifacts they open, by the names of their files.
+
+    Args:
+        stages: their names.
+        params: params.yaml, or as much of it as chooses among kinds.
+        folder: what lies on Python's path.
+
+    Raises:
+        DarkroomError: a stage has no module, or a module is not valid Python; names it.
+    """
+    sources = Sources(folder)
+    found: dict[str, Fingerprint] = {UNUSED: {}}
+    tables: dict[str, dict[str, list[Table]]] = {}  # by name, then by the module that holds them
+    for stage in stages:
+        closure = sources.closure(entry_points(stage))
+        found[stage] = sources.hashes(closure.modules)
+        for module, table in closure.tables:
+            held = tables.setdefault(table.name, {}).setdefault(module, [])
+            if table not in held:
+                held.append(table)
+    for name, holders in tables.items():
+        found[name] = merged([found.get(name, {}), _chosen(sources, name, holders, params)])
+    return found
+
+
+def _chosen(
+    sources: Sources, name: str, holders: Mapping[str, Iterable[Table]], params: Mapping[str, Any]
+) -> Fingerprint:
+    """Return the fingerprint of the chosen kind: its lines in the tables, and what the modules named there load.
+
+    Raises:
+        DarkroomError: a module of it holds a table of another name, of which no stage would know.
+    """
+    lines: Fingerprint = {}
+    start: set[str] = set()
+    for module, tables in holders.items():
+        for table in tables:
+            kind = lookup(params, table.chosen_by)
+            if kind in table.places:
+                lines.setdefault(module, {})[kind] = digest(table.places[kind])
+                start.add(table.places[kind].partition(":")[0])
+    closure = sources.closure(sorted(start))
+    for module, table in closure.tables:
+        if table.name != name:
+            raise DarkroomError(f"a kind of {name} loads {module}, which chooses a kind of {table.name}.")
+    return merged([lines, sources.hashes(closure.modules)])
+
+
+def merged(fingerprints: Iterable[Mapping[str, Definitions]]) -> Fingerprint:
+    """Return several fingerprints as one."""
+    found: Fingerprint = {}
+    for fingerprint in fingerprints:
+        for module, names in fingerprint.items():
+            found[module] = {**found.get(module, {}), **names}
+    return dict(sorted(found.items()))
+
+
+def write_code(stages: Iterable[str], params: Mapping[str, Any], out: Path = OUT) -> int:
+    """Write all fingerprints below `out`; return how many there are."""
+    found = fingerprints(stages, params)
+    with atomic_folder(out) as temporary:
+        for name, fingerprint in found.items():
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            write_json(temporary / f"{name}.json", fingerprint)
+    return len(found)
+
+
+def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> list[str]:
+    """Return what differs between two fingerprints, a line a module: `darkroom.diffusion.flow: loss changed`."""
+    lines = []
+    for module in sorted(old.keys() | new.keys()):
+        if module not in new:
+            lines.append(f"{module}: no longer used")
+        elif module not in old:
+            lines.append(f"{module}: new")
+        elif old[module] != new[module]:
+            lines.append(f"{module}: {_differences(old[module], new[module])}")
+    return lines
+
+
+def _differences(old: Definitions, new: Definitions) -> str:
+    """Return the definitions that differ; the statements outside are named only where nothing else is."""
+    found = []
+    for name in sorted(filter(None, old.keys() | new.keys())):
+        if old.get(name) != new.get(name):
+            found.append(f"{name} {'removed' if name not in new else 'new' if name not in old else 'changed'}")
+    return ", ".join(found) or "changed outside of its functions and classes"

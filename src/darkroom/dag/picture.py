@@ -1,0 +1,30 @@
+"""`darkroom dag`: docs/dag.svg is the picture of dvc.yaml.
+
+The picture is committed, because DVC refuses dvc.yaml itself as a dependency of a stage, and the page shows it.
+"""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.dag.drawing import draw
+from darkroom.dag.graph import read_graph
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, read_yaml
+
+PICTURE = Path("docs/dag.svg")
+
+
+def dag(write: bool) -> str:
+    """Write docs/dag.svg, or check that it is up to date; return a line for the person.
+
+    Raises:
+        DarkroomError: params.yaml or dvc.yaml cannot be read, or the picture is missing or another.
+    """
+    graph = read_graph(read_yaml(PARAMS), read_yaml(DVC))
+    picture = draw(graph).encode()
+    if write:
+        write_bytes(PICTURE, picture)
+    elif not PICTURE.is_file() or PICTURE.read_bytes() != picture:
+        raise DarkroomError(f"{PICTURE} is not the picture of {DVC}: run `darkroom dag --write` and commit it.")
+    return f"{PICTURE} shows the {len(graph.stages)} stages of {DVC} and the {len(graph.edges)} edges between them."

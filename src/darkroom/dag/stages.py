@@ -1,0 +1,57 @@
+"""The stages: for each, the module with its settings, what it runs once for each of, and whether it trains.
+
+A stage's body is `darkroom.stages.STAGE`, its settings are the class `Params` of the module named here.
+"""
+
+# No effect on any output: the names of the stages; what they name is part of the fingerprint
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    settings: module of the class `Params`, which validates what dvc.yaml gives to the stage.
+    foreach: key of params.yaml for each of whose entries it runs once, as in dvc.yaml; None: it runs once.
+    trains: whether it trains, and may run in several processes.
+    """
+
+    settings: str
+    foreach: str | None = None
+    trains: bool = False
+
+
+STAGES = {
+    "code": Stage("darkroom.params.code"),
+    "ingest": Stage("darkroom.params.ingest", foreach="parts"),
+    "catalog": Stage("darkroom.params.catalog"),
+    "train_teacher": Stage("darkroom.models.evaluators.teacher.settings", trains=True),
+    "train_tokenizer": Stage("darkroom.models.tokenizers.settings", trains=True),
+    "score_tokenizer": Stage("darkroom.models.tokenizers.score_settings"),
+    "sample_tokenizer": Stage("darkroom.models.tokenizers.sample_settings"),
+    "encode_latents": Stage("darkroom.models.tokenizers.encode_settings", foreach="parts"),
+    "train_extractor": Stage("darkroom.models.evaluators.extractor.settings", trains=True),
+    "reference_stats": Stage("darkroom.params.reference_stats"),
+    "score_tokenizer_samples": Stage("darkroom.models.tokenizers.score_samples_settings"),
+    "train_dit": Stage("darkroom.models.generators.dit.settings", trains=True),
+    "sample_dit": Stage("darkroom.models.generators.sample_settings"),
+    "score_dit": Stage("darkroom.models.generators.score_settings"),
+    "train_clip": Stage("darkroom.models.clip.settings", trains=True),
+    "embed_clip": Stage("darkroom.models.clip.embed_settings", foreach="parts"),
+    "train_decoder": Stage("darkroom.models.decoder.settings", foreach="train_decoder.unets", trains=True),
+    "sample_decoder": Stage("darkroom.models.decoder.sample_settings"),
+    "train_scene_reader": Stage("darkroom.models.evaluators.scene_reader.settings", trains=True),
+    "score_decoder": Stage("darkroom.models.decoder.score_settings"),
+    "train_prior": Stage("darkroom.models.prior.settings", trains=True),
+    "sample_text": Stage("darkroom.models.prior.sample_settings"),
+    "score_text": Stage("darkroom.models.prior.score_settings"),
+    "report": Stage("darkroom.report.settings"),
+}
+FOREACH = {name: stage.foreach for name, stage in STAGES.items() if stage.foreach is not None}
+TRAININGS = tuple(name for name, stage in STAGES.items() if stage.trains)
+
+
+def singular(over: str) -> str:
+    """Return what one entry of a key of params.yaml is called: `part` of `parts`, `unet` of `train_decoder.unets`."""
+    return over.rpartition(".")[2].removesuffix("s")

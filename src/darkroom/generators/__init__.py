@@ -1,1 +1,0 @@
-"""Generators of latents: the diffusion transformer, guidance."""

@@ -1,0 +1,83 @@
+"""Writes and opens `models/clip/`, and reads what others have trained.
+
+`model.pt` is a state dict as OpenAI's networks hold it, most weights in float16, which `clip.load` opens; the same
+tensors are beside it in safetensors, from which a training can begin, and whose hash is the CLIP's identity.
+"""
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.artifacts.models import CLIP as KIND
+from darkroom.artifacts.models import CLIP_FOLDER
+from darkroom.artifacts.networks import WEIGHTS, write_network
+from darkroom.models.clip.network import Clip
+from darkroom.models.clip.package import CLIP, build_model, convert_weights, load
+from darkroom.remote import telling
+
+PICKLE = "model.pt"  # what `clip.load` opens
+
+
+def stored(network: CLIP) -> dict[str, Tensor]:
+    """Return the weights as `clip.load` holds them: those of matrix products in float16, the others in float32."""
+    halved = copy.deepcopy(network).cpu().float()
+    convert_weights(halved)
+    return {name: value.detach().contiguous() for name, value in nn.Module.state_dict(halved).items()}
+
+
+def save_clip(folder: Path, network: CLIP) -> dict[str, Any]:
+    """Write `model.pt`, `model.safetensors` and `config.json`; return what a manifest says of them.
+
+    Returns:
+        weights (the identity), embed_dim, text_width, context_length, image_size.
+    """
+    state = stored(network)
+    clip = Clip(build_model(dict(state)), "")
+    facts = {name: getattr(clip, name) for name in ("embed_dim", "text_width", "context_length", "image_size")}
+    write_network(folder, facts, state)
+    buffer = io.BytesIO()  # a file's name would be written into it
+    torch.save(state, buffer)
+    write_bytes(folder / PICKLE, buffer.getvalue())
+    return {**facts, "weights": sha256_file(folder / WEIGHTS)}
+
+
+def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
+    """Return the CLIP in `folder`.
+
+    Raises:
+        ArtifactError: missing or damaged; names the file. Or there is none.
+    """
+    manifest = open_artifact(folder, KIND)
+    if manifest["weights"] is None:
+        raise ArtifactError(
+            f"{folder} says that there is no CLIP (`train_clip.source` is none), so no embedding can be computed: "
+            "train or name one, and run `dvc repro`."
+        )
+    with torch.random.fork_rng(devices=[]):  # its initial weights are replaced: no draw may be seen outside
+        network = build_model(load_file(folder / WEIGHTS))
+    return Clip(network, manifest["weights"], truncate=manifest["long_captions"] == "truncate")
+
+
+def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:
+    """Return a CLIP that others have trained, on the CPU.
+
+    Args:
+        name: OpenAI's, downloaded once and checked by its sha256; None: the file.
+        file: an archive of TorchScript, as OpenAI publishes them, or a state dict, which is read as tensors alone.
+        downloads: the folder for the downloads.
+
+    Raises:
+        DarkroomError: there is no such file, no network, or no CLIP in it.
+    """
+    what = f"OpenAI's CLIP {name}" if name else f"the CLIP in {file}"
+    with telling(f"{what}, which `train_clip.pretrained` names, cannot be read"), torch.random.fork_rng(devices=[]):
+        network, _ = load(name or file, device="cpu", download_root=str(downloads))
+    return network

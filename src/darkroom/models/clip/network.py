@@ -1,0 +1,127 @@
+"""CLIP in training, and CLIP as it is used: frozen, from images and texts to embeddings."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.models.clip.package import CLIP, VOCABULARY
+from darkroom.models.clip.pixels import preprocessed
+from darkroom.models.clip.text import encode, to_tensor, tokens_of
+
+_STAGES = 4  # of CLIP's residual network
+HEAD = 64  # width of an attention head: `clip.load` takes the number of heads from the widths
+
+
+def arguments(
+    image_network: str,
+    image_size: int,
+    patch: int,
+    image_width: int,
+    image_layers: int,
+    text_width: int,
+    text_layers: int,
+    context_length: int,
+    embed_dim: int,
+) -> dict[str, Any]:
+    """Return the arguments of `CLIP` for a size as `train_clip.trained.model` has it."""
+    return {
+        "embed_dim": embed_dim,
+        "image_resolution": image_size,
+        "vision_layers": image_layers if image_network == "vit" else (image_layers,) * _STAGES,
+        "vision_width": image_width,
+        "vision_patch_size": patch if image_network == "vit" else None,
+        "context_length": context_length,
+        "vocab_size": VOCABULARY,
+        "transformer_width": text_width,
+        "transformer_heads": text_width // HEAD,
+        "transformer_layers": text_layers,
+    }
+
+
+class Contrastive(CLIP):
+    """CLIP in training: a call gives embeddings of images and of texts, and not their products."""
+
+    def __init__(self, size: Mapping[str, Any]) -> None:
+        super().__init__(**arguments(**size))
+        self.image_size = size["image_size"]
+
+    @property
+    def visual_blocks(self) -> list[nn.Module]:
+        """The blocks of the network of images, whose activations may be computed again in the backward pass.
+
+        Those of a residual network may not: a second pass would move its batch norms twice.
+        """
+        return list(self.visual.transformer.resblocks) if hasattr(self.visual, "transformer") else []
+
+    def forward(self, images: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return images' and texts' embeddings, of length 1, float32 (N, D) and (M, D), and the scale of their cosines.
+
+        Args:
+            images: uint8 (N, C, H, H).
+            tokens: int64 (M, L).
+        """
+        image = self.encode_image(preprocessed(images, self.image_size))
+        text = self.encode_text(tokens)
+        image, text = (functional.normalize(_wide(each), dim=1) for each in (image, text))
+        return image, text, _wide(self.logit_scale).exp()
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Return values in float32 at least, whatever autocast has made of them."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+class Clip:
+    """A CLIP that is not trained any more, float32, in evaluation mode.
+
+    embed_dim: length of an embedding; text_width: of an encoding; context_length: encodings of a text; image_size:
+        pixels a side that the network sees.
+    identity: the hash of its weights.
+    """
+
+    def __init__(self, network: CLIP, identity: str, truncate: bool = False) -> None:
+        """Take a network.
+
+        Args:
+            network: is changed to float32 in place.
+            identity: the hash of its weights.
+            truncate: cut texts that are too long.
+        """
+        self.network = network.float().eval().requires_grad_(False)
+        self.identity, self.truncate = identity, truncate
+        self.embed_dim: int = network.text_projection.shape[1]
+        self.text_width: int = network.ln_final.weight.shape[0]
+        self.context_length: int = network.context_length
+        self.image_size: int = network.visual.input_resolution
+        self._device = torch.device("cpu")
+
+    def to(self, device: torch.device) -> Self:
+        """Move the network, and return this object."""
+        self.network.to(device)
+        self._device = device
+        return self
+
+    @torch.no_grad()
+    def images(self, images: Tensor) -> Tensor:
+        """Return the embeddings, float32 (N, embed_dim), not normalised, of uint8 images (N, C, H, H)."""
+        return self.network.encode_image(preprocessed(images.to(self._device), self.image_size))
+
+    def texts(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Return embeddings and encodings of texts.
+
+        Returns:
+            float32 (N, embed_dim), not normalised, and float32 (N, context_length, text_width), zero after the end
+            token.
+
+        Raises:
+            DarkroomError: a text is too long, and they are not to be cut.
+        """
+        return self.tokens(to_tensor(tokens_of(texts, self.context_length, self.truncate)))
+
+    @torch.no_grad()
+    def tokens(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same of texts that are tokens already, int64 (N, context_length)."""
+        return encode(self.network, tokens.to(self._device))

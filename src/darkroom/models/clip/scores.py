@@ -1,0 +1,102 @@
+"""Scores a CLIP on captioned images, in training and at its end: classes by prompts, and captions by images."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from darkroom.metrics.retrieval import class_embeddings, recalls, zero_shot
+from darkroom.models.clip.captions import CaptionedImages
+from darkroom.models.clip.network import Contrastive
+from darkroom.models.clip.text import to_tensor, tokens_of
+from darkroom.models.tokenizers.batches import padded
+from darkroom.terminal.progress import told
+from darkroom.training.recipe import Gather
+
+Encode = Callable[[Tensor], Tensor]
+
+
+class Examples:
+    """The first captioned images of a split, the captions that differ among them, and prompts of classes.
+
+    every: images of the training between scores.
+
+    Args:
+        images: of the split.
+        prompts: texts of each class, see `prompts_of`.
+        most: images.
+        batch: images, or texts, in a forward pass.
+        every: see above.
+    """
+
+    def __init__(
+        self, images: CaptionedImages, prompts: Mapping[str, Sequence[str]], most: int, batch: int, every: int = 0
+    ) -> None:
+        self.images, self.prompts, self.batch, self.every = images, prompts, batch, every
+        self.count = min(most, len(images))
+        # Captions in the order in which the images have them, those alone.
+        self.texts, self.captions = np.unique(images.numbers[: self.count], return_inverse=True)
+        names = {name: number for number, name in enumerate(prompts)}
+        self.labels = np.array([names.get(label or "", -1) for label in images.labels()[: self.count]], dtype=np.int64)
+
+    def scores(self, model: Contrastive, rank: int, count: int, gather: Gather) -> dict[str, float]:
+        """Return the scores of a CLIP in training; process `rank` of `count` does its share, and all get them."""
+        device = model.logit_scale.device
+
+        def images(pixels: Tensor) -> Tensor:
+            return model(pixels, tokens[:1])[0]
+
+        def texts(tokens: Tensor) -> Tensor:
+            return model(pixels[:1], tokens)[1]
+
+        pixels = torch.from_numpy(self.images.__getitems__([0])["images"]).to(device)
+        tokens = torch.from_numpy(self.images.tokens([0])).to(device)
+        found = self.scored(images, texts, device, rank, count, gather)
+        return {name: value for name, value in found.items() if not name.endswith("_se")}
+
+    def scored(
+        self,
+        images: Encode,
+        texts: Encode,
+        device: torch.device,
+        rank: int = 0,
+        count: int = 1,
+        gather: Gather = torch.Tensor.cpu,
+    ) -> dict[str, float]:
+        """Return recalls and, where two classes or more have prompts and images, zero-shot accuracy.
+
+        Args:
+            images: maps uint8 (N, C, H, W) to embeddings (N, D).
+            texts: maps tokens, int64 (N, L), to embeddings (N, D).
+            device: where they want them.
+            rank: of this process.
+            count: of processes.
+            gather: puts their rows together.
+        """
+        share = np.array_split(np.arange(self.count), count)[rank]
+        groups = [share[at : at + self.batch] for at in range(0, len(share), self.batch)]
+        found = [
+            padded(images, torch.from_numpy(self.images.__getitems__(rows.tolist())["images"]), self.batch, device)
+            for rows in (told(groups, len(share), "scores") if rank == 0 else groups)
+        ]
+        mine = torch.cat(found) if found else torch.zeros(0)
+        image = functional.normalize(gather(mine).float(), dim=1)
+        scores: dict[str, float] = {}
+        if len(self.texts) > 1:
+            text = self._texts(texts, torch.from_numpy(self.images.tokens(self.texts.tolist())), device)
+            scores |= recalls(image, text, torch.from_numpy(self.captions))
+        if len(self.prompts) > 1 and (known := torch.from_numpy(self.labels >= 0)).any():
+            labels = torch.from_numpy(self.labels)[known]
+            scores |= zero_shot(image[known], self._classes(texts, device), labels)
+        return scores
+
+    def _texts(self, texts: Encode, tokens: Tensor, device: torch.device) -> Tensor:
+        return functional.normalize(padded(texts, tokens, self.batch, device).float(), dim=1)
+
+    def _classes(self, texts: Encode, device: torch.device) -> Tensor:
+        prompts = [prompt for own in self.prompts.values() for prompt in own]
+        classes = [number for number, own in enumerate(self.prompts.values()) for _ in own]
+        tokens = to_tensor(tokens_of(prompts, self.images.context, self.images.truncate))
+        return class_embeddings(self._texts(texts, tokens, device), torch.tensor(classes), len(self.prompts))

@@ -1,0 +1,152 @@
+"""The sections that `train_clip` reads."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.params.numbers import NO_FILE, Positive
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+from darkroom.params.training import Training
+
+Name = Literal[
+    "RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-L/14@336px"
+]  # OpenAI's
+
+RESNET_STEP = 32  # pixels, height and width, behind one place of the last level of CLIP's residual network
+HEAD = 64  # width of an attention head, which `clip.load` takes for granted
+
+NO_CLIP = "`train_clip.source` is none"
+
+
+class ClipModel(Section):
+    """The sizes of the network of images, a transformer or a residual network, and of the transformer of texts."""
+
+    image_network: Literal["vit", "resnet"]
+    image_size: Positive
+    patch: Positive
+    image_width: Positive
+    image_layers: Positive
+    text_width: Positive
+    text_layers: Positive
+    context_length: Annotated[int, Field(ge=8, le=77)]
+    embed_dim: Positive
+
+    @model_validator(mode="after")
+    def _loadable(self) -> "ClipModel":
+        for name in ("image_width", "text_width") if self.image_network == "vit" else ("text_width",):
+            if (width := getattr(self, name)) % HEAD:
+                raise ValueError(
+                    f"{name} ({width}) must be a multiple of {HEAD}: `clip.load` makes a head of every {HEAD} channels"
+                )
+        if self.image_network == "resnet":
+            if self.image_size % RESNET_STEP:
+                raise ValueError(
+                    f"image_size ({self.image_size}) must be a multiple of {RESNET_STEP}, by which a resnet reduces it"
+                )
+            if self.image_width % 2:
+                raise ValueError(f"image_width ({self.image_width}) must be even: a resnet begins with half of it")
+        elif self.image_size % self.patch:
+            raise ValueError(f"patch ({self.patch}) must divide image_size ({self.image_size})")
+        return self
+
+
+class Trained(Section):
+    """A CLIP of one's own: its size, and what the loss makes of equal captions."""
+
+    model: ClipModel
+    equal_captions: Literal["positives", "negatives"]
+
+
+class Pretrained(Section):
+    """A CLIP that others have trained: one of OpenAI's by name, or a file."""
+
+    name: Name | None
+    file: str
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Pretrained":
+        if self.name is None and self.file == NO_FILE:
+            raise ValueError("neither a name of OpenAI's nor a file is given")
+        if self.name is not None and self.file != NO_FILE:
+            raise ValueError(f"give a name or a file, not both: without a file it is {NO_FILE}")
+        return self
+
+
+class Evaluate(Section):
+    """What the scores are made of."""
+
+    split: Literal["val", "test"]
+    images: Annotated[int, Field(ge=2)]
+    batch: Positive
+    prompts: list[Annotated[str, Field(pattern=r"\{label\}")]]
+    captions: Positive
+
+
+class Nothing(Section):
+    """No CLIP, and so no decoder and no prior: of images without captions, or where nobody asks for them."""
+
+
+class TrainClip(Section):
+    """Which CLIP, and how it is trained. Only the chosen source's section is a dependency."""
+
+    source: Literal["trained", "pretrained", "none"]
+    long_captions: Literal["stop", "truncate"]
+    trained: Trained | None = None
+    pretrained: Pretrained | None = None
+    none: Nothing | None = None
+    training: Training
+    evaluate: Evaluate
+
+    @model_validator(mode="after")
+    def _chosen(self) -> "TrainClip":
+        if getattr(self, self.source) is None:
+            raise ValueError(f"source is {self.source}, and the section `{self.source}` is missing")
+        if self.source != "trained" and self.training.processes > 1:
+            raise ValueError(f"source is {self.source}, which is not trained: set `training.processes` to 1")
+        resnet = self.trained is not None and self.trained.model.image_network == "resnet"
+        if self.source == "trained" and resnet and self.training.processes > 1:
+            raise ValueError(
+                "trained.model.image_network is resnet, whose batch norms see one process: set `training.processes` "
+                "to 1, or take vit"
+            )
+        return self
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_clip`."""
+
+    run: Run
+    train_clip: TrainClip
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: it is."""
+        return {"trained": None, "pretrained": "published weights are taken as they are", "none": NO_CLIP}[
+            self.train_clip.source
+        ]
+
+
+def unfit(settings: TrainClip, image_size: int) -> str | None:
+    """Return why the section does not fit images of so many pixels a side, as far as can be known here; None: it does.
+
+    `darkroom check` asks. A CLIP is given images in its own size, and a larger one than theirs shows it nothing more.
+    """
+    if settings.source == "pretrained":
+        assert settings.pretrained is not None  # `_chosen`
+        if settings.pretrained.name is None and not Path(settings.pretrained.file).is_file():
+            return (
+                f"`train_clip.pretrained.file` is {settings.pretrained.file}, which is no file: give the path of a .pt "
+                "file, OpenAI's or one of ours"
+            )
+        return None
+    if settings.source == "none":
+        return None
+    assert settings.trained is not None
+    if (size := settings.trained.model.image_size) > image_size:
+        return (
+            f"`train_clip.trained.model.image_size` is {size}, and the images have {image_size} pixels a side: it can "
+            f"see no more than these, so set it to {image_size} at most"
+        )
+    return None

@@ -1,0 +1,220 @@
+"""What a U-Net of the decoder is trained on: images or latents, and beside them what CLIP says of each."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from darkroom.data.embeddings import EmbeddingShards
+from darkroom.data.latent_file import to_float32
+from darkroom.data.latents import LatentShards
+from darkroom.device import in_float32
+from darkroom.models.clip.captions import AHEAD
+from darkroom.models.clip.network import Clip
+from darkroom.models.clip.text import tokens_of
+from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.prior.standard import Standard
+from darkroom.models.tokenizers.batches import decode_all
+from darkroom.models.tokenizers.pixels import to_images, to_network
+from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.random import order
+from darkroom.training.data import Images, Positions
+from darkroom.training.recipe import Rows
+
+Data = dict[str, Tensor]
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Spaces: from a batch to x_0, and from x_0 to images
+
+
+class Space(Protocol):
+    """Where the diffusion takes place."""
+
+    bounded: bool
+
+    def data(self, batch: Data) -> Tensor:
+        """Return x_0 of a batch, float32 (N, C, S, S)."""
+        ...
+
+    def images(self, x0: Tensor) -> Tensor:
+        """Return images of x_0, uint8 (N, C, H, W)."""
+        ...
+
+
+class PixelSpace:
+    """Pixels, from -1 to 1."""
+
+    bounded = True
+
+    def data(self, batch: Data) -> Tensor:
+        """Return `images` as float32."""
+        return to_network(batch["images"])
+
+    def images(self, x0: Tensor) -> Tensor:
+        """Return the nearest uint8."""
+        return to_images(x0)
+
+
+class LatentSpace:
+    """A tokenizer's latents, of about unit variance: stored ones, or those of `images`, encoded here."""
+
+    bounded = False
+
+    def __init__(self, tokenizer: Tokenizer, normaliser: Normaliser, batch: int = 32) -> None:
+        self.tokenizer, self.normaliser, self.batch = tokenizer, normaliser, batch
+
+    @torch.no_grad()
+    def data(self, batch: Data) -> Tensor:
+        """Return the mean of each posterior: its spread is far below the noise of the diffusion.
+
+        What is encoded here is so in float32, whatever the training's precision, as stored latents are.
+        """
+        if "mean" in batch:
+            return self.normaliser(batch["mean"].float())
+        with in_float32(batch["images"].device):
+            return self.normaliser(self.tokenizer.encode(batch["images"])[0].float())
+
+    @torch.no_grad()
+    def images(self, x0: Tensor) -> Tensor:
+        """Return decoded latents."""
+        return decode_all(self.tokenizer, self.normaliser.invert(x0), self.batch, x0.device)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Tellers: from a batch to what CLIP says
+
+
+class Teller:
+    """Image embeddings and text encodings as they are stored, `image` (N, D) and `encoding` (N, L, W)."""
+
+    def __init__(self, standard: Standard | None = None) -> None:
+        """Take what embeddings are standardised by; None: of a U-Net that is told none."""
+        self.standard = standard
+
+    def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
+        """Return embeddings, standardised, float32 (N, D), and encodings, float32 (N, L, W); None: there are none."""
+        image, encoding = batch.get("image"), batch.get("encoding")
+        told = None if image is None or self.standard is None else self.standard(image)
+        return told, None if encoding is None else encoding.float()
+
+
+class ClipTeller(Teller):
+    """The same, computed of `images` and `tokens` by a CLIP on the way: for collections too large to store them of."""
+
+    def __init__(self, clip: Clip, standard: Standard | None, text: bool) -> None:
+        """Take the CLIP; a standard where images are told, and whether texts are."""
+        super().__init__(standard)
+        self.clip, self.text = clip, text
+
+    @torch.no_grad()
+    def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
+        """Return embeddings and encodings, in float32 whatever the training's precision, as `embed_clip` has them."""
+        with in_float32(next(iter(batch.values())).device):
+            image = None if self.standard is None else self.standard(embedded(self.clip, batch["images"]))
+            return image, self._encodings(batch["tokens"].long()) if self.text else None
+
+    def _encodings(self, tokens: Tensor) -> Tensor:
+        """Return encodings of tokens (N, L); those of an image without a caption, which has no token, are zero."""
+        return self.clip.tokens(tokens)[1].float() * tokens.any(dim=1)[:, None, None]
+
+
+@torch.no_grad()
+def embedded(clip: Clip, images: Tensor) -> Tensor:
+    """Return embeddings of uint8 images as `embed_clip` stores normalised ones, of length 1, float32 (N, D)."""
+    return functional.normalize(clip.images(images), dim=1)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows
+
+
+class Told:
+    """Rows of images or latents with what CLIP says of each.
+
+    Nothing is mirrored: an embedding is that of the image as it is.
+
+    Args:
+        rows: the images or latents.
+        embeddings: those of the same images in the same order; None: none are read.
+        names: of what is read of them, image and encoding.
+        captions: of the images, to be given to CLIP while training; None: they are not.
+        clip: whose tokens the captions become.
+
+    Raises:
+        DarkroomError: of the first captions one is too long and may not be cut; names the image.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        embeddings: EmbeddingShards | None = None,
+        names: Sequence[str] = (),
+        captions: pa.ChunkedArray | None = None,
+        clip: Clip | None = None,
+    ) -> None:
+        self.rows, self.embeddings, self.names = rows, embeddings, tuple(names)
+        self.captions = None
+        if captions is not None and clip is not None:
+            self.captions, self.context, self.truncate = captions.combine_chunks(), clip.context_length, clip.truncate
+            self._tokens(range(min(AHEAD, len(rows))))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the rows of images or latents, with `image` float16 (N, D), `encoding` (N, L, W), `tokens` (N, L)."""
+        found = dict(self.rows.__getitems__(rows))
+        if self.embeddings is not None and self.names:
+            found |= self.embeddings.__getitems__(rows, self.names)
+        if self.captions is not None:
+            found["tokens"] = self._tokens(rows)
+        return found
+
+    def _tokens(self, rows: Sequence[int]) -> NDArray[np.int32]:
+        """Return the tokens of some captions, (N, L), zero where there is none."""
+        assert self.captions is not None
+        texts = self.captions.take(pa.array(rows, pa.int64())).to_pylist()
+        found = tokens_of(
+            [text or "" for text in texts], self.context, self.truncate, lambda place: self.keys([rows[place]])[0]
+        )
+        found[[text is None for text in texts]] = 0
+        return found.astype(np.int32)
+
+    def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
+        """Return which row stands at each position of the endless sequence."""
+        return self.rows.order(seed, positions) if isinstance(self.rows, Images) else order(seed, len(self), positions)
+
+    def prefetch(self, seed: int, position: int) -> None:
+        """Begin to fetch shards that lie elsewhere."""
+        if isinstance(self.rows, Images):
+            self.rows.prefetch(seed, position)
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self.rows.keys(rows)
+
+
+class Latents:
+    """Stored latents, their means or what their codes stand for: `mean` float32 (N, C, h, w)."""
+
+    def __init__(self, shards: LatentShards) -> None:
+        self.shards = shards
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the means of some rows."""
+        stored = self.shards.__getitems__(rows)
+        if self.shards.codebook is not None:
+            return {"mean": np.ascontiguousarray(np.moveaxis(self.shards.codebook[stored["codes"]], -1, 1))}
+        return {"mean": to_float32(stored["mean"])}
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows."""
+        return self.shards.keys_of(rows)

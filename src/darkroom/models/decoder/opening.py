@@ -1,0 +1,212 @@
+"""Opens what a U-Net of the decoder is trained on, and checks that it fits."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.data.catalog import Catalog
+from darkroom.data.embeddings import EmbeddingShards, require_same_images
+from darkroom.data.latents import LatentShards
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.models.clip.load import load_clip
+from darkroom.models.clip.network import Clip
+from darkroom.models.decoder.data import (
+    ClipTeller,
+    Latents,
+    LatentSpace,
+    PixelSpace,
+    Space,
+    Teller,
+    Told,
+    embedded,
+)
+from darkroom.models.decoder.settings import TrainDecoder, UNet
+from darkroom.models.decoder.unet import UNetConfig
+from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.prior.standard import Standard, chosen_rows
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.params.numbers import NO_FILE
+from darkroom.training.beginning import begun_with, require_same
+from darkroom.training.data import Images
+from darkroom.training.recipe import Rows
+
+SPLITS = ("train", "val")
+_GROUP = 32  # images in a forward pass of them
+_STATISTICS = 1024  # images that say how wide latents are, where none are stored
+
+
+@dataclass
+class Opened:
+    """What a U-Net is trained on.
+
+    rows: of each split.
+    channels: of x_0.
+    embed_dim, text_shape: of what CLIP says; 0 and None: nothing is told.
+    facts: for the manifest.
+    """
+
+    space: Space
+    teller: Teller
+    rows: dict[str, Rows]
+    channels: int
+    facts: dict[str, Any]
+    embed_dim: int = 0
+    text_shape: tuple[int, int] | None = None
+
+
+def weights_key(name: str) -> str:
+    """Return the key that names the weights that a U-Net begins with."""
+    return f"train_decoder.unets.{name}.weights"
+
+
+def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.device) -> Opened:
+    """Open what the U-Net of a name is trained on.
+
+    Where it begins with the weights of another, latents and embeddings are scaled as for that one.
+
+    Raises:
+        DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or the weights that it has.
+    """
+    begun = begun_with(section.unets[name].weights, "decoder")
+    images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
+    catalog.require_parts(images["train"].sources)
+    opened = _pixels(images, catalog)
+    if section.tokenizer != NO_FILE:
+        opened = _latents(section, begun, images, catalog, device)
+    if section.unets[name].conditioned:
+        _tell(opened, section.unets[name], begun, images, device)
+    require_same(weights_key(name), begun, opened.facts, ("clip", "normalised", "tokenizer"))
+    return opened
+
+
+def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> Opened:
+    rows: dict[str, Rows] = {split: Images(shards) for split, shards in images.items()}
+    return Opened(PixelSpace(), Teller(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
+
+
+def _latents(
+    section: TrainDecoder,
+    begun: Mapping[str, Any],
+    images: dict[str, ImageShards],
+    catalog: Catalog,
+    device: torch.device,
+) -> Opened:
+    tokenizer, identity = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
+    tokenizer = tokenizer.to(device)
+    opened = _pixels(images, catalog)
+    if section.latents != NO_FILE:
+        parts, root = list(catalog.parts), Path(section.latents)
+        latents = {split: LatentShards.open_parts(parts, split, root) for split in SPLITS}
+        if latents["train"].tokenizer != identity:
+            raise DarkroomError(
+                f"{root} was encoded by another tokenizer than {section.tokenizer} holds: encode it again "
+                "(`dvc repro encode_latents`)."
+            )
+        for split, shards in latents.items():
+            if shards.sources != images[split].sources:
+                raise DarkroomError(
+                    f"{root} was encoded from other images than data/shards holds: encode them again "
+                    "(`dvc repro encode_latents`)."
+                )
+        mean, std = latents["train"].statistics
+        opened.rows = {split: Latents(shards) for split, shards in latents.items()}
+    else:
+        mean, std = _statistics(tokenizer, images["train"], device)
+    if "latent_mean" in begun:
+        mean, std = begun["latent_mean"], begun["latent_std"]
+    opened.space, opened.channels = LatentSpace(tokenizer, Normaliser(mean, std)), tokenizer.latent_shape[0]
+    opened.facts |= {"tokenizer": identity, "latent_mean": mean, "latent_std": std}
+    return opened
+
+
+@torch.no_grad()
+def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
+    """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
+    found = [tokenizer.encode(group)[0] for group in _groups(images, device)]
+    z = torch.cat(found).double().transpose(0, 1).flatten(1)  # (C, N h w)
+    mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
+    return mean, std
+
+
+def _tell(
+    opened: Opened, settings: UNet, begun: Mapping[str, Any], images: dict[str, ImageShards], device: torch.device
+) -> None:
+    """Let the rows carry what CLIP says, or what it is to be asked."""
+    image, text = settings.told_image, settings.model.text_tokens
+    if settings.clip != NO_FILE:
+        clip = load_clip(Path(settings.clip)).to(device)
+        for split, rows in opened.rows.items():
+            opened.rows[split] = Told(rows, captions=images[split].caption_column if text else None, clip=clip)
+        standard = _standard(begun, lambda: _embedded(clip, images["train"], device)) if image else None
+        opened.teller = ClipTeller(clip, standard, text)
+        opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
+        opened.facts |= {"clip": clip.identity, "normalised": True, **(standard.facts() if standard else {})}
+        return
+    names = [name for name, wanted in (("image", image), ("encoding", text)) if wanted]
+    parts = list(images["train"].sources)
+    stored = {split: EmbeddingShards.open_parts(parts, split, Path(settings.embeddings)) for split in SPLITS}
+    for split, rows in opened.rows.items():
+        require_same_images(stored[split], images[split])
+        opened.rows[split] = Told(rows, stored[split], names)
+    first = stored["train"]
+    if text and first.encoding_shape is None:
+        raise DarkroomError(
+            "`model.text_tokens` needs text encodings, and there are none in data/embeddings: set "
+            "`embed_clip.encodings` to true; a part without captions has none either."
+        )
+    standard = _standard(begun, lambda: first.__getitems__(chosen_rows(len(first)))["image"]) if image else None
+    opened.teller = Teller(standard)
+    opened.embed_dim, opened.text_shape = first.dim, first.encoding_shape
+    opened.facts |= {"clip": first.clip, "normalised": first.normalised, **(standard.facts() if standard else {})}
+
+
+def _standard(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> Standard:
+    """Return how embeddings are scaled: as for the weights to begin with, or by some of the embeddings themselves."""
+    return Standard.from_facts(begun) if "embedding_mean" in begun else Standard.of(embeddings())
+
+
+def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:
+    """Return embeddings of images evenly apart, (n, D)."""
+    return np.concatenate([embedded(clip, group).cpu().numpy() for group in _groups(images, device)])
+
+
+def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:
+    """Yield images evenly apart, a few at a time, uint8 (n, C, H, W)."""
+    rows = chosen_rows(len(images), _STATISTICS)
+    for start in range(0, len(rows), _GROUP):
+        yield torch.from_numpy(images.__getitems__(rows[start : start + _GROUP])).to(device)
+
+
+def config_of(settings: UNet, opened: Opened) -> UNetConfig:
+    """Return the shape of a U-Net for what it is trained on."""
+    model = settings.model
+    low = settings.low_size is not None
+    return UNetConfig(
+        size=settings.size,
+        image_channels=opened.channels,
+        channels=tuple(model.channels),
+        attention=tuple(model.attention),
+        layers=model.layers,
+        head_dim=model.head_dim,
+        norm_groups=model.norm_groups,
+        patch=model.patch,
+        dropout=model.dropout,
+        embed_dim=opened.embed_dim if settings.told_image else 0,
+        image_tokens=model.image_tokens,
+        image_to_time=model.image_to_time,
+        image_map=model.image_map,
+        embedding_noise=bool(settings.diffusion.embedding_noise),
+        text_shape=opened.text_shape if model.text_tokens else None,
+        low=low,
+        low_noise=low and bool(settings.low.noise),
+        self_condition=model.self_condition,
+        learned_variance=settings.diffusion.learned_variance,
+    )

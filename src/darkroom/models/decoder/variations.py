@@ -1,0 +1,101 @@
+"""Pictures of what a decoder does with an embedding: other images of it, images between two, images filled in."""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.models.decoder.decode import Decoder
+from darkroom.models.decoder.member import Asked
+
+COLUMNS = 8  # of images made for each row
+_HOLE = 0.5  # share of the side that is filled in
+
+
+def _made(decoder: Decoder, asked: Asked) -> NDArray[np.uint8]:
+    return torch.cat(list(decoder.images(asked))).numpy()
+
+
+def _repeated(values: Tensor | None, times: int) -> Tensor | None:
+    return None if values is None else values.repeat_interleave(times, dim=0)
+
+
+def _rows_of(first: NDArray[np.uint8], made: NDArray[np.uint8], last: NDArray[np.uint8] | None = None) -> NDArray:
+    """Return images row by row: an original, what was made for it, and where there is one, another original."""
+    rows = made.reshape(len(first), -1, *made.shape[1:])
+    parts = [first[:, None], rows] if last is None else [first[:, None], rows, last[:, None]]
+    return np.concatenate(parts, axis=1).reshape(-1, *made.shape[1:])
+
+
+def variations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
+    """Return each image, then eight of its embedding from other noise: uint8 (N * 9, C, H, W).
+
+    Args:
+        decoder: the decoder.
+        real: uint8 (N, C, H, W).
+        image: their embeddings, (N, D).
+        text: their text encodings, where the decoder is told these.
+    """
+    low = decoder.low(torch.from_numpy(real))
+    numbers = list(range(len(real) * COLUMNS))
+    asked = Asked(numbers, _repeated(image, COLUMNS), _repeated(text, COLUMNS), _repeated(low, COLUMNS))
+    return _rows_of(real, _made(decoder, asked))
+
+
+def interpolations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
+    """Return, of images in pairs, the first, eight on the arc between their embeddings, the second: (N / 2 * 10, ...).
+
+    All images of a row begin with the same noise, so that the embedding alone changes; a text, and an image that is
+    enlarged, are those of the first.
+    """
+    pairs = len(real) // 2
+    first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    share = torch.linspace(0, 1, COLUMNS)
+    between = torch.cat([spherical(one, other, share) for one, other in zip(image[first], image[second], strict=True)])
+    low = decoder.low(torch.from_numpy(real[first]))
+    numbers = [row for row in range(pairs) for _ in range(COLUMNS)]
+    told = _repeated(None if text is None else text[first], COLUMNS)
+    asked = Asked(numbers, between, told, _repeated(low, COLUMNS))
+    return _rows_of(real[first], _made(decoder, asked), real[second])
+
+
+def inpainted(
+    decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None, resamples: int
+) -> NDArray[np.uint8]:
+    """Return each image, the same with a grey square in its middle, and with that square filled in: (N * 3, ...)."""
+    pixels = torch.from_numpy(real)
+    height, width = pixels.shape[2:]
+    mask = torch.ones(len(real), 1, height, width)
+    top, left = int(height * (1 - _HOLE) / 2), int(width * (1 - _HOLE) / 2)
+    mask[..., top : height - top, left : width - left] = 0
+    holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128))
+    # What is to be filled in is shown to nobody: neither to a tokenizer nor to a first U-Net that enlarges.
+    known, low = decoder.space(holes), decoder.low(holes)
+    kept = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
+    if known.shape[-1] < width:  # latents beside the square know of its grey
+        kept = -torch.nn.functional.max_pool2d(-kept, 3, stride=1, padding=1)
+    asked = Asked(list(range(len(real))), image, text, low, known, kept.to(known.device), resamples=resamples)
+    return _rows_of(real, np.stack([holes.numpy(), _made(decoder, asked)], axis=1).reshape(-1, *real.shape[1:]))
+
+
+def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
+    """Return points on the arc between two embeddings, (K, D): sin((1-a)θ)/sin θ · u + sin(aθ)/sin θ · v.
+
+    Source: Shoemake, "Animating rotation with quaternion curves", 1985. Lengths go from the one's to the other's.
+    Between opposite ones there is no one arc: the points lie on the line.
+
+    Args:
+        one: (D,).
+        other: (D,).
+        share: a, how far from the first to the second, 0 to 1, (K,).
+    """
+    lengths = one.norm(), other.norm()
+    u, v = one / lengths[0].clamp(min=1e-12), other / lengths[1].clamp(min=1e-12)
+    angle = torch.arccos((u * v).sum().clamp(-1, 1))
+    far = torch.lerp(lengths[0], lengths[1], share)[:, None]
+    if not 1e-4 < float(angle) < math.pi - 1e-3:
+        return far * torch.nn.functional.normalize(torch.lerp(u, v, share[:, None]), dim=1)
+    along = (torch.sin((1 - share) * angle)[:, None] * u + torch.sin(share * angle)[:, None] * v) / torch.sin(angle)
+    return far * along

@@ -1,0 +1,1 @@
+"""The networks that score, and the teacher, which never does."""

@@ -1,0 +1,27 @@
+"""Trains the classifier whose features the scores compare."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
+
+
+class ExtractorRecipe(Recipe):
+    """L = cross-entropy of the classes."""
+
+    def __init__(self, model: Classifier, train: Rows, val: Rows) -> None:
+        self.model, self.train, self.val = model, train, val
+        self.modules: dict[str, nn.Module] = {"extractor": model}
+        self.phases = (Phase("extractor", self.loss),)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the cross-entropy and the share of images classified as they should be."""
+        return {name: values.mean() for name, values in self.validate(batch).items()}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the same for each image: without dropout, since the loop puts the network in evaluation mode."""
+        logits = self.modules["extractor"](batch.data["images"]).float()
+        labels = batch.data["labels"]
+        accuracy = (logits.argmax(dim=1) == labels).float()
+        return {"loss": functional.cross_entropy(logits, labels, reduction="none"), "accuracy": accuracy}

@@ -1,0 +1,107 @@
+"""Open an extractor by its name, and run it at one compute batch."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.artifacts.networks import WEIGHTS
+from darkroom.errors import DarkroomError
+from darkroom.metrics.batches import Images, batched
+from darkroom.models.evaluators.extractor.network import Classifier
+
+
+class FeatureNetwork(Protocol):
+    """What an extractor is: a torch module with `features`."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return features (N, D) float32 of uint8 images (N, C, H, W)."""
+        ...
+
+    def to(self, device: torch.device) -> "FeatureNetwork":
+        """Move to a device."""
+        ...
+
+    def eval(self) -> "FeatureNetwork":
+        """Switch dropout off."""
+        ...
+
+
+class Extractor(NamedTuple):
+    """A network, the sha256 of its weights file, and the length of its features."""
+
+    network: FeatureNetwork
+    sha256: str
+    dim: int
+
+
+def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, inception_sha256: str) -> Extractor:
+    """Return the extractor called `name`: `in_domain` (from its folder) or `inception` (see `load_inception`).
+
+    Raises:
+        DarkroomError: an unknown name, weights that are missing or not the expected ones.
+    """
+    if name == "in_domain":
+        classifier = Classifier.from_pretrained(in_domain_folder)
+        return Extractor(classifier, sha256_file(in_domain_folder / WEIGHTS), classifier.dim)
+    if name == "inception":
+        from darkroom.models.evaluators.inception import load_inception
+
+        inception = load_inception(inception_weights, inception_sha256)
+        return Extractor(inception, inception_sha256, inception.dim)
+    raise DarkroomError(f"there is no extractor `{name}`: choose in_domain or inception.")
+
+
+class Judge(NamedTuple):
+    """The in-domain extractor with what its manifest says of it."""
+
+    network: Classifier
+    classes: list[str]  # in the order of its logits
+    sha256: str  # of its weights
+    identity: str  # of its manifest
+
+
+def open_judge(folder: Path, image_shape: Sequence[int]) -> Judge:
+    """Return the in-domain extractor in `folder`, in evaluation mode, for images of shape (C, H, W).
+
+    Raises:
+        ArtifactError: missing, damaged, or trained on images of another shape, whose features would mean nothing.
+    """
+    manifest = open_artifact(folder, "extractor")
+    if manifest["image_shape"] != list(image_shape):
+        raise ArtifactError(
+            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
+            "train it on them (`dvc repro train_extractor`)."
+        )
+    network = Classifier.from_pretrained(folder)
+    return Judge(network, manifest["classes"], sha256_file(folder / WEIGHTS), manifest_hash(folder))
+
+
+def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
+    """Yield features (n, D) float32, on the CPU, of uint8 images that come in groups (n, C, H, W) of any sizes.
+
+    The network always sees `batch` images, the last batch padded with black ones: image i gets the same bits however
+    the images are grouped and however many are asked for.
+    """
+    return batched(network.to(device).eval().features, images, batch, device)
+
+
+def outputs(network: nn.Module, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
+    """Yield the outputs (n, …) float32 of a whole network, the logits of a classifier, run as `stream` runs it."""
+    return batched(network.to(device).eval(), images, batch, device)
+
+
+def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:
+    """Return the features of all images as one tensor (N, D) float32 on the CPU; see `stream`.
+
+    Raises:
+        DarkroomError: there is no image.
+    """
+    features = list(stream(network, images, batch, device))
+    if not features:
+        raise DarkroomError("there is no image to take features of: check that the split or the samples are not empty.")
+    return torch.cat(features)

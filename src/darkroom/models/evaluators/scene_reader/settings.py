@@ -1,0 +1,82 @@
+"""The sections that `train_scene_reader` reads."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.params.numbers import Positive, Share, Weight
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+from darkroom.params.training import Training
+
+GRID = 8  # cells in height and width, each with the centre of one thing at most: boxes of forms are two cells wide
+Kind = Literal["position", "count", "relation"]
+
+
+class ReaderModel(Section):
+    """The small network that reads."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)]
+    layers: Annotated[int, Field(ge=0)]
+
+
+class Augment(Section):
+    """What the renders are put through."""
+
+    blur: Weight
+    noise: Share
+    colour: Share
+
+
+class TrainSceneReader(Section):
+    """The reader and its training."""
+
+    kinds: Annotated[list[Kind], Field(min_length=1)]
+    held_out: Positive
+    model: ReaderModel
+    augment: Augment
+    training: Training
+
+
+class Size(Section):
+    """Of `ingest`, the shape of the images that are judged."""
+
+    image_size: Positive
+    channels: Literal["RGB", "RGBA", "L"]
+
+
+class Asked(Section):
+    """Of `score_decoder`, whether this network is asked."""
+
+    attributes: Literal["none", "scenes"]
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_scene_reader`."""
+
+    run: Run
+    ingest: Size
+    score_decoder: Asked
+    train_scene_reader: TrainSceneReader
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Params":
+        if self.idle:
+            return self
+        if self.ingest.channels == "L":
+            raise ValueError(
+                "`ingest.channels` is L, and grey images show no colours to be read: set it to RGB or RGBA, or "
+                "`score_decoder.attributes` to none"
+            )
+        levels, size = len(self.train_scene_reader.model.channels), self.ingest.image_size
+        if size % (GRID * 2**levels):
+            raise ValueError(
+                f"`train_scene_reader.model.channels` has {levels} levels, for which a side must be a multiple of "
+                f"{GRID * 2**levels} pixels, and `ingest.image_size` is {size}: take others or fewer levels"
+            )
+        return self
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: a score asks for this reader."""
+        return None if self.score_decoder.attributes == "scenes" else "`score_decoder.attributes` is none"

@@ -1,0 +1,118 @@
+"""Trains the network that teaches: to tell the classes, or how an image was turned."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.models.evaluators.teacher.network import Teacher
+from darkroom.models.evaluators.teacher.settings import Augment
+from darkroom.models.tokenizers.pixels import to_network
+from darkroom.random import draws
+from darkroom.training.data import Images
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
+
+TURNS = 4
+_ELSE = "set `train_teacher.target` to rotation, which needs no labels"
+
+
+def class_names(*splits: ImageShards) -> list[str]:
+    """Return the labels of the images of some splits, sorted.
+
+    Raises:
+        DarkroomError: an image has none, the first is named; or all have the same.
+    """
+    columns = [shards.label_column for shards in splits]
+    if missing := sum(column.null_count for column in columns):
+        at, column = next((at, column) for at, column in enumerate(columns) if column.null_count)
+        first = splits[at].keys_of([column.is_null().index(True).as_py()])[0]
+        raise DarkroomError(
+            f"{missing:,} of {sum(map(len, columns)):,} images have no label, the first is {first}: {_ELSE}."
+        )
+    names = sorted({name for column in columns for name in pc.unique(column).to_pylist()})
+    if len(names) < 2:
+        raise DarkroomError(f"all images have the label {names}, which teaches nothing: {_ELSE}.")
+    return names
+
+
+class NamedImages(Images):
+    """Stored images with the numbers of their labels in a list of names: `labels` int64 (N,).
+
+    The numbers are the teacher's own: those of the catalog change with parts that the tokenizer is not trained on.
+    """
+
+    def __init__(self, shards: ImageShards, names: Sequence[str], seed: int = 0) -> None:
+        super().__init__(shards, seed)
+        numbers = {name: number for number, name in enumerate(names)}
+        encoded = shards.label_column.combine_chunks().dictionary_encode()
+        known = np.array([numbers[name] for name in encoded.dictionary.to_pylist()], dtype=np.int64)
+        self.labels = known[encoded.indices.to_numpy()] if len(shards) else np.empty(0, dtype=np.int64)
+
+    def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
+        """Return the images and label numbers of some rows."""
+        return {**super().__getitems__(rows, positions), "labels": self.labels[list(rows)]}
+
+
+def shifted(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
+    """Return images (N, C, H, W), each moved by so many pixels, (N,) integers; the edge is repeated."""
+    rows = (torch.arange(images.shape[2], device=images.device) - down[:, None]).clamp(0, images.shape[2] - 1)
+    columns = (torch.arange(images.shape[3], device=images.device) - right[:, None]).clamp(0, images.shape[3] - 1)
+    number = torch.arange(len(images), device=images.device)[:, None, None]
+    return images[number, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def turned(images: Tensor, turns: Tensor) -> Tensor:
+    """Return images (N, C, H, H), each turned by so many quarters, (N,) integers from 0 to 3."""
+    all_turns = torch.stack([images.rot90(quarter, (2, 3)) for quarter in range(TURNS)])  # (4, N, C, H, H)
+    return all_turns[turns, torch.arange(len(images), device=images.device)]
+
+
+class TeacherRecipe(Recipe):
+    """L = cross-entropy of the classes, or of the quarter turns of each image.
+
+    Turns: Gidaris et al., "Unsupervised representation learning by predicting image rotations", 2018, arXiv 1803.07728;
+    one turn of an image at a time, by its position, and not all four in a batch.
+
+    Args:
+        model: the network.
+        target: labels or rotation.
+        augment: how images are moved, and their contrast changed, while training.
+        seed: of the training.
+        train: rows of `images` and, for labels, `labels`.
+        val: likewise.
+    """
+
+    def __init__(self, model: Teacher, target: str, augment: Augment, seed: int, train: Rows, val: Rows) -> None:
+        self.model, self.target, self.augment, self.seed = model, target, augment, seed
+        self.train, self.val = train, val
+        self.modules: dict[str, nn.Module] = {"teacher": model}
+        self.phases = (Phase("teacher", self.loss),)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the cross-entropy and the share of images classified as they should be."""
+        numbers = draws(self.seed, "teacher/augment", batch.positions.tolist(), 0, 4)[1]
+        down, right, contrast, turn = torch.from_numpy(numbers).to(batch.data["images"].device, torch.float32).T
+        reach = self.augment.shift
+        offsets = [(each * (2 * reach + 1)).floor().long().clamp(max=2 * reach) - reach for each in (down, right)]
+        x = shifted(to_network(batch.data["images"]), *offsets)
+        factor = 1 + self.augment.contrast * (2 * contrast - 1)
+        found = self._scores(batch, x * factor[:, None, None, None], (turn * TURNS).long().clamp(max=TURNS - 1))
+        return {name: values.mean() for name, values in found.items()}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the same for each image as it is; its turn follows from its row."""
+        x = to_network(batch.data["images"])
+        return self._scores(batch, x, torch.from_numpy(batch.positions % TURNS).to(x.device))
+
+    def _scores(self, batch: Batch, x: Tensor, turns: Tensor) -> dict[str, Tensor]:
+        x, labels = (turned(x, turns), turns) if self.target == "rotation" else (x, batch.data["labels"])
+        logits = self.modules["teacher"](x).float()
+        accuracy = (logits.argmax(dim=1) == labels).float()
+        return {"loss": functional.cross_entropy(logits, labels, reduction="none"), "accuracy": accuracy}

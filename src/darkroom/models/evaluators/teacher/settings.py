@@ -1,0 +1,76 @@
+"""The sections that `train_teacher` reads."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from darkroom.models.tokenizers.loss_settings import TEACHER, Network
+from darkroom.params.numbers import Positive, Share
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+from darkroom.params.training import Training
+
+
+class TeacherModel(Section):
+    """The small classifier whose features the perceptual losses compare."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)]
+    layers: Positive
+
+
+class Augment(Section):
+    """What the images are put through."""
+
+    shift: Annotated[int, Field(ge=0)]
+    contrast: Share
+
+
+class TrainTeacher(Section):
+    """The teacher and its training."""
+
+    target: Literal["labels", "rotation"]
+    model: TeacherModel
+    augment: Augment
+    training: Training
+
+
+class PerceptualNetwork(Section):
+    """Of a perceptual loss, the network."""
+
+    network: Network
+
+
+class KindLosses(Section):
+    """Of a kind of tokenizer, its perceptual loss."""
+
+    perceptual: PerceptualNetwork
+
+
+class TokenizerLosses(Section):
+    """Of `train_tokenizer`, what says whether it asks for this teacher: the kind, and the kinds' perceptual losses."""
+
+    kind: str
+    teacher: str
+    kl: KindLosses
+    vqgan: KindLosses
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_teacher`."""
+
+    run: Run
+    train_teacher: TrainTeacher
+    train_tokenizer: TokenizerLosses
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: the tokenizer's loss asks for this teacher."""
+        tokenizer = self.train_tokenizer
+        losses: KindLosses | None = getattr(tokenizer, tokenizer.kind, None)
+        if losses is None:
+            return f"the tokenizer `{tokenizer.kind}` has no perceptual loss"
+        if losses.perceptual.network != "teacher":
+            return f"`train_tokenizer.{tokenizer.kind}.perceptual.network` is {losses.perceptual.network}"
+        if tokenizer.teacher != TEACHER:
+            return f"`train_tokenizer.teacher` is {tokenizer.teacher}"
+        return None

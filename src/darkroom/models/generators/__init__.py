@@ -1,0 +1,1 @@
+"""Generators of latents, one room a kind, and what they share."""

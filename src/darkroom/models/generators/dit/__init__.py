@@ -1,0 +1,1 @@
+"""The diffusion transformer (Peebles and Xie, 2023, arXiv 2212.09748)."""

@@ -1,0 +1,32 @@
+"""The sections that `score_dit` reads."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from darkroom.params.inception import Inception
+from darkroom.params.numbers import Positive
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+
+
+class ScoreDiT(Section):
+    """How the standard errors are made."""
+
+    threads: Positive
+    batch: Positive
+    blocks: Annotated[int, Field(ge=2)]
+
+
+class InceptionOnly(Section):
+    """Of `reference_stats`, where the weights of FID's network come from."""
+
+    inception: Inception
+
+
+class Params(Section):
+    """What dvc.yaml gives to `score_dit`."""
+
+    run: Run
+    reference_stats: InceptionOnly
+    score_dit: ScoreDiT

@@ -1,0 +1,1 @@
+"""The unCLIP prior: from a text to CLIP embeddings of images."""

@@ -1,0 +1,66 @@
+"""Trains the prior: denoising image embeddings under the texts of their images."""
+
+import torch
+from torch import Tensor, nn
+
+from darkroom.diffusion.gaussian import distance, target_of
+from darkroom.models.prior.sampling import Prior, text_direction
+from darkroom.models.prior.scores import Scorer
+from darkroom.models.prior.settings import Diffusion
+from darkroom.random import draws
+from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
+
+
+class PriorRecipe(Recipe):
+    """L = |f(z_t, t, y) - target|², z_t a noisy image embedding, y its text, sometimes dropped.
+
+    With the target x_0, the embedding itself, it is L_prior of Ramesh et al., 2022, arXiv 2204.06125, equation 1.
+    """
+
+    def __init__(
+        self, prior: Prior, settings: Diffusion, seed: int, train: Rows, val: Rows, scorer: Scorer | None = None
+    ) -> None:
+        """Take in the parts.
+
+        Args:
+            prior: the untrained network with its statistics, and what it predicts.
+            settings: its section of params.yaml.
+            seed: the training's.
+            train: what is trained on, `image` and `text` (N, D), `encoding` (N, L, W) where it is told.
+            val: what is validated on, likewise.
+            scorer: scores the validation images; None: no scores while training.
+        """
+        self.prior, self.model, self.settings, self.seed = prior, prior.network, settings, seed
+        self.train, self.val, self.scorer = train, val, scorer
+        self.modules: dict[str, nn.Module] = {"prior": self.model}
+        self.phases = (Phase("prior", self.loss),)
+        self.blocks = self.model.blocks
+        self.evaluate_every = scorer.every if scorer else 0
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the loss, texts dropped; randomness follows from each image's place in the training."""
+        return {"loss": self._losses(batch, "train", self.settings.text_dropout).mean()}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return each image's loss with its text; randomness follows from its row."""
+        return {"loss": self._losses(batch, "val", dropout=0.0)}
+
+    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
+        """Return the cosines of sampled validation embeddings."""
+        assert self.scorer is not None  # the loop asks where `evaluate_every` is above 0
+        return self.scorer.scores(self.prior, rank, count, gather)
+
+    def _losses(self, batch: Batch, stream: str, dropout: float) -> Tensor:
+        """Return the loss of each image, (N,)."""
+        schedule, target = self.prior.prediction.schedule, self.prior.prediction.target
+        x0 = self.model.to_unit(batch.data["image"])  # (N, D)
+        text, encoding = text_direction(batch.data["text"]), batch.data.get("encoding")
+        # Of each position: the noise; then the time, and whether the text drops.
+        normals, uniforms = draws(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
+        noise = torch.from_numpy(normals).to(x0.device)
+        times, drops = torch.from_numpy(uniforms).to(x0.device).unbind(dim=1)
+        steps = (times * len(schedule)).long().clamp(max=len(schedule) - 1)
+        x = schedule.add_noise(x0, noise, steps)
+        words = None if encoding is None else encoding.float()
+        prediction = self.modules["prior"](x, steps, text, words, drops >= dropout)
+        return distance(prediction, target_of(x0, noise, steps, schedule, target), self.settings.loss)

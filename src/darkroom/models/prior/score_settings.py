@@ -1,0 +1,15 @@
+"""The sections that `score_text` reads."""
+
+from darkroom.models.decoder.score_settings import Judges
+from darkroom.models.generators.score_settings import InceptionOnly, ScoreDiT
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+
+
+class Params(Section):
+    """What dvc.yaml gives to `score_text`: who judges is said once, in the section of `score_decoder`."""
+
+    run: Run
+    reference_stats: InceptionOnly
+    score_decoder: Judges
+    score_text: ScoreDiT

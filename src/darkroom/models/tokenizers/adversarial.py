@@ -1,0 +1,205 @@
+"""The adversarial game of a tokenizer: its losses, its weight, and the discriminator's turn of an update."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from darkroom.device import in_float32
+from darkroom.errors import DarkroomError
+from darkroom.models.tokenizers.discriminator import PatchDiscriminator
+from darkroom.models.tokenizers.loss_settings import Adversarial
+from darkroom.params.training import Training
+from darkroom.training.recipe import Batch, Losses, Phase
+
+NAME = "discriminator"
+_SCALE = 1024.0  # of the losses whose gradients are compared: fp16 would round small ones to zero; exact otherwise
+_LARGEST = 1e4
+
+
+def discriminator_loss(kind: str, real: Tensor, fake: Tensor) -> Tensor:
+    """Return the discriminator's loss, a scalar, from its logits of real and generated images, of any shape.
+
+    hinge: (E max(0, 1 - D(x)) + E max(0, 1 + D(x'))) / 2 (Lim and Ye, 2017, arXiv 1705.02894; Esser et al., 2021, with
+        the factor). hinge_sum: without the factor 1/2, as in MUSE's VQGAN-VAE.
+    bce: E softplus(-D(x)) + E softplus(D(x')), that is -log σ(D(x)) - log(1 - σ(D(x'))) (Goodfellow et al., 2014).
+    """
+    real, fake = real.float(), fake.float()
+    if kind == "bce":
+        return functional.softplus(-real).mean() + functional.softplus(fake).mean()
+    both = functional.relu(1 - real).mean() + functional.relu(1 + fake).mean()
+    return both if kind == "hinge_sum" else both / 2
+
+
+def generator_loss(kind: str, fake: Tensor) -> Tensor:
+    """Return the generator's loss, a scalar: -E D(x') of the hinge losses, E softplus(-D(x')) of bce."""
+    return functional.softplus(-fake.float()).mean() if kind == "bce" else -fake.float().mean()
+
+
+def gradient_penalty(network: Callable[[Tensor], Tensor], real: Tensor) -> Tensor:
+    """Return E (||∇x D(x)|| - 1)², a scalar, at real images (N, C, H, W); D(x) is the sum of the logits of x.
+
+    In float32, since it is differentiated twice. Source: Gulrajani et al., 2017, arXiv 1704.00028, equation 3; there
+    between real and generated images, here at real ones, as in MUSE's VQGAN-VAE.
+    """
+    x = real.detach().float().requires_grad_()
+    with in_float32(x.device):
+        # Not x itself: `darkroom plan` counts operations with hooks that cannot stand on a leaf.
+        (gradient,) = torch.autograd.grad(network(x * 1).sum(), x, create_graph=True)
+    return (gradient.flatten(1).norm(dim=1) - 1).square().mean()
+
+
+def adaptive_weight(rule: str, others: Tensor, generator: Tensor) -> Tensor:
+    """Return the weight of the generator's loss, a scalar, from gradients at the decoder's last layer, of any shape.
+
+    taming: ||∇ others|| / (||∇ generator|| + 1e-4), within 0 and 1e4; others are reconstruction and perceptual loss
+        (Esser et al., 2021, arXiv 2012.09841, equation 7).
+    perceptual: ||∇ others|| / ||∇ generator||, at most 1e4; others is the perceptual loss alone, as in MUSE.
+    """
+    if rule == "taming":
+        return (others.norm() / (generator.norm() + 1e-4)).clamp(0, _LARGEST)
+    return (others.norm() / generator.norm().clamp(min=1e-8)).clamp(max=_LARGEST)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a tokenizer made of some images, with gradients.
+
+    real, fake: the images and their reconstructions, (N, C, H, W) as the tokenizer's network sees them.
+    others: reconstruction and perceptual loss as they are minimised, a scalar.
+    perceptual: the perceptual loss with its weight, a scalar; None where there is none.
+    """
+
+    real: Tensor
+    fake: Tensor
+    others: Tensor
+    perceptual: Tensor | None = None
+
+
+class Adversary:
+    """The discriminator beside a tokenizer: a recipe holds one, adds its term, and has its phase.
+
+    All that it keeps between updates is the network. What the tokenizer's turn leaves for the discriminator's, images
+    and weight, is kept by position, so the discriminator sees what the tokenizer made in the same update, before its
+    step, without another forward pass.
+
+    Args:
+        settings: the section.
+        training: of the tokenizer.
+        image_shape: (C, H, W).
+        modules: of the recipe; the discriminator is put there.
+
+    Raises:
+        DarkroomError: the images are too small.
+    """
+
+    def __init__(
+        self,
+        settings: Adversarial,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        modules: dict[str, nn.Module],
+    ) -> None:
+        self.settings, self.batch = settings, training.batch
+        self.network = PatchDiscriminator(image_shape[0], image_shape[1], settings.channels, settings.norm_groups)
+        self.modules = modules
+        modules[NAME] = self.network
+        self._left: dict[int, tuple[Tensor, Tensor]] = {}
+        self._weight: tuple[int, Tensor] | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """The discriminator's turn."""
+        of = self.settings
+        limit = float("inf") if of.clip_norm == "none" else of.clip_norm
+        return Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=limit, start=of.start)
+
+    def turn(self, batch: Batch) -> int:
+        """Return which turn of the discriminator an update holds, from 0; negative: none yet."""
+        return int(batch.positions[0]) // self.batch - -(-self.settings.start // self.batch)
+
+    def add(
+        self, losses: Losses, batch: Batch, made: Made, again: Callable[[Batch], Made], last: nn.Parameter
+    ) -> Losses:
+        """Return the tokenizer's losses with the generator's term in "loss", and beside it.
+
+        Args:
+            losses: of the tokenizer.
+            batch: what they were computed from; a piece, where `run.micro_batch` asks for pieces.
+            made: from the same forward pass.
+            again: what the tokenizer makes of another piece. The adaptive weight is that of the whole update, so that
+                pieces change nothing: where there are some, they are all passed forward once more.
+            last: weight of the decoder's last layer.
+        """
+        first, update = int(batch.positions[0]), int(batch.positions[0]) // self.batch
+        if self.turn(batch) < 0:
+            return losses
+        self._left = {at: images for at, images in self._left.items() if at // self.batch == update}
+        self._left[first] = made.real, made.fake.detach()
+        term = self._term(made)
+        if self.settings.adaptive == "none":
+            return {**losses, "loss": losses["loss"] + self.settings.weight * term, "adversarial": term}
+        if self._weight is None or self._weight[0] != update:
+            self._weight = update, self._adapted(batch, made, term, again, last)
+        weight = self.settings.weight * self._weight[1]
+        return {**losses, "loss": losses["loss"] + weight * term, "adversarial": term, "adversarial_weight": weight}
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the discriminator's losses of images that the tokenizer's turn of the same update has seen."""
+        real, fake = self._left.pop(int(batch.positions[0]))
+        logits = self.modules[NAME](torch.cat([real, fake])).float()
+        on_real, on_fake = logits.chunk(2)
+        loss = discriminator_loss(self.settings.loss, on_real, on_fake)
+        losses = {"loss": loss, "discriminator/real": on_real.mean(), "discriminator/fake": on_fake.mean()}
+        if self.settings.gradient_penalty and self.turn(batch) % self.settings.gradient_penalty_every == 0:
+            # The network itself, not a wrapper that shares gradients: those of this pass join the other's on the way.
+            # Its `forward`, since what torch.compile made of the call cannot be differentiated twice.
+            penalty = gradient_penalty(self.network.forward, real)
+            losses |= {"loss": loss + self.settings.gradient_penalty * penalty, "discriminator/penalty": penalty}
+        return losses
+
+    def _term(self, made: Made) -> Tensor:
+        with _frozen(self.network):  # the network itself: its gradients are not wanted, so no process waits for them
+            return generator_loss(self.settings.loss, self.network(made.fake))
+
+    def _adapted(
+        self, batch: Batch, made: Made, term: Tensor, again: Callable[[Batch], Made], last: nn.Parameter
+    ) -> Tensor:
+        """Return the adaptive weight of an update, at its first piece."""
+        if isinstance(last, DTensor):
+            raise DarkroomError("`adversarial.adaptive` needs whole layers, and FSDP gives shards: set it to none.")
+        whole = batch.whole or batch
+        sums = torch.zeros(2, *last.shape, device=last.device)
+        for number, piece in enumerate(whole.split(len(batch))):
+            if number:
+                made = again(piece)
+                term = self._term(made)
+            others = made.perceptual if self.settings.adaptive == "perceptual" else made.others
+            assert others is not None  # `require_fit`
+            sums += torch.stack([_gradient(others, last), _gradient(term, last)]) * (len(piece) / len(whole))
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(sums)
+            sums /= dist.get_world_size()
+        return adaptive_weight(self.settings.adaptive, sums[0], sums[1]).detach()
+
+
+def _gradient(loss: Tensor, last: nn.Parameter) -> Tensor:
+    return torch.autograd.grad(loss * _SCALE, last, retain_graph=True)[0].float() / _SCALE
+
+
+@contextmanager
+def _frozen(module: nn.Module) -> Iterator[None]:
+    """Give a module's parameters no gradients in the forward pass inside the block."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)

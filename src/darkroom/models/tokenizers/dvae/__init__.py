@@ -1,0 +1,1 @@
+"""The discrete VAE of DALL-E."""

@@ -1,0 +1,189 @@
+"""The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.artifacts.networks import read_network, write_network
+from darkroom.device import in_float32
+from darkroom.models.tokenizers.dvae.network import DVAEConfig, DVAENetwork
+from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
+from darkroom.models.tokenizers.dvae.settings import DVAE, Relaxation
+from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+
+# From logits to latents.
+Way = Relaxation | Literal["hard", "mean"]
+
+
+class DiscreteVAE(nn.Module):
+    """A trained or training `DVAENetwork` behind the protocols `Tokenizer` and `Codes`.
+
+    Its continuous latent is the expected vector of the codebook, softmax(logits) @ codebook: a point.
+    """
+
+    def __init__(self, config: DVAEConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.network = DVAENetwork(config)
+
+    @classmethod
+    def from_settings(cls, settings: DVAE, image_shape: tuple[int, int, int]) -> "DiscreteVAE":
+        """Return an untrained one for images of shape (C, H, W), squares whose side `factor` divides."""
+        channels, size, _ = image_shape
+        config = DVAEConfig(
+            image_size=size,
+            channels=channels,
+            num_tokens=settings.codebook_size,
+            codebook_dim=settings.codebook_dim,
+            num_layers=settings.layers,
+            hidden_dim=settings.width,
+            num_resnet_blocks=settings.residual_blocks,
+            alpha=settings.alpha,
+        )
+        return cls(config)
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Height and width of a latent."""
+        side = self.config.image_size // 2**self.config.num_layers
+        return side, side
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a latent."""
+        return self.config.codebook_dim, *self.places
+
+    @property
+    def codebook_size(self) -> int:
+        """K, the number of codes."""
+        return self.config.num_tokens
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vector that each code stands for, (num_tokens, codebook_dim) float32."""
+        return self.network.codebook.weight
+
+    # ------------------------------------------------------------------------------------------------------------
+    # Between pixels and the network
+
+    def pixels(self, images: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) as the network sees them: colours in [-1, 1], alpha as `alpha` says.
+
+        `unit`: alpha in [0, 1], as dalle-pytorch; `signed`: in [-1, 1], as the colours.
+
+        Raises:
+            DarkroomError: images of another number of channels or another size.
+        """
+        config = self.config
+        require_shape(images, (config.channels, config.image_size, config.image_size))
+        x = to_network(images)
+        if config.alpha == "unit" and config.channels == 4:
+            x = torch.cat([x[:, :3], (x[:, 3:] + 1) / 2], dim=1)
+        return x
+
+    def images(self, output: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) of what the network returns."""
+        if self.config.alpha == "unit" and self.config.channels == 4:
+            output = torch.cat([output[:, :3], output[:, 3:] * 2 - 1], dim=1)
+        return to_images(output)
+
+    # ------------------------------------------------------------------------------------------------------------
+    # Training
+
+    def forward(
+        self, x: Tensor, way: Way, noise: Tensor | None = None, temperature: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what the network makes of x, and the logits.
+
+        Args:
+            x: what `pixels` returned, (N, C, H, W).
+            way: from logits to latents: by the most probable codes (`hard`), their expectation (`mean`), or codes that
+                are drawn, with a gradient through the draw (`soft`, `straight_through`, `reinmax`).
+            noise: of the draw, Gumbel, (N, K, h, w).
+            temperature: of the draw, a scalar.
+        """
+        logits = self.logits(x)
+        with in_float32(x.device):
+            latents = self._mixed(self._weights(logits, way, noise, temperature))
+        return self.network.decoder(latents), logits
+
+    @staticmethod
+    def _weights(logits: Tensor, way: Way, noise: Tensor | None, temperature: Tensor | None) -> Tensor:
+        """Return the weight of each code, (N, K, h, w)."""
+        if way == "hard":
+            return one_hot(logits)
+        if way == "mean":
+            return logits.softmax(dim=1)
+        assert noise is not None and temperature is not None
+        soft = gumbel_softmax(logits, noise, temperature)
+        if way == "soft":
+            return soft
+        hard = straight_through(soft)
+        return hard if way == "straight_through" else reinmax(logits, hard, temperature)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return the logits of the codes, (N, K, h, w) float32, of what `pixels` returned."""
+        logits: Tensor = self.network.encoder(x).float()
+        return logits
+
+    def _mixed(self, weights: Tensor) -> Tensor:
+        """Return weights @ codebook, (N, codebook_dim, h, w), of weights (N, K, h, w): a 1x1 convolution."""
+        return functional.conv2d(weights, self.codebook.float().t()[:, :, None, None])
+
+    # ------------------------------------------------------------------------------------------------------------
+    # The protocols
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> tuple[Tensor, None]:
+        """Return the expected vectors, (N, *latent_shape) float32, of uint8 images (N, C, H, W): no logvar."""
+        logits = self.logits(self.pixels(images))
+        with in_float32(images.device):
+            return self._mixed(logits.softmax(dim=1)), None
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) from latents (N, *latent_shape), as they are: mixtures were trained on."""
+        return self.images(self.network.decoder(latents))
+
+    @torch.no_grad()
+    def encode_codes(self, images: Tensor) -> Tensor:
+        """Return the most probable codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
+        return self.logits(self.pixels(images)).argmax(dim=1)
+
+    @torch.no_grad()
+    def decode_codes(self, codes: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) from codes (N, h, w)."""
+        return self.decode(self.vectors(codes))
+
+    def vectors(self, codes: Tensor) -> Tensor:
+        """Return the vectors that codes (N, h, w) stand for, (N, codebook_dim, h, w)."""
+        return rearrange(self.network.codebook(codes), "n h w c -> n c h w")
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Return the images that the most probable codes stand for, uint8 (N, C, H, W)."""
+        return self.decode_codes(self.encode_codes(images))
+
+    # ------------------------------------------------------------------------------------------------------------
+    # Files
+
+    @staticmethod
+    def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors of a file, `save_pretrained`'s or dalle-pytorch's, under the names of `state_dict()`."""
+        return {f"network.{name}": value for name, value in tensors.items()}
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`, under dalle-pytorch's names."""
+        write_network(folder, asdict(self.config), self.network.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "DiscreteVAE":
+        """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
+        config, weights = read_network(folder)
+        model = cls(DVAEConfig(**config))
+        model.network.load_state_dict(weights)
+        return model.eval()

@@ -1,0 +1,1 @@
+"""The KL autoencoder of latent diffusion."""

@@ -1,0 +1,127 @@
+"""The KL autoencoder of latent diffusion (Rombach et al., 2022, arXiv 2112.10752): diffusers' AutoencoderKL."""
+
+import re
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from torch import Tensor, nn
+
+from darkroom.models.tokenizers.kl.settings import KL
+from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+
+_NEW_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
+_OLD_ATTENTION = re.compile(rf"(\.attentions\.\d+)\.({'|'.join(_NEW_ATTENTION)})\.")
+
+
+def build(settings: KL, image_channels: int, image_size: int) -> AutoencoderKL:
+    """Return an untrained autoencoder for square images of `image_size` pixels."""
+    levels = len(settings.channels)
+    return AutoencoderKL(
+        in_channels=image_channels,
+        out_channels=image_channels,
+        down_block_types=("DownEncoderBlock2D",) * levels,
+        up_block_types=("UpDecoderBlock2D",) * levels,
+        block_out_channels=tuple(settings.channels),
+        layers_per_block=settings.layers_per_block,
+        latent_channels=settings.latent_channels,
+        norm_num_groups=settings.norm_groups,
+        sample_size=image_size,
+    )
+
+
+def kl_per_element(mean: Tensor, logvar: Tensor) -> Tensor:
+    """Return KL(N(mean, exp(logvar)) || N(0, 1)) = (mean² + exp(logvar) - 1 - logvar) / 2, for each element.
+
+    Diffusers' own `kl()` sums over channels and pixels, so its weight would depend on the latent's size.
+    """
+    return 0.5 * (mean.square() + logvar.exp() - 1 - logvar)
+
+
+class KLAutoencoder(nn.Module):
+    """A trained or training `AutoencoderKL` behind the tokenizer protocol.
+
+    Args:
+        network: the autoencoder.
+        learn_variance: train the logarithm of the variance of its output beside it: a number of the loss, which is not
+            saved with the tokenizer.
+    """
+
+    output_logvar: nn.Parameter | None
+
+    def __init__(self, network: AutoencoderKL, learn_variance: bool = False) -> None:
+        super().__init__()
+        self.network = network
+        self.register_parameter("output_logvar", nn.Parameter(torch.zeros(())) if learn_variance else None)
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a latent."""
+        config: Any = self.network.config
+        side = config.sample_size // 2 ** (len(config.block_out_channels) - 1)
+        return config.latent_channels, side, side
+
+    def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and logvar, clamped to [-30, 20], of network images x (N, C, H, W) in [-1, 1]."""
+        distribution = self.network.encode(x).latent_dist
+        return distribution.mean, distribution.logvar
+
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return the reconstruction of x from mean + std * noise, mean and logvar, and the output's logvar, a scalar.
+
+        All that a loss needs comes from here: a wrapper that shares gradients knows of nothing else.
+        """
+        mean, logvar = self.posterior(x)
+        output = self.network.decode(mean + (0.5 * logvar).exp() * noise).sample
+        # A parameter that is returned as it is has no history, by which a wrapper would know that it is used.
+        return output, mean, logvar, None if self.output_logvar is None else self.output_logvar * 1
+
+    @property
+    def last(self) -> nn.Parameter:
+        """Weight of the decoder's last layer, at which gradients of losses are compared."""
+        weight = self.network.decoder.conv_out.weight
+        assert isinstance(weight, nn.Parameter)
+        return weight
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        config: Any = self.network.config
+        require_shape(images, (config.in_channels, config.sample_size, config.sample_size))
+        mean, logvar = self.posterior(to_network(images))
+        return mean.float(), logvar.float()
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) from latents (N, *latent_shape)."""
+        return to_images(self.network.decode(latents).sample)
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Return the images that the means of the latents stand for, uint8 (N, C, H, W)."""
+        return self.decode(self.encode(images)[0])
+
+    @staticmethod
+    def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors of a file of diffusers' under the names of `state_dict()`: fine-tuning begins with them.
+
+        Files of Stable Diffusion's time call the projections of the attention by older names.
+        """
+
+        def renamed(name: str) -> str:
+            return _OLD_ATTENTION.sub(lambda found: f"{found[1]}.{_NEW_ATTENTION[found[2]]}.", name)
+
+        return {f"network.{renamed(name)}": value for name, value in tensors.items()}
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write diffusers' `config.json` and `diffusion_pytorch_model.safetensors`."""
+        self.network.save_pretrained(folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> Self:
+        """Return the autoencoder in a folder of diffusers' format, in evaluation mode; never asks a hub."""
+        return cls(AutoencoderKL.from_pretrained(folder, local_files_only=True)).eval()

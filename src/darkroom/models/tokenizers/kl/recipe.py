@@ -1,0 +1,101 @@
+"""Trains the KL autoencoder: reconstruction plus a small KL term, a perceptual loss and a discriminator if wanted."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from diffusers.models.resnet import ResnetBlock2D
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.models.tokenizers.adversarial import Adversary, Made
+from darkroom.models.tokenizers.kind_settings import Kind
+from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
+from darkroom.models.tokenizers.kl.settings import KL
+from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, require_fit, total_of
+from darkroom.params.training import Training
+from darkroom.random import normal
+from darkroom.training.recipe import Batch, Losses, Phase, Rows
+
+
+class KLRecipe(TokenizerRecipe):
+    """L = r + w_p p + w * KL(q(z|x) || N(0, 1)) + w_a λ G, z = mean + std * noise; means of elements.
+
+    r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
+    each where the section asks for it. With a learned variance exp(s) of the output, (r + w_p p) / exp(s) + s stands in
+    the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the weight
+    means the same for every latent size.
+    """
+
+    model: KLAutoencoder
+    settings: KL
+
+    @classmethod
+    def build(
+        cls,
+        settings: Kind,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> "KLRecipe":
+        """Return the recipe with an untrained network."""
+        assert isinstance(settings, KL)
+        require_fit("kl", settings, training, image_shape)
+        model = KLAutoencoder(build(settings, image_shape[0], image_shape[1]), settings.learn_variance)
+        return cls(model, settings, training, train, val, perceptual)
+
+    def __init__(
+        self,
+        model: KLAutoencoder,
+        settings: KL,
+        training: Training,
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> None:
+        super().__init__(model, settings, training, train, val)
+        self.perceptual = perceptual if settings.perceptual.active else None
+        self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
+        self.adversary: Adversary | None = None
+        if settings.adversarial.active:
+            config = model.network.config
+            shape = config["in_channels"], config["sample_size"], config["sample_size"]
+            self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
+            self.phases += (self.adversary.phase,)
+        self.blocks = [m for m in model.modules() if isinstance(m, ResnetBlock2D)]
+        compare: dict[str, Callable[..., Tensor]] = {
+            "mse": functional.mse_loss,
+            "l1": functional.l1_loss,
+            "huber": partial(functional.huber_loss, delta=settings.huber_delta),
+        }
+        self._compare = compare[settings.reconstruction]
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the losses with noise that follows from each image's place in the training sequence."""
+        values, made = self._pass(batch, "train")
+        losses = {name: value.mean() for name, value in values.items()}
+        if self.adversary is None:
+            return losses
+        return self.adversary.add(losses, batch, made, lambda piece: self._pass(piece, "train")[1], self.model.last)
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the losses of each image, without a discriminator's, with noise that follows from its row."""
+        return self._pass(batch, "val")[0]
+
+    def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Made]:
+        """Return the losses of each image, (N,), and what the network made of them."""
+        x = to_network(batch.data["images"])
+        noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
+        output, mean, logvar, scale = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device))
+        output = output.float()
+        losses = image_losses(self._compare, x, output, self.perceptual)
+        others, perceptual = total_of(losses, self.settings.perceptual.weight)
+        if scale is not None:
+            others = others / scale.exp() + scale
+            losses["output_logvar"] = scale.detach().expand(len(x))
+        losses["kl"] = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)  # (N,)
+        losses["loss"] = others + self.settings.kl_weight * losses["kl"]
+        return losses, Made(x, output, others.mean(), None if perceptual is None else perceptual.mean())

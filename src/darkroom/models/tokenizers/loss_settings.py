@@ -1,0 +1,84 @@
+"""Sections that several kinds of tokenizers share: the perceptual loss and the discriminator."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.params.numbers import Positive, Share, Weight
+from darkroom.params.section import Section
+
+WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
+
+SMALLEST = {"lpips": 16, "vgg16": 32}  # pixels a side, so that one is left at the coarsest level that is compared
+
+TEACHER = "models/teacher"  # what train_teacher writes
+
+Network = Literal["none", "teacher", "lpips", "vgg16"]
+
+
+class Perceptual(Section):
+    """A distance in the features of a frozen network, which `train_tokenizer.teacher` names the weights of."""
+
+    network: Network
+    weight: Weight
+
+    @property
+    def active(self) -> bool:
+        """Whether the network is asked at all."""
+        return self.network != "none" and self.weight > 0
+
+    @property
+    def smallest(self) -> int:
+        """Pixels a side of the smallest images that it can compare: one is left after the network's poolings."""
+        return SMALLEST.get(self.network, 1)
+
+    @model_validator(mode="after")
+    def _named(self) -> "Perceptual":
+        if self.network == "none" and self.weight:
+            raise ValueError("a weight needs a network: teacher, lpips or vgg16; without one it is 0.0")
+        if self.network != "none" and not self.weight:
+            raise ValueError(f"network is {self.network}, and does nothing at weight 0.0: raise it, or take none")
+        return self
+
+
+class Adversarial(Section):
+    """A discriminator of patches, and what it adds to the tokenizer's loss."""
+
+    weight: Weight
+    loss: Literal["hinge", "hinge_sum", "bce"]
+    start: Annotated[int, Field(ge=0)]
+    adaptive: Literal["none", "taming", "perceptual"]
+    channels: Annotated[list[Positive], Field(min_length=1)]
+    norm_groups: Positive
+    rate: Annotated[float, Field(gt=0)]
+    betas: Annotated[tuple[Share, Share], Field(strict=False)]
+    clip_norm: Annotated[float, Field(gt=0)] | Literal["none"] | None
+    gradient_penalty: Weight
+    gradient_penalty_every: Positive
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a discriminator."""
+        return self.weight > 0
+
+    @property
+    def smallest(self) -> int:
+        """Pixels a side of the smallest images that it can judge: the window behind its last layer is left."""
+        return int(WINDOW * 2 ** (len(self.channels) - 1))
+
+    @model_validator(mode="after")
+    def _groups(self) -> "Adversarial":
+        for width in self.channels[1:]:  # the first level has no norm
+            if width % self.norm_groups:
+                raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
+        return self
+
+
+def require_fit(perceptual: Perceptual, adversarial: Adversarial) -> None:
+    """Check that the adaptive weight has the term it is computed from; for the kinds' validators.
+
+    Raises:
+        ValueError: it follows from the perceptual loss, and there is none.
+    """
+    if adversarial.active and adversarial.adaptive == "perceptual" and not perceptual.active:
+        raise ValueError("adversarial.adaptive is perceptual, and there is no perceptual loss: take taming or none")

@@ -1,0 +1,268 @@
+"""Distances between images in the features of a frozen network: what perceptual losses and LPIPS are.
+
+Each is a module that maps two batches of images, (N, C, H, W) in [-1, 1], C of 1, 3 or 4, to their distances, (N,)
+float32. Gradients flow to the images; the network has none, is always in evaluation mode, and draws nothing.
+"""
+
+import pickle
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from darkroom.errors import DarkroomError
+from darkroom.models.evaluators.teacher.network import Teacher, open_teacher
+from darkroom.models.tokenizers.loss_settings import Perceptual
+from darkroom.params.numbers import NO_FILE
+
+KEY = "train_tokenizer.teacher"
+Network = Literal["teacher", "lpips", "vgg16"]
+
+_LINEAR = Path("functional/image/lpips_models/vgg.pth")  # in torchmetrics
+_TAPS = (3, 8, 15, 22, 29)  # the ReLUs of VGG16's `features` after which LPIPS compares: 1_2, 2_2, 3_3, 4_3, 5_3
+_WIDTHS = (64, 128, 256, 512, 512)
+# ε² of the published LPIPS, which keeps it from dividing by zero and does nothing else: the authors' code adds 1e-10 to
+# |f|, torchmetrics' 1e-8 to |f|², and the two differ by 5e-9 where |f| is 1.
+PUBLISHED = 1e-8
+_RELATIVE = 0.1  # ε of `TeacherDistance`, as a fraction of the features' full length
+_SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet's channels, for values in [-1, 1]
+
+
+def to_rgb(x: Tensor) -> Tensor:
+    """Return images (N, C, H, W) in [-1, 1] as RGB, (N, 3, H, W).
+
+    Grey (C = 1) is repeated; RGBA (C = 4) is laid over white: a·v + (1 - a), a from 0 to 1.
+    """
+    if x.shape[1] == 1:
+        return x.expand(-1, 3, -1, -1)
+    if x.shape[1] == 4:
+        alpha = (x[:, 3:] + 1) / 2
+        return alpha * x[:, :3] + (1 - alpha)
+    return x
+
+
+def unit_difference(a: Tensor, b: Tensor, softening: float | Tensor = PUBLISHED) -> Tensor:
+    """Return (â - b̂)², (N, C, h, w) float32, f̂ = f / sqrt(|f|² + ε²), |f|² = Σ_c f_c² at each position.
+
+    Zhang et al., 2018. The derivative of f̂ is 1 / ε at most, so ε bounds what a small change of the features can do.
+
+    Args:
+        a: features of one batch of images, (N, C, h, w).
+        b: features of the other, likewise.
+        softening: ε², a scalar.
+    """
+    first, second = (x.float() / (x.float().square().sum(dim=1, keepdim=True) + softening).sqrt() for x in (a, b))
+    return (first - second).square()
+
+
+class FeatureDistance(nn.Module):
+    """A frozen network that compares images. It follows them to their device."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+    def frozen(self) -> Self:
+        """Return the module itself, without gradients of its own, in evaluation mode."""
+        return self.requires_grad_(False).eval()
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the distances, (N,) float32, of images a and b, each (N, C, H, W) in [-1, 1]."""
+        if next(self.parameters()).device != a.device:
+            self.to(a.device)
+        return self.distance(a, b)
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the distances of images on the network's device."""
+        raise NotImplementedError
+
+
+class TeacherDistance(FeatureDistance):
+    """Σ over levels of the mean over positions of |â - b̂|²: LPIPS without learned weights, in the data's own network.
+
+    Source: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", 2018, arXiv
+    1801.03924, equation 1 with w = 1, and f̂ = f / sqrt(|f|² + ε_l²) with ε_l = 0.1 s_l, s_l the `lengths` of level l.
+    A small network, unlike VGG16, has positions at which next to all features are zero. With an ε for zeros alone their
+    direction, that is rounding, would count as much as any other, and the gradient would have no bound. Where features
+    are as long as s_l the distance is 1 % less; where they are much shorter it is |a - b|² / ε_l². s_l follows from the
+    network's weights, so that no other image of a batch, and no split of it, has a part in a distance.
+    """
+
+    softening: Tensor
+
+    def __init__(self, network: Teacher) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("softening", (_RELATIVE * network.lengths()).square(), persistent=False)  # ε_l²
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the distances of images on the network's device."""
+        levels = zip(self.network.levels(a), self.network.levels(b), self.softening.unbind(), strict=True)
+        return torch.stack([unit_difference(x, y, s).sum(dim=1).mean((1, 2)) for x, y, s in levels]).sum(dim=0)
+
+
+class LPIPS(FeatureDistance):
+    """LPIPS with VGG16, version 0.1: Σ over levels of the mean over places of w · (â - b̂)².
+
+    Source: Zhang et al., 2018, arXiv 1801.03924, equation 1; w from the authors, as torchmetrics carries them. Images
+    enter in ImageNet's scale.
+    """
+
+    def __init__(self, features: nn.Sequential) -> None:
+        super().__init__()
+        self.features = features[: _TAPS[-1] + 1]
+        for layer in self.features:
+            if isinstance(layer, nn.ReLU):
+                layer.inplace = False  # what is compared must not be overwritten
+        self.linear = nn.ParameterList(nn.Parameter(torch.ones(width, 1, 1)) for width in _WIDTHS)
+
+    def levels(self, x: Tensor) -> list[Tensor]:
+        """Return the features of the five levels of images x (N, 3, H, W) in [-1, 1]."""
+        x, found = (x - x.new_tensor(_SHIFT).view(3, 1, 1)) / x.new_tensor(_SCALE).view(3, 1, 1), []
+        for number, layer in enumerate(self.features):
+            x = layer(x)
+            if number in _TAPS:
+                found.append(x)
+        return found
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the distances of images on the network's device."""
+        levels = zip(self.linear, self.levels(to_rgb(a)), self.levels(to_rgb(b)), strict=True)
+        return torch.stack([(w * unit_difference(x, y)).sum(dim=1).mean((1, 2)) for w, x, y in levels]).sum(dim=0)
+
+
+def _bins(size: int, like: Tensor, bins: int = 7) -> Tensor:
+    """Return (bins, size): row i averages places floor(i size / bins) to ceil((i + 1) size / bins)."""
+    found = like.new_zeros(bins, size)
+    for i in range(bins):
+        start, end = i * size // bins, -(-(i + 1) * size // bins)
+        found[i, start:end] = 1 / (end - start)
+    return found
+
+
+class VGGFeatures(FeatureDistance):
+    """The mean squared difference of VGG16's 4,096 penultimate features, of images in [0, 1], not in ImageNet's scale.
+
+    As MUSE's VQGAN-VAE has it, but with the network's dropout switched off.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the features, (N, 4096), of images x (N, C, H, W) in [-1, 1]."""
+        maps = self.network.features((to_rgb(x) + 1) / 2)  # type: ignore[operator]
+        # As the network's `avgpool`, of which CUDA has no gradient that is the same each time.
+        rows, columns = (_bins(size, maps) for size in maps.shape[2:])
+        return self.network.classifier(torch.einsum("ih,nchw,jw->ncij", rows, maps, columns).flatten(1))  # type: ignore[operator]
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the distances of images on the network's device."""
+        return (self.features(a).float() - self.features(b).float()).square().mean(dim=1)
+
+
+def untrained(network: Network, image_size: int, teacher: Teacher | None = None) -> FeatureDistance:
+    """Return a distance whose network has no weights yet, but for LPIPS's linear layers: `darkroom plan` times it.
+
+    Args:
+        network: teacher, lpips or vgg16.
+        image_size: pixels, height and width.
+        teacher: the network of `teacher`.
+
+    Raises:
+        DarkroomError: the images are too small for VGG16.
+    """
+    if network == "teacher":
+        assert teacher is not None
+        return TeacherDistance(teacher).frozen()
+    smallest = Perceptual(network=network, weight=1.0).smallest
+    if image_size < smallest:
+        raise DarkroomError(
+            f"the perceptual loss {network} needs images of {smallest} pixels a side at least, and "
+            f"`ingest.image_size` is {image_size}: take `teacher`, or larger images."
+        )
+    from torchvision.models import vgg16
+
+    with torch.random.fork_rng(devices=[]):  # no draw may be seen outside
+        whole = vgg16(weights=None, init_weights=False)
+    if network == "vgg16":
+        del whole.classifier[-2:]  # dropout and the classes
+        return VGGFeatures(whole).frozen()
+    return LPIPS(whole.features).frozen()
+
+
+def load_perceptual(
+    network: Network, weights: Path, image_shape: tuple[int, int, int], key: str = KEY
+) -> FeatureDistance:
+    """Return the distance, frozen, with its weights, on the CPU, for images of shape (C, H, W).
+
+    Args:
+        network: teacher, lpips or vgg16.
+        weights: the folder of a teacher; for lpips and vgg16 a file with VGG16's weights in torchvision's format, or
+            `data/none`: torchvision's own, which it downloads once.
+        image_shape: (C, H, W).
+        key: of params.yaml that names the weights, for messages.
+
+    Raises:
+        DarkroomError: weights that are missing or damaged, another network's, or images too small; says what to do.
+    """
+    if network == "teacher":
+        return TeacherDistance(open_teacher(weights, image_shape)).frozen()
+    with torch.device("meta"):  # the tensors of the file take the place of these
+        distance = untrained(network, image_shape[1])
+    state = dict(_vgg_weights(weights, key))
+    if network == "lpips":
+        spec = find_spec("torchmetrics")  # where it lies, without the seconds of its import
+        assert spec is not None and spec.origin is not None
+        linear = torch.load(Path(spec.origin).parent / _LINEAR, map_location="cpu", weights_only=True)
+        state |= {f"linear.{n}": linear[f"lin{n}.model.1.weight"][0] for n in range(len(_WIDTHS))}
+    known = distance.network if isinstance(distance, VGGFeatures) else distance
+    names = known.state_dict().keys()
+    try:
+        if missing := sorted(names - state.keys()):
+            raise KeyError(f"{missing[0]} is missing")
+        known.load_state_dict({name: state[name].float() for name in names}, assign=True)
+    except (RuntimeError, KeyError) as error:
+        raise _no_vgg(weights, key, error) from error
+    return distance.frozen()
+
+
+def _vgg_weights(path: Path, key: str) -> Mapping[str, Tensor]:
+    """Return the tensors of VGG16 by torchvision's names."""
+    if path == Path(NO_FILE):
+        from torchvision.models import VGG16_Weights
+
+        url = VGG16_Weights.IMAGENET1K_V1.url
+        try:
+            return VGG16_Weights.IMAGENET1K_V1.get_state_dict(progress=sys.stderr.isatty(), check_hash=True)
+        except (OSError, RuntimeError) as error:
+            raise DarkroomError(
+                f"the weights of VGG16 cannot be downloaded from {url} ({error}): fetch that file where there is "
+                f"internet, and name its path as `{key}` in params.yaml; or take the perceptual loss `teacher`, "
+                "which downloads nothing."
+            ) from error
+    if not path.is_file():
+        raise DarkroomError(
+            f"`{key}` in params.yaml names {path}, and the perceptual loss needs a file there with torchvision's "
+            f"weights of VGG16: give its path, or {NO_FILE} to download it."
+        )
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+            raise TypeError("not a mapping of names to tensors")
+    except (pickle.UnpicklingError, RuntimeError, TypeError, EOFError, ValueError, OSError) as error:
+        raise _no_vgg(path, key, error) from error
+    return state
+
+
+def _no_vgg(path: Path, key: str, error: Exception) -> DarkroomError:
+    reason = " ".join(str(error).split())[:200]
+    return DarkroomError(
+        f"{path} does not hold torchvision's weights of VGG16 ({reason}): give that file as `{key}` in params.yaml, or "
+        f"{NO_FILE} to download it."
+    )

@@ -1,0 +1,96 @@
+"""The section of the tokenizer `pretrained`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from darkroom.models.tokenizers.kind_settings import Kind
+from darkroom.params.numbers import NO_FILE, Positive
+
+CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model"  # as diffusers names them
+
+
+class Pretrained(Kind):
+    """A published KL autoencoder in diffusers' format, taken as it is."""
+
+    discrete: ClassVar[bool] = False
+    name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
+    revision: str | None
+    subfolder: str | None
+    folder: str
+    downsampling: Positive
+    image_channels: Positive
+
+    @property
+    def factor(self) -> int:
+        """How many pixels stand behind one place of the latent; compared with the weights before anything is made."""
+        return self.downsampling
+
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why it does not fit images of shape (C, H, W), as far as that can be known here; None: it does."""
+        if self.image_channels != image_shape[0]:
+            return self._other_channels(self.image_channels, image_shape[0])
+        if self.name is not None:
+            return None
+        if reason := self.not_there():
+            return reason
+        try:
+            config = json.loads((Path(self.folder) / (self.subfolder or "") / CONFIG).read_text())
+        except ValueError as error:
+            return f"{CONFIG} in {self.folder} is no JSON ({error})"
+        if not isinstance(config, dict):
+            return f"{CONFIG} in {self.folder} holds no JSON object"
+        return self.misfit(config, image_shape)
+
+    def not_there(self) -> str | None:
+        """Return what is missing in `folder`; None: nothing."""
+        folder = Path(self.folder) / (self.subfolder or "")
+        if not (folder / CONFIG).is_file():
+            return (
+                f"{self.folder} holds no autoencoder of diffusers' format: give a folder with {CONFIG} and "
+                f"{WEIGHTS}.safetensors, and its `subfolder` if it is a whole pipeline"
+            )
+        if not any(folder.glob(f"{WEIGHTS}*.safetensors")):
+            return f"{folder} has no weights: put {WEIGHTS}.safetensors beside {CONFIG}; other formats are not read"
+        return None
+
+    def misfit(self, config: Mapping[str, Any], image_shape: tuple[int, int, int]) -> str | None:
+        """Return why an autoencoder of a configuration does not fit images of shape (C, H, W); None: it does."""
+        source, (channels, size, _) = self.name or self.folder, image_shape
+        if (found := config.get("_class_name")) != "AutoencoderKL":
+            return f"{source} is a {found}, and an AutoencoderKL is needed"
+        if (taken := config.get("in_channels", 3)) != channels:
+            return self._other_channels(taken, channels)
+        factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
+        if factor != self.downsampling:
+            return (
+                f"one place of the latent of {source} stands for {factor} x {factor} pixels: set `downsampling` to "
+                f"{factor}, not {self.downsampling}"
+            )
+        if size % factor:
+            return (
+                f"the images have {size} pixels a side, which {factor}, the pixels behind one place of the latent of "
+                f"{source}, does not divide: set `ingest.image_size` to a multiple of {factor}"
+            )
+        return None
+
+    def _other_channels(self, taken: int, channels: int) -> str:
+        return (
+            f"{self.name or self.folder} takes images of {taken} channels, and these have {channels}: set "
+            "`ingest.channels` accordingly, or take another autoencoder (`image_channels`)"
+        )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Pretrained":
+        if self.name is None and self.folder == NO_FILE:
+            raise ValueError("neither a name on the Hub nor a folder is given")
+        if self.name is not None and self.folder != NO_FILE:
+            raise ValueError(f"give a name on the Hub or a folder, not both: without a folder it is {NO_FILE}")
+        if self.name is None and self.revision is not None:
+            raise ValueError("a folder has no revision: leave it empty")
+        if self.training:
+            raise ValueError("nothing is trained, so `training` is {}")
+        return self

@@ -1,0 +1,149 @@
+"""What the recipes of all kinds of tokenizers share."""
+
+from collections.abc import Callable, Mapping
+from typing import Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from darkroom.errors import DarkroomError
+from darkroom.models.tokenizers.kind_settings import Kind
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer
+from darkroom.params.training import Training
+from darkroom.training.recipe import Gather, Recipe, Rows
+
+PREVIEW = 10  # images in a row
+
+
+def require_fit(kind: str, settings: Kind, training: Training, image_shape: tuple[int, int, int]) -> None:
+    """Check that a kind's section fits images of shape (C, H, W): each `build` asks before it builds.
+
+    Raises:
+        DarkroomError: the images are not squares that `factor` divides, or what the section's `unfit` says.
+    """
+    _, height, width = image_shape
+    factor = settings.factor
+    if height != width or height % factor:
+        raise DarkroomError(
+            f"`train_tokenizer.{kind}`: one place of the latent stands for {factor} x {factor} pixels, and images of "
+            f"{width} x {height} pixels are not squares whose side is a multiple of {factor}: change "
+            "`ingest.image_size`, or the section."
+        )
+    if reason := settings.unfit(image_shape, training.batch):
+        raise DarkroomError(f"`train_tokenizer.{kind}`: {reason}.")
+
+
+def image_losses(
+    compare: Callable[..., Tensor],
+    x: Tensor,
+    output: Tensor,
+    perceptual: Callable[[Tensor, Tensor], Tensor] | None,
+) -> dict[str, Tensor]:
+    """Return `reconstruction` and, where there is a network, `perceptual` of each image, (N,), without weights.
+
+    Args:
+        compare: a loss of torch's, such as `mse_loss`.
+        x: images as the tokenizer's network sees them, (N, C, H, W).
+        output: what came back of them, likewise, float32.
+        perceptual: maps x and output to their distances, (N,); None: none.
+    """
+    losses = {"reconstruction": compare(output, x, reduction="none").flatten(1).mean(dim=1)}
+    if perceptual is not None:
+        losses["perceptual"] = perceptual(x, output)
+    return losses
+
+
+def total_of(losses: Mapping[str, Tensor], weight: float) -> tuple[Tensor, Tensor | None]:
+    """Return reconstruction + weight * perceptual, and the second term alone, None where there is none.
+
+    Args:
+        losses: of `image_losses`, or their means.
+        weight: of the perceptual loss.
+    """
+    if "perceptual" not in losses:
+        return losses["reconstruction"], None
+    perceptual = weight * losses["perceptual"]
+    return losses["reconstruction"] + perceptual, perceptual
+
+
+class TokenizerRecipe(Recipe):
+    """A tokenizer in training. One with codes tells their use in the validation images, whenever it is validated.
+
+    model: what leaves the training.
+    settings: the kind's section.
+    training: of the loop.
+    """
+
+    model: Tokenizer
+    settings: Kind
+    training: Training
+
+    def __init__(self, model: Tokenizer, settings: Kind, training: Training, train: Rows, val: Rows) -> None:
+        assert isinstance(model, nn.Module)
+        self.model, self.settings, self.training = model, settings, training
+        self.train, self.val = train, val
+        self.modules = {"tokenizer": model}
+        self.evaluate_every = training.validate_every if settings.discrete and len(val) else 0
+
+    @classmethod
+    def build(
+        cls,
+        settings: Kind,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> Self:
+        """Return the recipe with an untrained network.
+
+        Args:
+            settings: the kind's section.
+            training: of the loop.
+            image_shape: (C, H, W).
+            train: what is trained on; rows of `images`, uint8 (N, C, H, W).
+            val: what is validated on, likewise.
+            perceptual: frozen; maps two batches of images (N, C, H, W) in [-1, 1] to their distances (N,). None: none.
+
+        Raises:
+            DarkroomError: the settings do not fit the images, see `require_fit`.
+        """
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tokenizer is."""
+        return next(self.modules["tokenizer"].parameters()).device
+
+    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
+        """Return what share of the codebook the validation images use, and the perplexity of their codes.
+
+        Perplexity: exp(-sum_k p_k log p_k), p_k the share of code k among the codes of all places. Under FSDP: nothing.
+        """
+        if any(isinstance(parameter, DTensor) for parameter in self.modules["tokenizer"].parameters()):
+            return {}  # shards: the passes that `loss` takes gather them, and those of the protocol do not
+        model = cast(Codes, self.model)
+        rows = range(rank, len(self.val), count)
+        size = self.training.batch
+        counts = torch.zeros(model.codebook_size, dtype=torch.int64)
+        for at in range(0, len(rows), size):
+            images = torch.from_numpy(self.val.__getitems__(rows[at : at + size])["images"]).to(self.device)
+            codes = model.encode_codes(images).cpu()
+            counts += torch.bincount(codes.flatten(), minlength=len(counts))
+        counts = gather(counts[None]).sum(dim=0)
+        shares = counts.double() / counts.sum()
+        return {
+            "usage": float((counts > 0).double().mean()),
+            "perplexity": float(torch.special.entr(shares).sum().exp()),
+        }
+
+    def preview(self) -> NDArray[np.uint8]:
+        """Return originals, then their reconstructions: rows of ten, one above the other."""
+        source = self.val if len(self.val) else self.train
+        rows = list(range(min(PREVIEW, len(source))))
+        images = torch.from_numpy(source.__getitems__(rows)["images"])
+        decoded = self.model.reconstruct(images.to(self.device))
+        return torch.cat([images, decoded.cpu()]).numpy()

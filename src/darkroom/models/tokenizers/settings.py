@@ -1,0 +1,111 @@
+"""The sections that `train_tokenizer` reads."""
+
+from typing import Any, Literal
+
+from pydantic import create_model, model_validator
+
+from darkroom.kinds import Kinds
+from darkroom.models.tokenizers.kind_settings import Kind
+from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
+from darkroom.params.numbers import NO_FILE, PartNames
+from darkroom.params.overrides import merged
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+from darkroom.params.training import Training
+
+SETTINGS = Kinds(
+    "train_tokenizer",
+    "train_tokenizer.kind",
+    {
+        "kl": "darkroom.models.tokenizers.kl.settings:KL",
+        "dvae": "darkroom.models.tokenizers.dvae.settings:DVAE",
+        "vqgan": "darkroom.models.tokenizers.vqgan.settings:VQGAN",
+        "vq_ar": "darkroom.models.tokenizers.vq_ar.settings:VQAR",
+        "pretrained": "darkroom.models.tokenizers.pretrained.settings:Pretrained",
+    },
+)
+_sections: dict[str, Any] = {kind: (SETTINGS.load(kind) | None, None) for kind in SETTINGS}
+
+
+# `kind`, and a section for each kind.
+class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tuple(SETTINGS)], ...), **_sections)):  # type: ignore[misc]
+    """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
+
+    teacher: str
+    parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
+    common: Training
+
+    @property
+    def chosen(self) -> Kind:
+        """The section of the chosen kind."""
+        section = getattr(self, self.kind)
+        assert isinstance(section, Kind)  # `_chosen`
+        return section
+
+    @property
+    def training(self) -> Training:
+        """The settings of the training: `common`, with what the chosen kind has otherwise."""
+        return merged(self.common, self.chosen.training, f"{self.kind}.training")
+
+    @property
+    def perceptual(self) -> Perceptual | None:
+        """The perceptual loss of the chosen kind; None where it has none."""
+        found = getattr(self.chosen, "perceptual", None)
+        return found if isinstance(found, Perceptual) and found.active else None
+
+    @model_validator(mode="after")
+    def _taught(self) -> "TrainTokenizer":
+        if getattr(self, self.kind) is None or self.perceptual is None:
+            return self
+        network, key = self.perceptual.network, f"`{self.kind}.perceptual.network` is {self.perceptual.network}"
+        if network == "teacher" and self.teacher == NO_FILE:
+            raise ValueError(f"{key}, and `teacher` names no folder: it is {TEACHER}")
+        if network != "teacher" and self.teacher == TEACHER:
+            raise ValueError(
+                f"{key}, and `teacher` names {TEACHER}: name a file with torchvision's weights of VGG16, or {NO_FILE} "
+                "to download them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _begun(self) -> "TrainTokenizer":
+        game = getattr(getattr(self, self.kind), "adversarial", None)
+        if game is not None and game.active and game.start >= self.training.images:
+            raise ValueError(
+                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has {self.training.images:,} "
+                "images: the discriminator would never begin"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _chosen(self) -> "TrainTokenizer":
+        if getattr(self, self.kind) is None:
+            raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _imported_once(self) -> "TrainTokenizer":
+        if self.kind == "pretrained" and self.common.processes > 1:
+            raise ValueError("kind is pretrained, which is not trained: set `common.processes` to 1")
+        return self
+
+    @model_validator(mode="after")
+    def _trainable(self) -> "TrainTokenizer":
+        """Check `common` with what each kind that is there has otherwise, not only the chosen one."""
+        for name in type(self).model_fields:
+            section = getattr(self, name)
+            if isinstance(section, Kind) and section.training:
+                merged(self.common, section.training, f"{name}.training")
+        return self
+
+
+class Params(Section):
+    """What dvc.yaml gives to `train_tokenizer`."""
+
+    run: Run
+    train_tokenizer: TrainTokenizer
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: it is."""
+        return "published weights are taken as they are" if self.train_tokenizer.kind == "pretrained" else None

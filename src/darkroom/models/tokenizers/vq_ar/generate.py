@@ -1,0 +1,104 @@
+"""Images from an autoregressive tokenizer: one code after the other, with a cache of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from einops import rearrange
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.random import draws
+
+if TYPE_CHECKING:
+    from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
+
+_SMALLEST = np.finfo(np.float64).tiny  # of the uniform numbers, which may be 0
+
+
+class Sampling(Protocol):
+    """How many images, from which noise, and how the codes are chosen."""
+
+    seed: int
+    images: int
+    batch: int
+    min_p: float
+    temperature: float
+    guidance: float
+
+
+def min_p_filter(logits: Tensor, min_p: float) -> Tensor:
+    """Return logits (..., K) with -inf where p_k < min_p max p, p = softmax(logits).
+
+    Nguyen et al., 2024, arXiv 2407.01082. The most likely code always stays; 0 keeps all.
+    """
+    p = logits.softmax(dim=-1)
+    return logits.masked_fill(p < min_p * p.amax(dim=-1, keepdim=True), -torch.inf)
+
+
+def gumbel(seed: int, numbers: Sequence[int], token: int, tokens: int, codes: int) -> NDArray[np.float64]:
+    """Return Gumbel noise -log(-log u) of token number `token` of some images, (N, codes), float64.
+
+    It follows from (seed, image, token): neither from the other images nor from how codes are computed.
+    """
+    positions = [number * tokens + token for number in numbers]
+    uniform = draws(seed, "vq_ar/sample", positions, 0, codes)[1]
+    noise: NDArray[np.float64] = -np.log(-np.log(np.maximum(uniform, _SMALLEST)))
+    return noise
+
+
+@torch.no_grad()
+def sample_codes(
+    model: VQAutoregressive, settings: Sampling, numbers: Sequence[int], labels: Tensor, cache: bool = True
+) -> Tensor:
+    """Return the codes of some images, int64 (N, h, w).
+
+    Each is argmax_k (l_k / temperature + g_k), l the logits that `min_p_filter` kept and g Gumbel noise: a draw from
+    softmax(l / temperature).
+
+    Args:
+        model: in evaluation mode.
+        settings: noise and choice. With guidance s, logits are l(no class) + s (l(class) - l(no class)).
+        numbers: of the images, which their noise follows from.
+        labels: the start token of each image, (N,) int64, on the model's device.
+        cache: keep the keys and values of earlier codes; without, all are computed again for each code. The codes are
+            the same up to rounding.
+    """
+    guided = settings.guidance != 1 and model.config.classes > 0
+    starts = torch.cat([labels, torch.full_like(labels, model.null_label)]) if guided else labels
+    inputs, known = model.start[starts][:, None], None
+    chosen: list[Tensor] = []
+    for token in range(model.tokens):
+        logits, known = model.logits(inputs, known if cache else None)
+        if guided:
+            conditional, unconditional = logits.chunk(2)
+            logits = unconditional + settings.guidance * (conditional - unconditional)
+        if logits.device.type == "mps":  # it has no float64
+            logits = logits.cpu()
+        noise = gumbel(settings.seed, numbers, token, model.tokens, model.config.codebook_size)
+        scores = min_p_filter(logits.double(), settings.min_p) / settings.temperature
+        chosen.append((scores + _on(noise, logits.device)).argmax(dim=-1).to(labels.device))
+        vectors = model.to_token(model.codebook[chosen[-1]])[:, None]
+        vectors = torch.cat([vectors, vectors]) if guided else vectors
+        inputs = vectors if cache else torch.cat([inputs, vectors], dim=1)
+    return rearrange(torch.stack(chosen, dim=1), "n (h w) -> n h w", h=model.side)
+
+
+def _on(noise: NDArray[np.float64], device: torch.device) -> Tensor:
+    return torch.from_numpy(noise).to(device)
+
+
+def generate(model: VQAutoregressive, settings: Sampling, device: torch.device) -> Iterator[NDArray[np.uint8]]:
+    """Yield the images of `settings` in batches, uint8 (n, C, H, W), n at most `settings.batch`.
+
+    With classes, image i has class i modulo their number. An image follows from (seed, i) alone, bit for bit, because
+    the network always sees `settings.batch` of them.
+    """
+    for start in range(0, settings.images, settings.batch):
+        numbers = np.arange(start, start + settings.batch)  # past the last image: padding
+        labels = torch.from_numpy(numbers % max(1, model.config.classes)).to(device)
+        images = model.decode_codes(sample_codes(model, settings, numbers.tolist(), labels))
+        yield images[: settings.images - start].cpu().numpy()

@@ -1,0 +1,328 @@
+"""A vector-quantised autoregressive autoencoder: patches as codes, and a causal transformer that predicts them.
+
+The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is quantised (van den Oord et al.,
+2017, arXiv 1711.00937) with the rotation trick (Fifty et al., 2024, arXiv 2410.06424), and a causal decoder with rotary
+positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+import x_transformers.x_transformers
+from einops import rearrange
+from torch import Tensor, nn
+from vector_quantize_pytorch import VectorQuantize
+from vector_quantize_pytorch.vector_quantize_pytorch import kmeans, rotate_to
+from x_transformers import Decoder
+
+from darkroom.artifacts.networks import read_network, write_network
+from darkroom.device import in_float32
+from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.vq_ar.settings import VQAR
+
+Cache = Any  # x-transformers' keys and values of the tokens so far
+
+
+@dataclass(frozen=True)
+class VQARConfig:
+    """What the network is built from. `classes` is their number, 0 for an unconditional one."""
+
+    image_channels: int
+    image_size: int
+    patch: int
+    encoder_hidden: int | None
+    dim: int
+    codebook_dim: int
+    codebook_size: int
+    decay: float
+    dead_below: float
+    depth: int
+    heads: int
+    head_dim: int
+    dropout: float
+    logit_scale: float
+    classes: int
+
+
+def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -> VQARConfig:
+    """Return the network's configuration for images of shape (C, H, W), squares whose side the patch divides."""
+    channels, size, _ = image_shape
+    return VQARConfig(
+        image_channels=channels,
+        image_size=size,
+        patch=settings.patch,
+        encoder_hidden=settings.encoder_hidden,
+        dim=settings.dim,
+        codebook_dim=settings.codebook_dim or settings.dim,
+        codebook_size=settings.codebook_size,
+        decay=settings.decay,
+        dead_below=settings.dead_below,
+        depth=settings.depth,
+        heads=settings.heads,
+        head_dim=settings.head_dim,
+        dropout=settings.dropout,
+        logit_scale=settings.logit_scale,
+        classes=classes,
+    )
+
+
+class Pass(NamedTuple):
+    """What a forward pass returns; N images, T tokens, K codes of length D.
+
+    latents: (N, T, D) before quantisation. codes: (N, T) int64. quantised: (N, T, D), the codes' vectors, whose
+    gradient goes to the latents. codebook: (K, D) of the logits, and of what is decoded from predictions.
+    prediction: (N, T, D). output: (N, C, H, W), the reconstruction in [-1, 1].
+    """
+
+    latents: Tensor
+    codes: Tensor
+    quantised: Tensor
+    codebook: Tensor
+    prediction: Tensor
+    output: Tensor
+
+
+class VQAutoregressive(nn.Module):
+    """A trained or training autoencoder behind the tokenizer protocol; `generators.autoregressive` samples from it."""
+
+    started: Tensor
+
+    def __init__(self, config: VQARConfig) -> None:
+        super().__init__()
+        self.config = config
+        pixels, width = config.image_channels * config.patch**2, config.codebook_dim
+        self.to_latent = _patch_encoder(pixels, config.encoder_hidden, width)
+        # What trains the codebook is `move_codebook`, once an update, and never the forward pass.
+        self.quantiser = VectorQuantize(
+            dim=width,
+            codebook_dim=width,
+            codebook_size=config.codebook_size,
+            decay=config.decay,
+            eps=1e-5,
+            kmeans_init=False,
+            threshold_ema_dead_code=config.dead_below,
+            use_cosine_sim=False,
+            commitment_weight=1.0,
+            stochastic_sample_codes=False,
+            rotation_trick=True,
+            ema_update=True,
+            learnable_codebook=False,
+            sync_codebook=False,
+        )
+        # A tensor that says "k-means was done" would be read at each pass: a wait on GPUs, and an error on `meta`.
+        del self.quantiser._codebook.initted
+        self.quantiser._codebook.initted = True
+        # Whether an update has put the codebook where the latents are.
+        self.register_buffer("started", torch.tensor(False))
+        # One start token, or one for each class and a last one for no class.
+        self.start = nn.Parameter(torch.zeros(config.classes + 1, config.dim))
+        if config.classes:
+            nn.init.normal_(self.start, std=0.02)
+        self.to_token = nn.Identity() if width == config.dim else nn.Linear(width, config.dim)
+        self.decoder = Decoder(
+            dim=config.dim,
+            depth=config.depth,
+            heads=config.heads,
+            attn_dim_head=config.head_dim,
+            rotary_pos_emb=True,
+            attn_flash=True,
+            attn_sublayer_dropout=config.dropout,
+            ff_sublayer_dropout=config.dropout,
+            verbose=False,
+        )
+        self.to_prediction = nn.Linear(config.dim, width)
+        self.to_pixels = nn.Linear(width, pixels)
+
+    @property
+    def side(self) -> int:
+        """Codes in a row, and rows."""
+        return self.config.image_size // self.config.patch
+
+    @property
+    def tokens(self) -> int:
+        """Codes of an image."""
+        return self.side**2
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a latent."""
+        return self.config.codebook_dim, self.side, self.side
+
+    @property
+    def codebook_size(self) -> int:
+        """K, the number of codes."""
+        return self.config.codebook_size
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vector that each code stands for, (K, D) float32."""
+        return self.quantiser.codebook
+
+    @property
+    def null_label(self) -> int:
+        """The number of the start token of no class."""
+        return self.config.classes
+
+    # ------------------------------------------------------------------------------------------------------------
+    # Training
+
+    def forward(self, x: Tensor, labels: Tensor, share: float, after: bool) -> Pass:
+        """Return all that the losses are made of.
+
+        Args:
+            x: (N, C, H, W) in [-1, 1].
+            labels: the start token of each image, (N,) int64; `null_label` for no class.
+            share: of the reconstruction that is decoded from the predicted vectors, turned onto the codes.
+            after: logits, and what is decoded from predictions, are made with the codebook as this batch will have
+                moved it (genie2's), not with the one that made the codes.
+        """
+        latents = self.latents(x)
+        quantised, codes = self._quantise(latents)
+        codebook = self.moved(latents.detach(), codes) if after else self.codebook
+        inputs = torch.cat([self.start[labels][:, None], self.to_token(quantised[:, :-1])], dim=1)
+        with _planned(x.device):
+            hidden = self.decoder(inputs)
+        with in_float32(x.device):
+            prediction = self.to_prediction(hidden.float())
+            # With `after` false both have the codes' values, and differ in where their gradient goes.
+            turned = rotate_to(prediction, codebook[codes])
+            output = share * self.pixels(turned) + (1 - share) * self.pixels(quantised)
+        return Pass(latents, codes, quantised, codebook, prediction, output)
+
+    @torch.no_grad()
+    def moved(self, latents: Tensor, codes: Tensor) -> Tensor:
+        """Return the codebook after its moving averages took in latents (N, T, D) and their codes (N, T), (K, D).
+
+        n_k <- d n_k + (1 - d) |k|, m_k <- d m_k + (1 - d) sum_k, e_k = m_k / ñ_k, ñ_k the n_k with Laplace smoothing.
+        In float32 whatever the training's precision, as the codebook moves.
+        """
+        book, size = self.quantiser._codebook, self.config.codebook_size
+        chosen = nn.functional.one_hot(codes.flatten(), size).to(latents.dtype)  # (NT, K)
+        with in_float32(latents.device):
+            totals = chosen.T @ latents.flatten(0, 1)  # (K, D)
+        counts = book.cluster_size[0].lerp(chosen.sum(dim=0), 1 - self.config.decay)
+        sums = book.embed_avg[0].lerp(totals, 1 - self.config.decay)
+        smoothed = (counts + book.eps) / (counts.sum() + size * book.eps) * counts.sum()
+        return sums / smoothed[:, None]
+
+    @torch.no_grad()
+    def move_codebook(self, latents: Tensor, codes: Tensor) -> None:
+        """Let the codebook's moving averages take in latents (N, T, D) and their codes; replace codes that died."""
+        self.quantiser.update_indices(latents, codes)
+        self.started.fill_(True)
+
+    @torch.no_grad()
+    def start_codebook(self, latents: Tensor) -> None:
+        """Put the codebook where k-means finds the clusters of latents (N, T, D); draws from torch's generator."""
+        book = self.quantiser._codebook
+        means, sizes = kmeans(latents.flatten(0, 1)[None], self.config.codebook_size, num_iters=10)
+        sizes = sizes.to(means).clamp(min=1)  # a centre without a latent counts as one
+        book.cluster_size.copy_(sizes)
+        book.embed_avg.copy_(means * sizes[..., None])
+        book.update_ema()
+        self.started.fill_(True)
+
+    def latents(self, x: Tensor) -> Tensor:
+        """Return the latents (N, T, D), float32, of network images x (N, C, H, W)."""
+        p = self.config.patch
+        with in_float32(x.device):
+            return self.to_latent(rearrange(x.float(), "n c (h p) (w q) -> n (h w) (p q c)", p=p, q=p))
+
+    def pixels(self, vectors: Tensor) -> Tensor:
+        """Return network images (N, C, H, W) from vectors of codes (N, T, D)."""
+        p, h = self.config.patch, self.side
+        return rearrange(self.to_pixels(vectors), "n (h w) (p q c) -> n c (h p) (w q)", p=p, q=p, h=h)
+
+    def _quantise(self, latents: Tensor) -> tuple[Tensor, Tensor]:
+        with in_float32(latents.device):
+            quantised, codes, _ = self.quantiser(latents, freeze_codebook=True)
+        return quantised, codes
+
+    # ------------------------------------------------------------------------------------------------------------
+    # Sampling
+
+    def logits(self, inputs: Tensor, cache: Cache = None) -> tuple[Tensor, Cache]:
+        """Return the logits of the next code, see `distances`, (N, K) float32, and the cache for the one after.
+
+        Args:
+            inputs: tokens (N, T, dim): all so far or, where a cache is given, only the last.
+            cache: what this returned for the tokens before.
+        """
+        hidden, cache = self.decoder(inputs, cache=cache, return_hiddens=True)
+        return self.distances(self.to_prediction(hidden[:, -1].float()), self.codebook), cache
+
+    def distances(self, prediction: Tensor, codebook: Tensor) -> Tensor:
+        """Return -logit_scale ||prediction - e_k||, (..., K), of predictions (..., D) and codes (K, D)."""
+        return -self.config.logit_scale * torch.cdist(prediction, codebook)
+
+    # ------------------------------------------------------------------------------------------------------------
+    # The protocol
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> tuple[Tensor, None]:
+        """Return the latents before quantisation (N, *latent_shape), float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        return rearrange(self._latents_of(images), "n (h w) d -> n d h w", h=self.side), None
+
+    def _latents_of(self, images: Tensor) -> Tensor:
+        config = self.config
+        require_shape(images, (config.image_channels, config.image_size, config.image_size))
+        return self.latents(to_network(images))
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) from latents (N, *latent_shape): quantised, then decoded."""
+        codes = self._quantise(rearrange(latents.float(), "n d h w -> n (h w) d"))[1]
+        return self.decode_codes(rearrange(codes, "n (h w) -> n h w", h=self.side))
+
+    @torch.no_grad()
+    def encode_codes(self, images: Tensor) -> Tensor:
+        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: see `encode`.
+        """
+        codes = self._quantise(self._latents_of(images))[1]
+        return rearrange(codes, "n (h w) -> n h w", h=self.side)
+
+    @torch.no_grad()
+    def decode_codes(self, codes: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) from codes (N, h, w)."""
+        return to_images(self.pixels(self.codebook[codes.flatten(1)]))
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Return images by way of their codes, uint8 (N, C, H, W)."""
+        return self.decode_codes(self.encode_codes(images))
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`."""
+        write_network(folder, asdict(self.config), self.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> "VQAutoregressive":
+        """Return the network in a folder that `save_pretrained` wrote, in evaluation mode."""
+        config, weights = read_network(folder)
+        model = cls(VQARConfig(**config))
+        model.load_state_dict(weights)
+        return model.eval()
+
+
+def _patch_encoder(pixels: int, hidden: int | None, width: int) -> nn.Module:
+    """Return what maps a patch to its latent: one linear map or, with a hidden layer, two and a layer norm."""
+    if hidden is None:
+        return nn.Linear(pixels, width)
+    return nn.Sequential(nn.Linear(pixels, hidden), nn.GELU(), nn.Linear(hidden, width), nn.LayerNorm(width))
+
+
+def _planned(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which x-transformers runs on `meta`, for which torch has no autocast to switch off."""
+    if device.type != "meta":
+        return nullcontext()
+    return patch.object(x_transformers.x_transformers, "autocast", lambda *_, **__: nullcontext())

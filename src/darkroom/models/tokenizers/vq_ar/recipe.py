@@ -1,0 +1,117 @@
+"""Trains the vector-quantised autoregressive autoencoder: codebook, reconstruction and prediction together."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.device import in_float32
+from darkroom.models.tokenizers.kind_settings import Kind
+from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe, require_fit
+from darkroom.models.tokenizers.seen import Seen
+from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
+from darkroom.models.tokenizers.vq_ar.own_images import own_images
+from darkroom.models.tokenizers.vq_ar.settings import VQAR
+from darkroom.params.training import Training
+from darkroom.random import derive, draws
+from darkroom.training.precision import seed_draws
+from darkroom.training.recipe import Batch, Losses, Phase, Rows
+
+
+class VQARRecipe(TokenizerRecipe):
+    """L = CE(logits, codes) + w_rec MSE(x, x̂) + w_vq MSE(z, sg e) + w_ar MSE(prediction, quantised); means over tokens.
+
+    z are the latents, e the vectors of their codes, logits = -scale ||prediction - e_k||; pixels count in [0, 1]. The
+    codebook moves by exponential averages of the whole batch, once an update.
+    """
+
+    model: VQAutoregressive
+    settings: VQAR
+
+    @classmethod
+    def build(
+        cls,
+        settings: Kind,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        train: Rows,
+        val: Rows,
+        perceptual: nn.Module | None = None,
+    ) -> "VQARRecipe":
+        """Return the recipe with an untrained network; with `classes`, `train` has their names under `classes`."""
+        assert isinstance(settings, VQAR)
+        require_fit("vq_ar", settings, training, image_shape)
+        classes: Sequence[str] = getattr(train, "classes", ()) if settings.classes else ()
+        model = VQAutoregressive(configure(settings, image_shape, len(classes)))
+        return cls(model, settings, training, train, val)
+
+    def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:
+        super().__init__(model, settings, training, train, val)
+        self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
+        self.blocks = [block for _, block, _ in model.decoder.layers]
+        self._seen = Seen(training.batch)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the means of the losses; which labels drop follows from each image's place in the training."""
+        losses, made = self._losses(batch, self._labels(batch, self.settings.label_dropout))
+        self._seen.add(batch.positions, made.latents, made.codes)
+        return {name: values.mean() for name, values in losses.items()}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the losses of each image; no label drops."""
+        return self._losses(batch, self._labels(batch, 0.0))[0]
+
+    def move_codebook(self, batch: Batch) -> None:
+        """Move the codebook by the latents and codes of all pieces, as they were before the step, of all processes."""
+        latents, codes = self._seen.take()
+        # The same draws in every process, and none that depends on what the losses drew.
+        update = self._seen.update_of(batch.positions)
+        seed_draws(derive(self.training.seed, "vq_ar/codebook", update), latents.device)
+        if self.settings.kmeans_init and not self.model.started:
+            self.model.start_codebook(latents)
+        else:
+            self.model.move_codebook(latents, codes)
+
+    def preview(self) -> NDArray[np.uint8]:
+        """Return originals, their reconstructions, and as many images of its own, each column's by the next class."""
+        drawn = own_images(self.model, PREVIEW, guided=self.settings.label_dropout > 0)
+        return np.concatenate([super().preview(), drawn])
+
+    def _labels(self, batch: Batch, dropout: float) -> Tensor:
+        """Return the number of each image's start token, (N,): its class, or the null label."""
+        images = batch.data["images"]
+        null = torch.full((len(batch),), self.model.null_label, device=images.device)
+        if not self.model.config.classes:
+            return null
+        kept = np.ones(len(batch), dtype=bool)
+        if dropout:
+            kept = draws(self.training.seed, "vq_ar/labels", batch.positions.tolist(), 0, 1)[1][:, 0] >= dropout
+        return torch.where(torch.from_numpy(kept).to(images.device), batch.data["labels"], null)
+
+    def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Pass]:
+        """Return the losses of each image, (N,), and what they were made of."""
+        x, settings = to_network(batch.data["images"]), self.settings
+        after = settings.logits_codebook == "after" and self.model.training
+        made = self.modules["tokenizer"](x, labels, settings.recon_from_pred_codes, after)
+        with in_float32(x.device):
+            logits = self.model.distances(made.prediction, made.codebook)  # (N, T, K)
+            cross_entropy = functional.cross_entropy(logits.transpose(1, 2), made.codes, reduction="none")
+            fixed = self.model.codebook[made.codes].detach()
+            losses = {
+                "cross_entropy": cross_entropy,
+                "reconstruction": (made.output - x).square() / 4,  # a difference in [-1, 1] is twice that in [0, 1]
+                "commitment": (made.latents - fixed).square(),
+                "ar_commitment": (made.prediction - made.quantised).square(),
+            }
+        means = {name: values.flatten(1).mean(dim=1) for name, values in losses.items()}
+        total = (
+            means["cross_entropy"]
+            + settings.reconstruction_weight * means["reconstruction"]
+            + settings.commitment_weight * means["commitment"]
+            + settings.ar_commitment_weight * means["ar_commitment"]
+        )
+        return {"loss": total, **means}, made

@@ -1,0 +1,1 @@
+"""The quantised autoencoder of VQGAN and MUSE."""

@@ -1,0 +1,205 @@
+"""The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from darkroom.artifacts.networks import read_network, write_network
+from darkroom.models.tokenizers.pixels import Pixels, require_shape, to_images, to_network
+from darkroom.models.tokenizers.quantiser import Quantised
+from darkroom.models.tokenizers.quantisers import SECTIONS, build_quantiser
+from darkroom.models.tokenizers.vqgan.settings import VQGAN
+
+_SLOPE = 0.1
+
+
+@dataclass(frozen=True)
+class VQGANConfig:
+    """What a network is built from; the fields are those of the section.
+
+    options: of the quantiser.
+    """
+
+    image_channels: int
+    image_size: int
+    width: int
+    layers: int
+    residual_blocks: int
+    norm_groups: int
+    pixels: Pixels
+    quantiser: str
+    codebook_size: int
+    codebook_dim: int
+    options: dict[str, Any]
+
+    @property
+    def widths(self) -> list[int]:
+        """The widths w, w, 2w, 4w, … of the stem and of each layer after it."""
+        return [self.width, *(self.width * 2**layer for layer in range(self.layers))]
+
+
+def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig:
+    """Return what a section says of the network, for images of shape (C, H, W)."""
+    return VQGANConfig(
+        image_channels=image_shape[0],
+        image_size=image_shape[1],
+        width=settings.width,
+        layers=settings.layers,
+        residual_blocks=settings.residual_blocks,
+        norm_groups=settings.norm_groups,
+        pixels=settings.pixels,
+        quantiser=settings.quantiser,
+        codebook_size=settings.codebook_size,
+        codebook_dim=settings.codebook_dim,
+        options=settings.options.model_dump(),
+    )
+
+
+class Residual(nn.Module):
+    """x + f(x), f = (3 x 3 convolution, activation, norm) twice and a 1 x 1 convolution.
+
+    In the encoder the norm comes before the activation, a leaky ReLU; in the decoder the activation is a gated linear
+    unit a * sigmoid(b) of a convolution with twice the channels (Dauphin et al., 2017, arXiv 1612.08083).
+    """
+
+    def __init__(self, width: int, groups: int, gated: bool) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for _ in range(2):
+            norm = nn.GroupNorm(groups, width)
+            if gated:
+                layers += [nn.Conv2d(width, 2 * width, 3, padding=1), nn.GLU(dim=1), norm]
+            else:
+                layers += [nn.Conv2d(width, width, 3, padding=1), norm, nn.LeakyReLU(_SLOPE)]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(width, width, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x + f(x), (N, C, H, W)."""
+        return x + self.layers(x)
+
+
+class VQGANTokenizer(nn.Module):
+    """An encoder, a quantiser, a decoder, behind the tokenizer protocol and that of codes.
+
+    Its continuous latent is what the quantiser compares with the codebook, a point; `decode` quantises it first.
+    """
+
+    def __init__(self, config: VQGANConfig) -> None:
+        super().__init__()
+        self.config = config
+        options = SECTIONS[config.quantiser].model_validate(config.options)
+        self.quantiser = build_quantiser(config.quantiser, config.codebook_size, config.codebook_dim, options)
+        widths, groups, inner = config.widths, config.norm_groups, config.widths[-1]
+        down = [
+            layer
+            for narrow, wide in pairwise(widths)
+            for layer in (nn.Conv2d(narrow, wide, 4, stride=2, padding=1), nn.LeakyReLU(_SLOPE))
+        ]
+        up = [
+            layer
+            for wide, narrow in pairwise(reversed(widths))
+            for layer in (nn.ConvTranspose2d(wide, narrow, 4, stride=2, padding=1), nn.LeakyReLU(_SLOPE))
+        ]
+        self.encoder = nn.Sequential(
+            nn.Conv2d(config.image_channels, widths[0], 5, padding=2),
+            *down,
+            *(Residual(inner, groups, gated=False) for _ in range(config.residual_blocks)),
+            nn.Conv2d(inner, self.quantiser.channels, 1),
+        )
+        self.decoder = nn.Sequential(
+            nn.Conv2d(self.quantiser.channels, inner, 1),
+            *(Residual(inner, groups, gated=True) for _ in range(config.residual_blocks)),
+            *up,
+            nn.Conv2d(widths[0], config.image_channels, 1),
+        )
+
+    @property
+    def last_layer(self) -> nn.Parameter:
+        """The weight of the decoder's last layer, at which an adaptive weight compares gradients."""
+        weight = self.decoder[-1].weight
+        assert isinstance(weight, nn.Parameter)
+        return weight
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a latent."""
+        side = self.config.image_size // 2**self.config.layers
+        return self.quantiser.channels, side, side
+
+    def pixels(self, images: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) as the network sees them: in [-1, 1], or in [0, 1] with pixels `unit`."""
+        return to_network(images, self.config.pixels)
+
+    def signed(self, x: Tensor) -> Tensor:
+        """Return in [-1, 1] what the network sees or makes."""
+        return x if self.config.pixels == "signed" else 2 * x - 1
+
+    def forward(self, x: Tensor, mean: Tensor | None = None) -> tuple[Tensor, Quantised]:
+        """Return the reconstruction of x, (N, C, H, W) from `pixels`, by way of its codes, and what was quantised.
+
+        Args:
+            x: the images.
+            mean: see `Quantiser.forward`.
+        """
+        quantised = self.quantiser(self.encoder(x), mean)
+        return self.decoder(quantised.vectors), quantised
+
+    def share(self, x: Tensor) -> Tensor:
+        """Return what `Quantiser.share` says of images x."""
+        return self.quantiser.share(self.encoder(x))
+
+    @property
+    def codebook_size(self) -> int:
+        """K, the number of codes."""
+        return self.config.codebook_size
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vector that each code stands for, (K, C) float32."""
+        return self.quantiser.codebook.detach()
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> tuple[Tensor, None]:
+        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that it was made for.
+        """
+        config = self.config
+        require_shape(images, (config.image_channels, config.image_size, config.image_size))
+        return self.quantiser.prepare(self.encoder(self.pixels(images)).float()), None
+
+    @torch.no_grad()
+    def encode_codes(self, images: Tensor) -> Tensor:
+        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
+        return self.quantiser.codes_of(self.encode(images)[0])
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) of latents (N, *latent_shape), each place by its nearest code."""
+        return self.decode_codes(self.quantiser.codes_of(latents))
+
+    @torch.no_grad()
+    def decode_codes(self, codes: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) of codes (N, h, w)."""
+        return to_images(self.decoder(self.quantiser.vectors_of(codes)), self.config.pixels)
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Return the images that the codes of the images stand for, uint8 (N, C, H, W)."""
+        return self.decode_codes(self.encode_codes(images))
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`."""
+        write_network(folder, asdict(self.config), self.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> Self:
+        """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
+        config, weights = read_network(folder)
+        model = cls(VQGANConfig(**config))
+        model.load_state_dict(weights)
+        return model.eval()

@@ -1,0 +1,28 @@
+"""The sections that `catalog` reads."""
+
+from darkroom.params.numbers import PartNames, Positive
+from darkroom.params.parts import Parts
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+
+
+class Catalog(Section):
+    """What to show of the data."""
+
+    threads: Positive
+    grid_images: Positive
+
+
+class TokenizerParts(Section):
+    """Of `train_tokenizer`, the parts that it is trained on; None: all."""
+
+    parts: PartNames | None
+
+
+class Params(Section):
+    """What dvc.yaml gives to `catalog`."""
+
+    run: Run
+    parts: Parts
+    catalog: Catalog
+    train_tokenizer: TokenizerParts

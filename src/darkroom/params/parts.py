@@ -1,0 +1,56 @@
+"""The section `parts`: how the data arrive."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from darkroom.params.numbers import NO_FILE, PartName
+from darkroom.params.section import Section
+
+SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
+
+# Left empty is none, as everywhere in params.yaml.
+Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
+
+
+class Part(Section):
+    """A slice [start, stop) of a source, counted in images, in shards where the source is `webdataset`.
+
+    path: the local file or folder that the source reads, a dependency of the part; data/none: none.
+    embeddings: a folder of embeddings of its images by others, a dependency of `embed_clip`; data/none: none.
+    settings: keys of the source's section that have another value for this part.
+    """
+
+    source: SourceName
+    path: str
+    start: Annotated[int, Field(ge=0)] = 0
+    stop: Annotated[int, Field(gt=0)] | None = None
+    embeddings: str = NO_FILE
+    settings: Settings = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "Part":
+        if self.stop is not None and self.stop <= self.start:
+            raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
+        return self
+
+    @model_validator(mode="after")
+    def _read(self) -> "Part":
+        """What each source reads is named, and nothing is named that it does not read."""
+        if self.source in ("digits", "shapes") and self.path != NO_FILE:
+            raise ValueError(f"{self.source} reads no file: its path is {NO_FILE}, and not {self.path}")
+        if self.source in ("folder", "urls") and self.path == NO_FILE:
+            raise ValueError(
+                f"{self.source} needs a path: the {'table' if self.source == 'urls' else 'folder'} it reads"
+            )
+        if self.source == "shapes" and self.stop is None:
+            raise ValueError("shapes has no end: give the part a stop, the number of scenes")
+        return self
+
+
+def _sorted(parts: dict[str, Part]) -> dict[str, Part]:
+    return dict(sorted(parts.items()))
+
+
+# In the order of their names: DVC compares mappings without order, so no result may depend on it.
+Parts = Annotated[dict[PartName, Part], Field(min_length=1), AfterValidator(_sorted)]

@@ -1,0 +1,72 @@
+"""A section of params.yaml, and what is said of a value that does not fit it."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from darkroom.errors import DarkroomError
+
+PARAMS = Path("params.yaml")
+
+
+class Section(BaseModel):
+    """A section of params.yaml: frozen, typed, and without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that are valid beside the unknown key at `location`."""
+    current: Any = model
+    for name in location[:-1]:
+        known = isinstance(current, type) and issubclass(current, BaseModel)
+        field = current.model_fields.get(name) if known else None
+        if field is not None:
+            current = field.annotation
+        candidates = [current, *getattr(current, "__args__", ())]
+        models = [found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel)]
+        if not models:
+            return []
+        current = models[0]
+    return list(current.model_fields)
+
+
+def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> str:
+    location = tuple(part for part in fault["loc"] if part != "[key]")
+    key = ".".join(str(part) for part in ([where] if where else []) + list(location))
+    if fault["type"] == "extra_forbidden":
+        allowed = _allowed(model, location)
+        near = difflib.get_close_matches(str(location[-1]), allowed, n=1, cutoff=0.5)
+        hint = f"did you mean `{near[0]}`?" if near else f"valid here: {', '.join(allowed)}."
+        return f"{PARAMS}: unknown key `{key}`; {hint}"
+    if fault["type"] == "literal_error":
+        allowed = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
+        near = difflib.get_close_matches(str(fault["input"]), allowed, n=1, cutoff=0.5)
+        hint = f"; did you mean `{near[0]}`?" if near else "."
+        return f"{PARAMS}: `{key}` is {fault['input']!r}, and is one of {', '.join(allowed)}{hint}"
+    if fault["type"] == "missing":
+        return f"{PARAMS}: `{key}` is missing."
+    # A fault between keys belongs to their section, which would fill the screen.
+    value = "" if isinstance(fault["input"], Mapping) and fault["type"] == "value_error" else f" is {fault['input']!r}"
+    # YAML reads 2024, 2024-01-31, yes and 007 as something else than a text.
+    bare = fault["type"] == "string_type" and not isinstance(fault["input"], Mapping | list | None)
+    return f"{PARAMS}: `{key}`{value}: {fault['msg'].removeprefix('Value error, ')}{'; put it in quotes' * bare}."
+
+
+def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:
+    """Return `values` as `model`; `where` is the key of params.yaml that they lie under.
+
+    Raises:
+        DarkroomError: one sentence for each fault: the key, the value, what is allowed, the nearest valid name.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise DarkroomError("\n".join(_sentence(model, dict(fault), where) for fault in error.errors())) from None

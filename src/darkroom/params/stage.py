@@ -1,0 +1,152 @@
+"""What params.yaml and dvc.yaml say to a stage: its own sections, validated, and nothing else.
+
+A stage is handed only the keys that its entry in dvc.yaml names under `params`, so it cannot read a value that DVC does
+not know it depends on. The section `run` is the exception: every stage sees it, because nothing in it changes a result.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.yaml_text import parse_yaml
+
+OUTPUTS = ("outs", "metrics", "plots")
+DVC = Path("dvc.yaml")
+
+_TEMPLATE = re.compile(r"\$\{([^}]+)\}")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file.
+
+    Raises:
+        DarkroomError: missing, not YAML as DVC reads it, or not a mapping; names the file, line and column.
+    """
+    try:
+        value = parse_yaml(path.read_text(encoding="utf-8"), path)
+    except FileNotFoundError as error:
+        raise DarkroomError(f"{path} is missing: run this in the root of the clone.") from error
+    except UnicodeDecodeError as error:
+        raise DarkroomError(f"{path} is not valid YAML: {error}.") from error
+    if not isinstance(value, dict):
+        raise DarkroomError(f"{path} must hold sections, and holds {type(value).__name__}.")
+    return value
+
+
+def lookup(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value under a dotted key (`a.b.c`).
+
+    Raises:
+        DarkroomError: the key does not exist; names the nearest one that does.
+    """
+    found: Any = values
+    for done, name in enumerate(parts := key.split(".")):
+        if not isinstance(found, Mapping) or name not in found:
+            near = difflib.get_close_matches(name, found.keys() if isinstance(found, Mapping) else [], n=1)
+            where = ".".join(parts[:done]) or str(PARAMS)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise DarkroomError(f"`{key}` is not in {PARAMS}: {where} has no `{name}`.{hint}")
+        found = found[name]
+    return found
+
+
+def resolve(text: str, values: Mapping[str, Any]) -> str:
+    """Return `text` with every `${key}` replaced by its value, as DVC does."""
+    return _TEMPLATE.sub(lambda match: str(lookup(values, match[1].strip())), text)
+
+
+def stage_entry(dvc: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """Return a stage's entry in dvc.yaml, the inner one where it is a `foreach`."""
+    entry = dvc["stages"][stage]
+    return entry.get("do", entry)
+
+
+def spread_over(dvc: Mapping[str, Any], stage: str) -> str | None:
+    """Return the key of params.yaml for each of whose entries a stage runs once (`foreach`); None: it runs once."""
+    template = dvc["stages"][stage].get("foreach")
+    return None if template is None else str(template).removeprefix("${").removesuffix("}").strip()
+
+
+def items(params: Mapping[str, Any], dvc: Mapping[str, Any], stage: str) -> list[str] | list[None]:
+    """Return the names of the entries for which a stage runs; a single None where it runs once."""
+    over = spread_over(dvc, stage)
+    return [None] if over is None else list(lookup(params, over))
+
+
+def address(stage: str, item: str | None) -> str:
+    """Return the name that DVC has for a stage, or for one of its runs: STAGE@ITEM."""
+    return stage if item is None else f"{stage}@{item}"
+
+
+def file_name(stage: str, item: str | None) -> str:
+    """Return the same as the beginning of a file's name: STAGE-ITEM. A stage's own name holds no hyphen."""
+    return address(stage, item).replace("@", "-")
+
+
+def scope(params: Mapping[str, Any], dvc: Mapping[str, Any], stage: str, item: str | None = None) -> dict[str, Any]:
+    """Return what `${…}` can name in a stage's entry in dvc.yaml: params.yaml, and in a `foreach` `key` and `item`.
+
+    DVC calls the entry's name `key` and its value `item`; everywhere else here the name is the item.
+    """
+    if item is None:
+        return dict(params)
+    return {**params, "key": item, "item": lookup(params, f"{spread_over(dvc, stage)}.{item}")}
+
+
+def paths(entry: Mapping[str, Any], kinds: Iterable[str], names: Mapping[str, Any]) -> list[str]:
+    """Return the paths that a stage's entry lists under some kinds (`deps`, `outs`, `metrics`, `plots`), resolved."""
+    items = [item for kind in kinds for item in entry.get(kind, [])]
+    return [resolve(item if isinstance(item, str) else next(iter(item)), names) for item in items]
+
+
+def related(one: str, other: str) -> bool:
+    """Return whether two paths are the same, or one lies in the other."""
+    first, second = _inside(one), _inside(other)
+    return first.startswith(second) or second.startswith(first)
+
+
+@cache
+def _inside(path: str) -> str:
+    """Return what every path in a folder begins with, and no other; texts, since tens of thousands are compared."""
+    plain = os.path.normpath(path)
+    return "" if plain == "." else f"{plain.rstrip('/')}/"
+
+
+def threads(section: Mapping[str, Any]) -> int:
+    """Return the CPU threads that a stage's section of params.yaml gives it."""
+    places = (section, section.get("training", {}), section.get("common", {}))
+    return next((int(place["threads"]) for place in places if "threads" in place), 1)
+
+
+def processes(section: Mapping[str, Any]) -> int:
+    """Return the processes that a stage's section of params.yaml gives it: more than one in a training only."""
+    places = (section.get("training", {}), section.get("common", {}))
+    return next((int(place["processes"]) for place in places if "processes" in place), 1)
+
+
+def _insert(target: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for name in path:
+        target = target.setdefault(name, {})
+    target[last] = value
+
+
+def cut(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of `params` that a stage's entry in `dvc` names, plus `run`, as nested mappings."""
+    names = scope(params, dvc, stage, item)
+    sliced: dict[str, Any] = {"run": lookup(params, "run")}
+    for template in stage_entry(dvc, stage).get("params", []):
+        key = resolve(template, names)
+        _insert(sliced, key, lookup(params, key))
+    return sliced
+
+
+def given(stage: str, item: str | None = None) -> dict[str, Any]:
+    """Return the slice of params.yaml that dvc.yaml gives to a stage, plus `run`, as nested mappings."""
+    return cut(stage, item, read_yaml(PARAMS), read_yaml(DVC))

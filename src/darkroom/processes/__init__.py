@@ -1,0 +1,1 @@
+"""Processes of a stage: how they are started, watched and ended together."""

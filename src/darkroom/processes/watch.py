@@ -1,0 +1,89 @@
+"""How a stage is asked to stop: by a signal, or because its engine or its supervisor is gone. No byte depends on it."""
+
+# No effect on any output: says when a stage must stop, and stops it
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+
+def _is(process: Any, program: str) -> bool:
+    """Return whether a process runs a program: by its name, by `python -m`, or by the name of its script."""
+    try:
+        words = [Path(word) for word in process.cmdline()[:3]]
+    except psutil.Error:  # another person's, or gone
+        return False
+    return any(word.name == program or word.parent.name == program for word in words)
+
+
+def engine(ancestors: Sequence[Any]) -> list[Any]:
+    """Return the processes between a stage and the engine that started it, that one included, nearest first.
+
+    That is the nearest DVC, or, where a Snakemake is above it, the topmost one: its jobs may be Snakemakes, too. What
+    is above, a shell or a terminal, may end while the work goes on. Empty where no DVC is found.
+    """
+    nearest = next((place for place, process in enumerate(ancestors) if _is(process, "dvc")), None)
+    if nearest is None:
+        return []
+    above = [place for place, process in enumerate(ancestors) if place > nearest and _is(process, "snakemake")]
+    return list(ancestors[: max([nearest, *above]) + 1])
+
+
+def _goes_on(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, IndexError):  # IndexError: it ended while psutil read of it
+        return False
+
+
+def watch(supervisor: int | None = None) -> None:
+    """Send SIGTERM to this process once one is gone that it works for: DVC leaves its command behind when it is killed.
+
+    Args:
+        supervisor: the number of the process that started this one as one of several (`launch`), and that
+            watches the engine itself.
+    """
+    if supervisor is not None:
+        watched = [psutil.Process(supervisor)] if psutil.pid_exists(supervisor) else [None]
+    else:
+        # By hand, whatever the terminal was started by: nobody waits for this stage but the person.
+        watched = engine(psutil.Process().parents()) if "DVC_STAGE" in os.environ else []
+
+    def stop_when_gone() -> None:
+        while all(process is not None and _goes_on(process) for process in watched):
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if watched:
+        threading.Thread(target=stop_when_gone, daemon=True).start()
+
+
+@contextlib.contextmanager
+def stoppable(supervised: bool) -> Iterator[None]:
+    """End with 143 or 130, and clean up, on a signal inside the block that no training takes.
+
+    A terminal that is closed counts as SIGTERM, so that a training writes a checkpoint, unless it runs under nohup. A
+    process that is supervised ends by the signal itself, so that its supervisor knows that it was not training.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    end: Any = signal.SIG_DFL if supervised else stop
+    chosen = {signal.SIGTERM: end, signal.SIGINT: end}
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        chosen[signal.SIGHUP] = lambda number, frame: signal.raise_signal(signal.SIGTERM)
+    before = {number: signal.signal(number, handler) for number, handler in chosen.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,1 +1,0 @@
-"""What each trained model brings to the loop, one file a model."""

@@ -1,0 +1,43 @@
+"""What the page shows of CLIP: how well images and captions find each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.report.facts import ClipCard, Scores, read_json, typed
+from darkroom.report.scores import OF_CLIP, error_of
+
+METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
+_COUNTS = ("images", "captions")
+
+
+@dataclass(frozen=True)
+class ClipScored:
+    """Scores, none where no image of the split has a caption, and their card: as types, and as it is in its file."""
+
+    scores: Scores
+    card: ClipCard
+    protocol: dict[str, Any]
+
+
+def read_clip() -> ClipScored:
+    """Return metrics/clip.json and cards/clip.json.
+
+    Raises:
+        ArtifactError: one is missing or broken, they belong to different trainings, or the page cannot explain a score.
+    """
+    protocol = read_json(CARD)
+    card, found = typed(ClipCard, protocol, CARD), typed(Scores, read_json(METRICS), METRICS)
+    counts = {name: found.pop(name, None) for name in _COUNTS}
+    errors = {error_of(name) for name in found}
+    if strange := sorted(set(found) - set(OF_CLIP) - errors):
+        raise ArtifactError(
+            f"{METRICS} holds `{strange[0]}`, which the page cannot explain: describe it in "
+            "src/darkroom/report/scores.py."
+        )
+    missing = sorted(set(found) - errors ^ set(card.formulas) - {"se"})
+    if missing or counts != {"images": card.images, "captions": card.captions}:
+        what = missing[0] if missing else "images"
+        raise ArtifactError(f"{CARD} is not the card of {METRICS}: `{what}` differs.")
+    return ClipScored(found, card, protocol)

@@ -1,0 +1,135 @@
+"""What the page shows of the decoder: images made of embeddings, images made of texts, and the prior between them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.report.cards import written
+from darkroom.report.facts import PriorFacts, Scores, ToldSamples, typed
+from darkroom.report.numbers import Number, number
+from darkroom.report.pictures import Picture, read_png
+from darkroom.report.scored import Scored, read_scored
+from darkroom.report.scores import MEANING, OF_PAIRS, OF_PRIOR, TITLES, value_of
+
+PRIOR, SAMPLES = Path("models/prior"), Path("samples")
+GRID = "grid.png"
+# Pictures beside the grid, each made where it is asked for.
+FURTHER = ("variations", "interpolations", "inpainted")
+
+
+@dataclass(frozen=True)
+class Told:
+    """Images made of what was told of test images: their grid, further pictures by name, and their scores."""
+
+    samples: ToldSamples
+    scored: Scored
+    grid: Picture
+    pictures: dict[str, Picture]
+
+
+def read_told(name: str) -> Told | None:
+    """Return what samples/NAME, metrics/NAME.json and cards/NAME.json hold, or None where no image was made.
+
+    Raises:
+        ArtifactError: something is missing, broken, or made from something else; names the file.
+    """
+    folder = SAMPLES / name
+    samples = typed(ToldSamples, read_manifest(folder, "samples"), folder)
+    if not samples.images:
+        return None
+    scored = read_scored(name)
+    if scored.card.samples != manifest_hash(folder):
+        raise ArtifactError(
+            f"cards/{name}.json was made from other {folder}: run `dvc repro`, which makes what is out of date again."
+        )
+    if samples.prior not in (None, manifest_hash(PRIOR)):
+        raise ArtifactError(
+            f"{folder} was made with another {PRIOR}: run `dvc repro`, which makes what is out of date again."
+        )
+    further = {each: read_png(folder / f"{each}.png") for each in FURTHER if f"{each}.png" in samples.files}
+    return Told(samples, scored, read_png(folder / GRID), further)
+
+
+@dataclass(frozen=True)
+class PriorScored:
+    """How near the prior comes, on so many images of a split."""
+
+    split: str
+    images: int
+    scores: Scores
+
+
+def read_prior() -> PriorScored | None:
+    """Return the scores in the manifest of the prior, or None where none was trained.
+
+    Raises:
+        ArtifactError: it is missing or broken, or the page cannot explain a score.
+    """
+    facts = typed(PriorFacts, read_manifest(PRIOR, "prior"), PRIOR)
+    if not facts.trained or not facts.scores:
+        return None
+    found = dict(facts.scores)
+    split, images = typed(str, found.pop("split", None), PRIOR), typed(int, found.pop("images", None), PRIOR)
+    scores = typed(Scores, found, PRIOR)
+    if strange := sorted(set(scores) - set(OF_PRIOR) - {f"{OF_PRIOR[0]}_se"}):
+        raise ArtifactError(
+            f"{PRIOR} holds the score `{strange[0]}`, which the page cannot explain: describe it in "
+            "src/darkroom/report/scores.py."
+        )
+    return PriorScored(split, images, scores)
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """A score of images and their originals or captions, and what bounds it from above and below."""
+
+    name: str
+    run: Number
+    originals: Number | None = None
+    renders: Number | None = None
+    unrelated: Number | None = None
+
+    @property
+    def title(self) -> str:
+        """What stands in the table."""
+        return TITLES.get(self.name, self.name)
+
+    @property
+    def cells(self) -> tuple[Number | None, ...]:
+        """The numbers from left to right."""
+        return self.run, self.originals, self.renders, self.unrelated
+
+
+PAIR_COLUMNS = ("these images", "their originals", "unseen renders", "by chance")
+# A score, the one that says the same of the originals, and the fact of the card that says it of pairs by chance.
+_REAL = {"clip_text": "clip_text_real"}
+_UNRELATED = {"clip_image": "image_other", "clip_text": "text_other"}
+
+
+def pair_rows(scored: Scored) -> Iterator[PairRow]:
+    """Yield a row for each score that compares an image with its original or its caption, with what bounds it."""
+    scores, reader = scored.scores, scored.card.scene_reader
+    for name in MEANING:
+        if name not in OF_PAIRS or name in _REAL.values() or (run := value_of(name, scores)) is None:
+            continue
+        originals = value_of(_REAL.get(name, ""), scores)
+        renders = None
+        if reader is not None and name in reader.originals:
+            originals = number(reader.originals[name])
+            renders = number(reader.renders[name]) if name in reader.renders else None
+        other = scored.card.clip_unrelated.get(_UNRELATED.get(name, ""))
+        yield PairRow(name, run, originals, renders, None if other is None else number(other))
+
+
+_SAMPLING = ("solver", "steps", "guidance")  # what the page says of each network; the protocol has the rest
+
+
+def sampling(sampler: Mapping[str, Any]) -> str:
+    """Return in words how images were sampled: `solver dpm, steps 16; up: steps 8`, and how a prior was."""
+    decoder = sampler.get("decoder", sampler)
+    prior = {"the prior": sampler["prior"]} if "prior" in sampler else {}
+    named = {"": decoder.get("common", {}), **decoder.get("unets", {}), **prior}
+    told = {name: [f"{key} {written(of[key])}" for key in _SAMPLING if key in of] for name, of in named.items()}
+    return "; ".join(f"{name}{': ' if name else ''}{', '.join(keys)}" for name, keys in told.items() if keys)

@@ -1,0 +1,212 @@
+"""The page: one HTML file that needs nothing else. Equal inputs give equal bytes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from darkroom.report.cards import flat, written
+from darkroom.report.charts import error_bars
+from darkroom.report.codes import drawn as draw_codes
+from darkroom.report.damage import damage_rows, range_of
+from darkroom.report.decoder import PAIR_COLUMNS, PairRow, Told, pair_rows, sampling
+from darkroom.report.headline import headlines
+from darkroom.report.inputs import Inputs
+from darkroom.report.numbers import Number, widths
+from darkroom.report.scored import Scored
+from darkroom.report.scores import (
+    DEBIASED,
+    DISTANCES,
+    MEANING,
+    OF_CLASSES,
+    OF_CLIP,
+    OF_CODES,
+    OF_PRIOR,
+    RATES,
+    TITLES,
+    USE,
+    USE_SCORED,
+    Row,
+    distance_rows,
+    rows,
+    value_of,
+)
+from darkroom.report.trainings import drawn
+from darkroom.terminal.tables import bytes_of
+
+# The others do nothing where nobody asks for them, or where published weights are taken.
+ALWAYS = {"tokenizer", "extractor", "dit"}
+_SPLITS = ("train", "val", "test")
+_EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of the table of scores that share their counts, the heading above them, and a chart of the distances."""
+
+    title: str
+    counts: tuple[str, ...]
+    rows: Sequence[Row | PairRow]
+    aside: str = ""
+    distance: str = ""
+    chart: Markup | None = None
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The letters that its numbers need on each side of the decimal point."""
+        return widths(_cells(self.rows))
+
+
+def _cells(rows: Sequence[Row | PairRow]) -> list[Number]:
+    return [cell for row in rows for cell in row.cells if cell]
+
+
+def told(inputs: Inputs) -> Iterator[tuple[str, Told]]:
+    """Yield the images that were made of embeddings, and of captions, with what they are called."""
+    if inputs.decoder is not None:
+        yield (
+            "Images of embeddings" if inputs.decoder.samples.condition == "image" else "Decoded images",
+            inputs.decoder,
+        )
+    if inputs.text is not None:
+        yield "Images of captions", inputs.text
+
+
+def _bars(row: Row, where: str, others: dict[str, Number | None]) -> Markup | None:
+    """Return the chart of a distance, those of the `others` and the noise floor, where all values have errors."""
+    named = {"generated": row.run, **others, "unseen real": row.unseen, "halves of real": row.halves}
+    found = [(name, one.value, one.se) for name, one in named.items() if one and one.se is not None]
+    if len(found) < len(named):
+        return None
+    return error_bars(found, f"{row.title} in the {where}, with standard errors", runs=1 + len(others))
+
+
+def groups(inputs: Inputs) -> Iterator[Group]:
+    """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
+    others = {name.removeprefix("Images "): each.scored for name, each in told(inputs)}
+    yield from generated(inputs, inputs.dit, "Generated images", others)
+    if inputs.own is not None:
+        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images", {})
+    for title, each in told(inputs):
+        yield from generated(inputs, each.scored, title)
+    card = inputs.tokenizer.card
+    title = f"Reconstructions of the {card.reference.split} split"
+    found = rows(inputs.tokenizer.scores, list(MEANING))
+    yield Group(title, (f"n = {card.n_fake:,}", "", ""), [row for row in found if row.name not in OF_CODES])
+    split = f"Codes of the {card.reference.split} split"
+    for title, names in (("Codes of the train split", USE), (split, USE_SCORED), ("What the codes cost", RATES)):
+        if used := [row for row in found if row.name in names]:
+            yield Group(title, ("", "", ""), used, f"{inputs.reconstructions.codes:,} in the codebook")
+    yield from clip_group(inputs)
+
+
+def clip_group(inputs: Inputs) -> Iterator[Group]:
+    """Yield the groups of CLIP's scores and of the prior's, where there are some."""
+    card = inputs.clip.card
+    if found := rows(inputs.clip.scores, OF_CLIP):
+        aside = f"{card.captions:,} captions that differ"
+        yield Group(f"CLIP on the {card.reference.split} split", (f"n = {card.images:,}", "", ""), found, aside)
+    if inputs.prior is not None and (found := rows(inputs.prior.scores, OF_PRIOR)):
+        yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
+
+
+def pair_groups(inputs: Inputs) -> list[Group]:
+    """Return the groups of the table that compares images with their originals and captions; none without any."""
+    found = [(title, each, list(pair_rows(each.scored))) for title, each in told(inputs)]
+    return [
+        Group(f"{title}, {each.samples.split} split", (f"n = {each.samples.images:,}",), rows)
+        for title, each, rows in found
+        if rows
+    ]
+
+
+def _notes(inputs: Inputs) -> list[str]:
+    """Return what the cards note, each note once; whose it is where an image was told something."""
+    plain = [inputs.dit, *([inputs.own.scored] if inputs.own else []), inputs.tokenizer]
+    notes = [note for each in plain for note in each.card.notes]
+    return list(
+        dict.fromkeys([*notes, *(f"{name}: {note}" for name, of in told(inputs) for note in of.scored.card.notes)])
+    )
+
+
+def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
+    """Yield the groups of generated images: one for each extractor, one for the labels.
+
+    The distances come with a chart, in which those of `others` stand too; without one where that is None.
+    """
+    scores, n = made.scores, f"n = {made.card.n_fake:,}"
+    for extractor, floor in inputs.reference.extractors.items():
+        found = distance_rows(extractor, scores, floor.held_out, floor.halves)
+        name = _EXTRACTORS[extractor]
+        chart = None
+        for row in found:
+            if row.name == DEBIASED[extractor] and others is not None:
+                chart = _bars(row, name, {of: value_of(row.name, each.scores) for of, each in others.items()})
+        aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
+        distance = f"{DISTANCES[extractor]} in the {name}"
+        # Even and odd rows of the features that are kept: halves against each other.
+        counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
+        yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
+    if set(OF_CLASSES) & set(scores):
+        yield Group(f"{title}, labels", (n, "", ""), rows(scores, OF_CLASSES))
+
+
+def _in_grid(inputs: Inputs, columns: int) -> int:
+    """Return how many images the grid of samples shows: image i has class i modulo the number of classes."""
+    cycles, rest = divmod(inputs.samples.images, len(inputs.samples.classes))
+    return min(cycles * columns + min(rest, columns), columns * inputs.sample_grid.rows(columns))
+
+
+def render(title: str, inputs: Inputs) -> str:
+    """Return the page as HTML, from the template beside this file; every text is escaped but drawings made here."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["written"] = written
+    environment.filters["bytes"] = bytes_of
+    environment.filters["range"] = range_of
+    environment.filters["sampling"] = sampling
+    environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
+    table = list(groups(inputs))
+    pairs = pair_groups(inputs)
+    shown = [row for group in (*table, *pairs) for row in group.rows]
+    # Columns of which no row has a number are left out.
+    columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
+    columns = min(len(inputs.samples.classes), 10)
+    return environment.get_template("page.html").render(
+        title=title,
+        inputs=inputs,
+        headlines=headlines(inputs),
+        groups=table,
+        pairs=pairs,
+        pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
+        notes=_notes(inputs),
+        told=dict(told(inputs)),
+        whole=widths(_cells(shown))["whole"],
+        # By title: a score of two splits is explained once.
+        meanings={TITLES.get(name, name): text for name, text in MEANING.items() if name in {r.name for r in shown}},
+        columns=columns,
+        shown=_in_grid(inputs, columns),
+        triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
+        codes=draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
+        splits=_SPLITS,
+        damage=damage_rows(inputs.catalog),
+        most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
+        or 1,
+        # Some are trained only where they are asked for.
+        curves=[drawn(each) for each in inputs.trainings if each.name in ALWAYS or each.train.points],
+        cards={
+            "Generated images": list(flat(inputs.dit.protocol)),
+            **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),
+            "Reconstructions": list(flat(inputs.tokenizer.protocol)),
+            **{name: list(flat(each.scored.protocol)) for name, each in told(inputs)},
+            "CLIP": list(flat(inputs.clip.protocol)),
+        },
+    )

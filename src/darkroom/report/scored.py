@@ -1,0 +1,44 @@
+"""A metrics file and its card, read and checked against each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.report.facts import Card, Scores, read_json, typed
+from darkroom.report.scores import COUNT, MEANING, unknown
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A metrics file and its card: as types, and the whole card as it is in its file."""
+
+    scores: Scores
+    card: Card
+    protocol: dict[str, Any]
+
+
+def read_scored(name: str) -> Scored:
+    """Return metrics/NAME.json and cards/NAME.json.
+
+    Raises:
+        ArtifactError: one is missing or broken, they name different scores, or the page cannot explain one.
+    """
+    metrics, card = Path(f"metrics/{name}.json"), Path(f"cards/{name}.json")
+    protocol = read_json(card)
+    facts = typed(Card, protocol, card)
+    scores = typed(Scores, read_json(metrics), metrics)
+    if strange := unknown(scores):
+        raise ArtifactError(
+            f"{metrics} holds `{strange[0]}`, which the page cannot explain: describe it in "
+            "src/darkroom/report/scores.py."
+        )
+    if missing := sorted(set(scores) - {COUNT} ^ set(facts.formulas)):
+        raise ArtifactError(f"{card} is not the card of {metrics}: only one of them has `{missing[0]}`.")
+    if not set(scores) & set(MEANING):
+        raise ArtifactError(f"{metrics} holds no score: run the stage that writes it again.")
+    if scores.get(COUNT, facts.n_fake) != facts.n_fake:
+        raise ArtifactError(
+            f"{card} is not the card of {metrics}: they count {facts.n_fake} and {scores[COUNT]:g} images."
+        )
+    return Scored(scores, facts, protocol)

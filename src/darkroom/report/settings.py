@@ -1,0 +1,19 @@
+"""The sections that `report` reads."""
+
+from darkroom.models.decoder.unet_names import Names
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+
+
+class Report(Section):
+    """What stands on the page."""
+
+    title: str
+
+
+class Params(Section):
+    """What dvc.yaml gives to `report`."""
+
+    run: Run
+    train_decoder: Names
+    report: Report

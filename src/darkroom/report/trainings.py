@@ -1,0 +1,135 @@
+"""The section on trainings: their curves as charts, and what the captions say of them."""
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from darkroom.report.charts import line_chart
+from darkroom.report.curves import Training
+from darkroom.report.numbers import Number, number
+
+_WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts
+_TITLES = {
+    "teacher": "Teacher",
+    "tokenizer": "Tokenizer",
+    "extractor": "Extractor",
+    "dit": "Diffusion transformer",
+    "clip": "CLIP",
+    "prior": "Prior",
+    "scene_reader": "Scene reader",
+}
+# The classes of lines, in the style sheet: a colour and dashes each.
+_BANDS = {"0_25": "band-1", "25_50": "band-2", "50_75": "band-3", "75_100": "band-4"}
+_DISTANCES = {"fd": "biased", "fd_debiased": "debiased"}
+_FOUND = {"zero_shot_accuracy": "band-1", "image_to_text_r1": "band-2", "text_to_image_r1": "band-4"}
+_CALLED = {"band-1": "class", "band-2": "caption", "band-4": "image"}
+_COSINES = {"cosine": "band-1", "cosine_text": "band-2", "cosine_other": "band-4"}
+_NEAR = {"band-1": "made", "band-2": "of the text", "band-4": "of another image"}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The charts of one training, empty where nothing was logged, and what its captions add to them."""
+
+    title: str
+    loss: Markup
+    learning_rate: Markup
+    bands: Markup
+    scores: tuple[Markup, ...]
+    found: Markup  # of CLIP, how often it finds the right one
+    cosines: Markup  # of the prior, how near its embeddings come
+    points: tuple[int, int]
+    lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
+    bands_missing: bool
+    left_out: int
+
+
+def title_of(name: str) -> str:
+    """Return what a training is called: the U-Nets of the decoder are decoder/NAME."""
+    group, _, unet = name.partition("/")
+    return f"Decoder: U-Net {unet}" if group == "decoder" else _TITLES[name]
+
+
+def drawn(training: Training) -> Drawn:
+    """Return what the page shows of a training."""
+    title, lowest = title_of(training.name), training.val.lowest
+    curves = [training.train, training.val, *training.bands.values(), *training.scores.values()]
+    distances = _distances(training, title)
+    accuracy = _accuracy(training, title, _NARROW if distances else _WIDE)
+    rate = {"rate": training.learning_rate.points}
+    return Drawn(
+        title=title,
+        loss=line_chart(
+            {"train": training.train.points, "val": training.val.points}, f"{title}: loss", "loss", _WIDE, _HEIGHT
+        ),
+        learning_rate=line_chart(
+            rate, f"{title}: learning rate", "learning rate", _NARROW, _HEIGHT, x_ticks=3, log=False
+        ),
+        bands=line_chart(
+            {_BANDS[band]: curve.points for band, curve in training.bands.items()},
+            f"{title}: validation loss by band of the diffusion time",
+            "validation loss",
+            _WIDE,
+            _HEIGHT + 18,  # the key takes a row of its own
+            names={name: f"t {band.replace('_', '–')}%" for band, name in _BANDS.items()},
+            dots=(),
+        ),
+        scores=tuple(chart for chart in (distances, accuracy) if chart),
+        found=_found(training, title),
+        cosines=_cosines(training, title),
+        points=(len(training.train.points), len(training.val.points)),
+        lowest=(number(lowest[1]), lowest[0]) if lowest else None,
+        bands_missing=not all(curve.points for curve in training.bands.values()),
+        left_out=sum(curve.left_out for curve in curves),
+    )
+
+
+def _distances(training: Training, title: str) -> Markup:
+    return line_chart(
+        {_DISTANCES[name]: training.scores[name].points for name in _DISTANCES},
+        f"{title}: Fréchet distance while training",
+        "Fréchet distance",
+        _WIDE,
+        _HEIGHT,
+        names={label: name for name, label in _DISTANCES.items()},
+        dots=_DISTANCES.values(),
+    )
+
+
+def _accuracy(training: Training, title: str, width: float) -> Markup:
+    return line_chart(
+        {"accuracy": training.scores["label_accuracy"].points},
+        f"{title}: label accuracy while training",
+        "label accuracy",
+        width,
+        _HEIGHT,
+        x_ticks=3,
+        dots=("accuracy",),
+        y_range=(0.0, 1.0),
+    )
+
+
+def _found(training: Training, title: str) -> Markup:
+    return line_chart(
+        {_FOUND[name]: training.scores[name].points for name in _FOUND},
+        f"{title}: share found while training",
+        "share found",
+        _WIDE,
+        _HEIGHT,
+        names=_CALLED,
+        dots=_FOUND.values(),
+        y_range=(0.0, 1.0),
+    )
+
+
+def _cosines(training: Training, title: str) -> Markup:
+    return line_chart(
+        {_COSINES[name]: training.scores[name].points for name in _COSINES},
+        f"{title}: cosine with the embedding of the image while training",
+        "cosine",
+        _WIDE,
+        _HEIGHT,
+        log=False,
+        names=_NEAR,
+        dots=_COSINES.values(),
+    )

@@ -1,1 +1,0 @@
-"""The sections of `train_tokenizer`, one file a kind."""

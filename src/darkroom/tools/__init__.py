@@ -1,0 +1,1 @@
+"""The commands for people: check, plan, doctor, verify, compare, sample, preset."""

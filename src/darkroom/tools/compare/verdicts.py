@@ -1,0 +1,108 @@
+"""The difference of two scores, its standard error, and what to make of it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from darkroom.report.cards import flat
+from darkroom.report.scores import OF_CLIP, OF_PAIRS, OF_SCENES, error_of
+from darkroom.tools.compare.revisions import Results
+
+# A difference counts from this many standard errors on: about 95% of pure noise stays below.
+THRESHOLD = 2.0
+_USED = {"codebook_usage", "codebook_perplexity"}
+_SHARES = {"label_accuracy", "confident", "rarest_class", *OF_CLIP, *OF_SCENES}
+_COSINES = {"clip_image", "clip_text"}
+HIGHER_IS_BETTER = {*_SHARES, *_COSINES, "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
+NO_CARD = "a card is missing"
+_NO_SCORES = {"n", "images", "captions", "clip_text_real"}  # counts, and what real images get
+# Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
+STUDIED = {"sampler", "samples", "formulas", "notes", "seed", "clip_unrelated"}
+# Of the card of a file alone: that of CLIP names the CLIP that is scored; in others, one that judges.
+STUDIED_OF = {"clip": {"clip"}}
+# Judges of some scores of a file, which the others do not depend on: by the name of the card's key.
+JUDGES = {"clip": _COSINES, "clip_is_condition": _COSINES, "scene_reader": {*OF_SCENES}, "lpips": {"lpips"}}
+JUDGED = {"decoder", "text"}  # the files
+# Means over the same images in both: their errors are not independent, and the error of the difference is not known.
+PAIRED = {"ssim", "ms_ssim", *OF_CLIP, *OF_PAIRS}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One score in two revisions; an error that is not known is None."""
+
+    file: str
+    name: str
+    old: float
+    new: float
+    old_se: float | None
+    new_se: float | None
+    verdict: str
+
+    @property
+    def difference(self) -> float:
+        """New minus old."""
+        return self.new - self.old
+
+    @property
+    def se(self) -> float | None:
+        """Standard error of the difference of independent scores, sqrt(se_old² + se_new²), or None."""
+        if self.old_se is None or self.new_se is None or self.name in PAIRED:
+            return None
+        return math.hypot(self.old_se, self.new_se)
+
+
+def standard_error(name: str, scores: Mapping[str, float]) -> float | None:
+    """Return a score's standard error: as stored, or that of a share, sqrt(p (1 - p) / n), or None."""
+    stored = scores.get(error_of(name))
+    if stored is not None:
+        return stored
+    if name in ("label_accuracy", "confident") and scores.get("n"):
+        return math.sqrt(scores[name] * (1 - scores[name]) / scores["n"])
+    return None
+
+
+def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any], file: str = "") -> list[str]:
+    """Return what differs between two cards and is not what is studied: scores that differ in it do not compare."""
+    studied = STUDIED | STUDIED_OF.get(file, set())
+    before, after = (dict(flat({k: v for k, v in card.items() if k not in studied})) for card in (old, new))
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
+    """Return of the differing keys of a card those that a score depends on."""
+    if file not in JUDGED:
+        return differing
+    return [key for key in differing if name in JUDGES.get(key.partition(".")[0], {name})]
+
+
+def _verdict(name: str, difference: float, se: float | None, protocol: list[str]) -> str:
+    if protocol:
+        return f"not comparable: {', '.join(protocol)}"
+    if difference == 0:
+        return "equal"
+    better = (difference > 0) == (name in HIGHER_IS_BETTER)
+    if se is None:
+        return f"{'better' if better else 'worse'}, error not known"
+    if abs(difference) < THRESHOLD * se:
+        return "within noise"
+    return (
+        f"{'better' if better else 'worse'} by {abs(difference) / se:.1f} se" if se else "better" if better else "worse"
+    )
+
+
+def compare(old: Results, new: Results) -> list[Row]:
+    """Return a row for each score that both revisions hold, in the order of the files."""
+    rows = []
+    for file in sorted(old.metrics.keys() & new.metrics.keys()):
+        before, after = old.metrics[file], new.metrics[file]
+        known = file in old.cards and file in new.cards
+        protocol = differing_protocol(old.cards[file], new.cards[file], file) if known else [NO_CARD]
+        for name in sorted(before.keys() & after.keys()):
+            if name in _NO_SCORES or name.endswith("_se"):
+                continue
+            errors = standard_error(name, before), standard_error(name, after)
+            row = Row(file, name, before[name], after[name], *errors, verdict="")
+            rows.append(replace(row, verdict=_verdict(name, row.difference, row.se, protocol_of(name, file, protocol))))
+    return rows

@@ -1,0 +1,201 @@
+"""The clone: its code, git, its parameters, weights, and what killed processes left behind."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.check.check import check
+from darkroom.dag.dvc_cache import lost_of
+from darkroom.dag.lock_file import LOCK as LOCK_FILE
+from darkroom.dag.lock_file import damage, recorded
+from darkroom.errors import DarkroomError
+from darkroom.params.numbers import NO_FILE
+from darkroom.tools.doctor.findings import Finding, fault, note, ok
+from darkroom.training.state import FINISHED, LOCK, root
+
+LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
+
+
+def code() -> Iterator[Finding]:
+    """Look whether the code that runs is this folder's."""
+    source, here = Path(__file__).resolve(), Path.cwd().resolve()
+    if here in source.parents:
+        yield ok("code", f"of this checkout, {here}")
+    else:
+        yield fault("code", f"{source.parents[4]} runs, and not {here}: stand in the clone, with PYTHONPATH=src.")
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *words], capture_output=True, text=True)
+
+
+def git() -> Iterator[Finding]:
+    """Look for git, a repository, and a name and an address to commit with: `dvc exp` commits."""
+    if shutil.which("git") is None:
+        yield fault("git", "it is not installed, and DVC needs it.")
+        return
+    inside = _git("rev-parse", "--show-toplevel")
+    if inside.returncode:
+        yield fault("git", "this folder is no clone, and DVC needs one: `git init && git add . && git commit`.")
+    else:
+        yield ok("git", _git("--version").stdout.strip())
+    lacking = [
+        key
+        for key, variables in {
+            "user.name": ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"),
+            "user.email": ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"),
+        }.items()
+        if not _git("config", key).stdout.strip() and not all(os.environ.get(name) for name in variables)
+    ]
+    if lacking:
+        how = " and ".join(f'`git config {key} "…"`' for key in lacking)
+        yield fault("git identity", f"{' and '.join(lacking)} not set, and `dvc exp run` commits: {how}.")
+    else:
+        yield ok("git identity", f"{_git('config', 'user.name').stdout.strip() or os.environ['GIT_AUTHOR_NAME']}")
+
+
+def parameters() -> Iterator[Finding]:
+    """Check params.yaml and dvc.yaml."""
+    try:
+        yield ok("params.yaml", check())
+    except DarkroomError as error:
+        for line in str(error).splitlines():
+            yield fault("params.yaml", line)
+
+
+def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Look at the file of Inception's weights, where `inception` is among the extractors."""
+    settings = (params or {}).get("reference_stats") or {}
+    if "inception" not in (settings.get("extractors") or []):
+        yield ok("weights", "none needed: inception is not in `reference_stats.extractors`")
+        return
+    from darkroom.models.evaluators.inception import KEY, cached_weights
+
+    expected = str(settings["inception"]["sha256"])
+    named = Path(settings["inception"]["weights"])
+    path = cached_weights() if named == Path(NO_FILE) else named
+    if not path.is_file() and named == Path(NO_FILE):
+        yield note(
+            "weights", f"Inception's are downloaded to {path} when they are needed; offline, name a file: `{KEY}`."
+        )
+    elif not path.is_file():
+        yield fault(
+            "weights", f"`{KEY}` names {path}, which is not there: put the file there, or {NO_FILE} to download."
+        )
+    elif (found := sha256_file(path)) != expected:
+        yield fault("weights", f"{path} has sha256 {found}, not {expected}: fetch it again, or correct the hash.")
+    else:
+        yield ok("weights", f"Inception's, {path}, the right sha256")
+
+
+def lock_file() -> Iterator[Finding]:
+    """Look whether a signal cut dvc.lock short, or a merge left its markers there."""
+    try:
+        reason = damage()
+    except DarkroomError as error:
+        yield fault("dvc.lock", str(error))
+        return
+    if reason is not None:
+        yield fault("dvc.lock", f"it {reason}: `darkroom check` puts back the last whole one.")
+    elif LOCK_FILE.is_file():
+        yield ok("dvc.lock", f"whole, {len(recorded())} stages")
+    else:
+        yield ok("dvc.lock", "none yet: the first stage that ends makes it")
+
+
+def cache() -> Iterator[Finding]:
+    """Look for outputs that are recorded and in no cache, which DVC would make again."""
+    try:
+        found = lost_of()
+    except (DarkroomError, KeyError, TypeError, AttributeError):
+        return  # dvc.yaml, of which `parameters` says what is wrong
+    for stage, outs in found.items():
+        yield note(
+            "cache",
+            f"{', '.join(outs)}: not in DVC's cache, as where a disk was full; `dvc commit {stage}` keeps what is up "
+            "to date, and `dvc repro` makes it again.",
+        )
+    if not found:
+        yield ok("cache", "holds every output that is here and recorded")
+
+
+def interrupted() -> Iterator[Finding]:
+    """Count Snakemake's marks of jobs that were interrupted."""
+    marks = [mark for mark in INCOMPLETE.rglob("*") if mark.is_file()]
+    if marks and not _snakemake_runs():
+        yield note(
+            "interrupted",
+            f"{INCOMPLETE} marks {len(marks)} outputs of interrupted jobs: the next `snakemake` runs those that are "
+            "out of date, and forgets the others.",
+        )
+    else:
+        yield ok("interrupted", "no job of Snakemake's")
+
+
+def _snakemake_runs() -> bool:
+    """Return whether a Snakemake works in this folder."""
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            words = [Path(word).name for word in process.cmdline()[:3]]
+            if "snakemake" in words and Path(process.cwd()) == Path.cwd():
+                return True
+        except (psutil.Error, OSError):
+            continue  # gone meanwhile, or another person's
+    return False
+
+
+def locks() -> Iterator[Finding]:
+    """Look for locks that a killed Snakemake left, on which the next one stops."""
+    held = sorted(LOCKS.glob("*")) if LOCKS.is_dir() else []
+    if not held:
+        yield ok("locks", "none of Snakemake's")
+    elif _snakemake_runs():
+        yield ok("locks", "Snakemake is at work here")
+    else:
+        yield fault("locks", f"{LOCKS} holds {len(held)} of a Snakemake that is gone: `snakemake --unlock`.")
+
+
+def _in_use(folder: Path) -> bool:
+    """Return whether a training holds the lock of a state."""
+    try:
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _size(folder: Path) -> str:
+    return f"{sum(file.stat().st_size for file in folder.rglob('*') if file.is_file()) / 1e6:,.1f} MB"
+
+
+def states() -> Iterator[Finding]:
+    """List the states of trainings that were stopped, and checkpoints that were damaged and set aside."""
+    folders = sorted(folder for folder in root().glob("*") if folder.is_dir())
+    if not folders:
+        yield ok("states", "no training was stopped half-way")
+    for folder in folders:
+        seen = max((int(name.name.rpartition("-")[2]) for name in folder.glob("images-*")), default=0)
+        stage = folder.name.rpartition("-")[0].replace("-", "@", 1)  # STAGE-KEY or STAGE-ITEM-KEY
+        if _in_use(folder):
+            what = "being trained now"
+        elif (folder / FINISHED).is_file():
+            what = "finished: it goes when dvc.lock holds the result and a stage starts"
+        else:
+            what = f"`dvc repro {stage}` continues it where its parameters still hold; else remove the folder"
+        yield note("states", f"{folder}: {seen:,} images, {_size(folder)}; {what}.")
+        for aside in sorted(folder.glob("code-*")):
+            yield note("states", f"{aside}: checkpoints of other code, {_size(aside)}; they go with the folder above.")
+        for aside in sorted(folder.glob("damaged-*")):
+            yield note(
+                "states", f"{aside}: a damaged checkpoint, {_size(aside)}; remove it when you have looked at it."
+            )

@@ -1,0 +1,55 @@
+"""All findings of `darkroom doctor`, in order."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from darkroom.errors import DarkroomError
+from darkroom.tools.doctor import packages
+from darkroom.tools.doctor.findings import Finding, fault, lines
+
+
+def _params() -> dict[str, Any] | None:
+    """Return params.yaml, None where it is not valid: `clone.parameters` says why."""
+    from darkroom.check.check import check
+    from darkroom.params.section import PARAMS
+    from darkroom.params.stage import read_yaml
+
+    try:
+        check()
+        return read_yaml(PARAMS)
+    except DarkroomError:
+        return None
+
+
+def findings() -> Iterator[Finding]:
+    """Yield what there is to say, from the ground up: a fault above may explain one below."""
+    yield from packages.python()
+    yield from packages.pinned()
+    yield from packages.torch_pair()
+    yield from packages.engines()
+    try:
+        from darkroom.tools.doctor import clone, machine
+    except ModuleNotFoundError as error:
+        yield fault("darkroom", f"it needs {error.name}, which is missing: the rest cannot be looked at.")
+        return
+    params = _params()
+    yield from packages.compiler(params)
+    yield from packages.extras(params)
+    yield from machine.devices(params)
+    yield from machine.cores_asked(params)
+    yield from machine.disk()
+    yield from clone.code()
+    yield from clone.git()
+    yield from clone.parameters()
+    yield from clone.weights(params)
+    yield from clone.lock_file()
+    yield from clone.cache()
+    yield from clone.locks()
+    yield from clone.interrupted()
+    yield from clone.states()
+
+
+def doctor() -> tuple[str, bool]:
+    """Return all findings as lines, and whether there is no fault among them."""
+    found = list(findings())
+    return lines(found), all(finding.level != "fault" for finding in found)

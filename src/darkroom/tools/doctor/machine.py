@@ -1,0 +1,105 @@
+"""The machine: device, cores, disk."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from darkroom.params.stage import processes, threads
+from darkroom.tools.doctor.findings import Finding, fault, note, ok
+from darkroom.training.state import root
+
+NEEDED, SCARCE = 1e9, 10e9  # bytes free below which the demo does not fit, and below which larger work may not
+
+
+def gigabytes(count: float) -> str:
+    """Return bytes as gigabytes."""
+    return f"{count / 1e9:,.1f} GB"
+
+
+def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """List what torch can compute on, and whether `run.device` is among it."""
+    try:
+        import torch
+    except Exception:  # `torch_pair` says why
+        return
+    capability = torch.backends.cpu.get_cpu_capability()
+    fast = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) if torch.backends.mkldnn.is_available() else False
+    bf16 = "computes in bf16" if fast else "no bf16 of its own: `precision: bf16` is slow on it"
+    yield ok("cpu", f"{cores()} cores, torch's kernels for {capability}, {bf16}")
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    for number in range(torch.cuda.device_count() if cuda else 0):
+        facts = torch.cuda.get_device_properties(number)
+        bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
+        free, total = torch.cuda.mem_get_info(number)
+        yield ok("cuda", f"{number}: {facts.name}, {gigabytes(free)} of {gigabytes(total)} free, {bf16}")
+    if not cuda and shutil.which("nvidia-smi"):
+        yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
+    if mps:
+        yield ok("mps", "Apple's GPU")
+    wanted = str(((params or {}).get("run") or {}).get("device", "auto"))
+    kind, _, number_text = wanted.partition(":")
+    there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
+    if not there or (number_text and int(number_text) >= torch.cuda.device_count()):
+        yield fault("device", f"`run.device` is {wanted}, and torch sees no such device: take auto or cpu.")
+    else:
+        chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"
+        yield ok("device", f"`run.device` is {wanted}: stages run on {chosen}")
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_asked(params: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Compare the cores with the threads that params.yaml asks for."""
+    sections = {name: section for name, section in (params or {}).items() if isinstance(section, Mapping)}
+    asked = {name: threads(section) * processes(section) for name, section in sections.items()}
+    most = max(asked.values(), default=1)
+    over = [name for name, count in asked.items() if count > cores()]
+    if over:
+        yield note(
+            "threads",
+            f"{', '.join(over)}: up to {most} threads on {cores()} cores, which is slow; results depend on the number "
+            "of threads, so choose it once.",
+        )
+    else:
+        yield ok("threads", f"at most {most} a stage, on {cores()} cores")
+
+
+def _existing(path: Path) -> Path:
+    """Return a path, or the nearest folder above it that is there."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _cache() -> Path | None:
+    """Return the folder of DVC's cache, None where DVC cannot say."""
+    try:
+        from dvc.repo import Repo
+
+        with Repo() as repo:
+            return Path(str(repo.cache.local.path))
+    except Exception:  # the clone's own findings say what is wrong with git or DVC
+        return None
+
+
+def disk() -> Iterator[Finding]:
+    """Look at the free space where stages write: the checkout, DVC's cache, the states of trainings."""
+    for subject, folder in {"disk": Path(), "disk of cache": _cache(), "disk of state": root()}.items():
+        if folder is None:
+            yield note(subject, "DVC does not say where its cache lies.")
+            continue
+        place = _existing(folder)
+        free = shutil.disk_usage(place).free
+        text = f"{gigabytes(free)} free in {place}"
+        if not os.access(place, os.W_OK):
+            yield fault(subject, f"{place} is not writable: make it so, or clone to another place.")
+        elif free < NEEDED:
+            yield fault(subject, f"{text}: free some space, at least {gigabytes(NEEDED)}; `dvc gc --workspace` helps.")
+        elif free < SCARCE:
+            yield note(subject, f"{text}: enough for the demo; `darkroom plan` says what your parameters need.")
+        else:
+            yield ok(subject, text)

@@ -1,0 +1,120 @@
+"""Python, the pinned packages, the programs beside them."""
+
+import importlib
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from darkroom.tools.doctor.findings import Finding, fault, note, ok
+
+LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
+_SET_UP = "run `make setup`, which makes .venv from requirements.lock, and `source .venv/bin/activate`"
+_NAMED = 8  # packages that are named one by one
+EXTRAS = ("tensorboard", "wandb")
+
+
+def python() -> Iterator[Finding]:
+    """Look at the version of Python."""
+    needed = tomllib.loads(PROJECT.read_text())["project"]["requires-python"] if PROJECT.is_file() else ""
+    found = platform.python_version()
+    if SpecifierSet(needed).contains(found, prereleases=True):
+        yield ok("python", f"{found}, {sys.executable}")
+    else:
+        yield fault("python", f"{found} ({sys.executable}), and {needed} is needed: `make PYTHON=python3.12 setup`.")
+
+
+def installed(name: str) -> str | None:
+    """Return the version of an installed package, None where it is missing. Imports nothing."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def pinned(lock: Path = LOCK) -> Iterator[Finding]:
+    """Compare every package of requirements.lock that this platform needs with what is installed."""
+    if not lock.is_file():
+        yield fault("packages", f"{lock} is missing: run this in the root of the clone.")
+        return
+    wanted = [Requirement(text) for line in lock.read_text().splitlines() if (text := line.partition("#")[0].strip())]
+    wanted = [each for each in wanted if each.marker is None or each.marker.evaluate()]
+    found = {each.name: installed(each.name) for each in wanted}
+    missing = [each for each in wanted if found[each.name] is None]
+    other = [each for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
+    for each in missing[:_NAMED]:
+        yield fault("packages", f"{each.name} is missing, and {each.specifier} is pinned: {_SET_UP}.")
+    for each in other[:_NAMED]:
+        yield note("packages", f"{each.name} is {found[each.name]}, and {each.specifier} is pinned: bytes may differ.")
+    if more := len(missing[_NAMED:]):
+        yield fault("packages", f"{more} more are missing: {_SET_UP}.")
+    if more := len(other[_NAMED:]):
+        yield note("packages", f"{more} more have another version than {lock}: {_SET_UP}.")
+    if not missing and not other:
+        yield ok("packages", f"{len(wanted)} of {lock}, all in the pinned version")
+
+
+def torch_pair() -> Iterator[Finding]:
+    """Import torch and torchvision: builds that do not belong together fail there, and take others with them."""
+    try:
+        torch, vision = importlib.import_module("torch"), importlib.import_module("torchvision")
+        vision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+    except Exception as error:  # whatever a broken build raises: OSError of a library, RuntimeError of an operator
+        yield fault("torch", f"torch and torchvision do not work as a pair ({error}): install both from one index.")
+    else:
+        yield ok("torch", f"{torch.__version__} with torchvision {vision.__version__}")
+
+
+def engines() -> Iterator[Finding]:
+    """Look for the programs `dvc` and `snakemake`, which call each other by name."""
+    for name in ("dvc", "snakemake"):
+        program, have = shutil.which(name), installed(name)
+        if program is None:
+            yield fault(name, f"the program is not on PATH (package: {have or 'missing'}): {_SET_UP}.")
+        elif Path(program).parent.resolve() != Path(sys.executable).parent.resolve():
+            yield note(name, f"{program} is not of this environment ({sys.executable}): {_SET_UP}.")
+        else:
+            yield ok(name, f"{have}, {program}")
+
+
+def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Look for a C++ compiler: torch.compile needs one."""
+    asking = [
+        name
+        for name, section in (params or {}).items()
+        if isinstance(section, Mapping)
+        for place in (section.get("training"), section.get("common"))
+        if isinstance(place, Mapping) and place.get("compile") is True
+    ]
+    found = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
+    if found is not None:
+        first = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.splitlines()
+        yield ok("compiler", f"{found}, {first[0] if first else 'says nothing of its version'}")
+    elif asking:
+        yield fault("compiler", f"`compile` is true in {', '.join(asking)}, and there is no C++ compiler: install g++.")
+    else:
+        yield note("compiler", "there is no C++ compiler: nothing needs one while no section has `compile: true`.")
+
+
+def extras(params: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Compare the optional trackers with `run.trackers`."""
+    asked = list(((params or {}).get("run") or {}).get("trackers") or [])
+    for name in EXTRAS:
+        there = importlib.util.find_spec(name) is not None
+        if name in asked and not there:
+            yield fault(
+                name, f"`run.trackers` names it, and it is not installed: `pip install {name}`, or take it out."
+            )
+        elif there:
+            yield ok(name, f"{installed(name)}, {'in' if name in asked else 'not in'} `run.trackers`")
+        else:
+            yield ok(name, "not installed, and not in `run.trackers`")

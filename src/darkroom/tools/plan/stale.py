@@ -1,0 +1,68 @@
+"""What DVC says of the DAG: its stages, what each needs, and which are out of date."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+from dvc.utils.serialize import dump_yaml, load_yaml
+from networkx import ancestors, descendants
+
+from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.stages import STAGES
+from darkroom.dag.status import status as status_of
+from darkroom.errors import DarkroomError
+
+
+@dataclass(frozen=True)
+class Dag:
+    """The stages that have a command.
+
+    stages: their names, in the order of the DAG.
+    stale: those that are out of date. A stage below a stale one is stale too: it reads what will change.
+    needs: all stages above each.
+    """
+
+    stages: list[str]
+    stale: set[str]
+    needs: dict[str, set[str]]
+
+
+def _place(name: str) -> tuple[int, str]:
+    stage, _, item = name.partition("@")
+    return (list(STAGES).index(stage) if stage in STAGES else len(STAGES), item)
+
+
+def ask_dvc() -> Dag:
+    """Return the stages of the DAG.
+
+    Raises:
+        DarkroomError: DVC cannot read the repository.
+    """
+    try:
+        with Repo(_wait_for_lock=True) as repo:
+            status = status_of(repo)
+            graph = repo.index.graph  # an edge points from a stage to one that it needs
+    except DvcException as error:
+        raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
+    changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
+    stale = {stage.addressing for stage in changed}
+    stale |= {later.addressing for stage in changed for later in ancestors(graph, stage)}
+    known = {stage.addressing: stage for stage in graph if stage.cmd and stage.name != CODE}
+    needs = {
+        name: {each.addressing for each in descendants(graph, stage)} & known.keys() for name, stage in known.items()
+    }
+    return Dag(sorted(known, key=_place), stale, needs)
+
+
+def lock_seconds(path: Path = Path("dvc.lock")) -> float:
+    """Return the seconds of writing a copy of dvc.lock, as DVC does behind each stage."""
+    if not path.is_file():
+        return 0.0
+    lock = load_yaml(path)
+    with TemporaryDirectory(prefix="darkroom-plan-") as folder:
+        began = time.process_time()
+        dump_yaml(str(Path(folder) / path.name), lock)
+        return time.process_time() - began

@@ -1,0 +1,84 @@
+"""`darkroom sample`: what is asked for, whether it can be made, and where the grid goes. Loads no torch before that."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from darkroom.environment import choose_device, set_threads
+from darkroom.errors import DarkroomError
+from darkroom.models.prior.sample_settings import Params
+from darkroom.params.section import PARAMS, validate
+from darkroom.params.stage import DVC, OUTPUTS, address, given, items, paths, read_yaml, related, scope, stage_entry
+
+PLACE = Path("logs/sample")
+_NAME = 60  # letters of a text in the name of its file
+_MODELS = {"clip": "train_clip", "decoder": "train_decoder", "prior": "train_prior"}
+
+
+def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None) -> str:
+    """Write a grid with a row for each text and each file; return what a person is told.
+
+    Args:
+        texts: what images are made of, through CLIP, the prior and the decoder.
+        files: images that variations are made of, through CLIP and the decoder.
+        images: of each.
+        seed: of all noise; None: `sample_text.seed`.
+        out: where the grid is written; None: a name made of texts and seed, in `logs/sample`.
+
+    Raises:
+        DarkroomError: nothing is asked for, a model is missing or does not fit, a file cannot be read or written.
+    """
+    if not texts and not files:
+        raise DarkroomError("say what to make images of: --text 'a red circle', or --embedding-of FILE.png.")
+    if images < 1 or (seed is not None and seed < 0):
+        raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
+    params = _params(seed)
+    _require_models(["clip", "decoder", *(["prior"] if texts else [])])
+    target = _target(texts, files, params.sample_text.seed, out)
+    set_threads(params.sample_text.threads)
+    choose_device(params.run.device)
+    from darkroom.data.grid import save_png
+    from darkroom.tools.sample.pictures import pictures
+
+    save_png(target, pictures(params, texts, files, images))
+    return f"{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
+
+
+def _params(seed: int | None) -> Params:
+    """Return what `sample_text` is given, with another seed where one is named."""
+    values = given("sample_text")
+    if seed is not None:
+        values["sample_text"] = {**values["sample_text"], "seed": seed}
+    return validate(Params, values)
+
+
+def _require_models(names: Sequence[str]) -> None:
+    for name in names:
+        folder = Path("models") / name
+        if not any(folder.rglob("manifest.json")):
+            raise DarkroomError(
+                f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}` where it was "
+                "trained already."
+            )
+
+
+def _target(texts: Sequence[str], files: Sequence[str], seed: int, out: str | None) -> Path:
+    """Return where the grid goes: never into what a stage writes, whose hash DVC knows."""
+    if out is None:
+        words = "-".join([*texts, *(Path(file).stem for file in files)])
+        return PLACE / f"{re.sub(r'[^a-z0-9]+', '-', words.lower())[:_NAME].strip('-') or 'images'}-{seed}.png"
+    target = Path(out)
+    if target.suffix.lower() != ".png" or target.is_dir():
+        raise DarkroomError(f"--out {out}: the grid is a PNG, so name a file that ends in .png.")
+    values, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    here = os.path.relpath(target.resolve(), Path.cwd().resolve())
+    for stage in dvc["stages"]:
+        for item in items(values, dvc, stage):
+            for made in paths(stage_entry(dvc, stage), OUTPUTS, scope(values, dvc, stage, item)):
+                if related(here, made):
+                    raise DarkroomError(
+                        f"--out {out} lies in {made}, which the stage {address(stage, item)} writes: name another "
+                        "place, say logs/."
+                    )
+    return target

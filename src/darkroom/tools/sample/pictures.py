@@ -1,0 +1,128 @@
+"""Makes the images of `darkroom sample`, and their grid."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from darkroom.artifacts.manifest import ArtifactError, read_manifest
+from darkroom.artifacts.models import CLIP_FOLDER
+from darkroom.data.captioned_grid import captioned_grid
+from darkroom.data.catalog import load_catalog
+from darkroom.data.damage import DamageError
+from darkroom.data.decoding import open_image
+from darkroom.data.images import ImageSpec, to_array
+from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.preparing import Preparation, prepare
+from darkroom.device import set_up_device
+from darkroom.errors import DarkroomError
+from darkroom.models.clip.load import load_clip
+from darkroom.models.clip.network import Clip
+from darkroom.models.decoder.decode import Decoder
+from darkroom.models.decoder.member import Asked
+from darkroom.models.prior.sample_settings import Params
+from darkroom.stages.decoding import open_decoder
+from darkroom.stages.sample_text import open_imagination
+from darkroom.tools.sample.unseen import unseen_words
+
+_BATCH = 8  # images in a forward pass, whatever is asked for: a person waits, and a padded batch of a stage takes long
+_SIDE = 128  # pixels of an image in the grid, at least
+
+
+def pictures(params: Params, texts: Sequence[str], files: Sequence[str], images: int) -> Image.Image:
+    """Return a grid: a row of images for each text, and for each file a row that begins with it.
+
+    Image k of a text follows from the text, the seed and k, bit for bit, whatever else is asked for.
+
+    Raises:
+        DarkroomError: a text is too long, a file cannot be read, or models do not fit each other.
+    """
+    small = params.model_copy(
+        update={
+            "sample_decoder": params.sample_decoder.model_copy(
+                update={"batch": _BATCH, "seed": params.sample_text.seed}
+            ),
+            "sample_text": params.sample_text.model_copy(
+                update={"prior": params.sample_text.prior.model_copy(update={"batch": _BATCH})}
+            ),
+        }
+    )
+    device = set_up_device(params.sample_text.threads, params.run.device)
+    clip = load_clip().to(device)
+    rows: list[NDArray[np.uint8]] = []
+    if texts:
+        rows += _of_texts(small, clip, texts, images, device)
+    if files:
+        found = _of_files(small, clip, files, images, device)
+        blank = np.full_like(found[0][:1], 255)
+        rows = [*(np.concatenate([blank, row]) for row in rows), *found]
+    scale = max(1, -(-_SIDE // rows[0].shape[-1]))
+    return captioned_grid(rows, [*texts, *(Path(file).name for file in files)], columns=1, scale=scale)
+
+
+def _of_texts(
+    params: Params, clip: Clip, texts: Sequence[str], images: int, device: torch.device
+) -> list[NDArray[np.uint8]]:
+    """Return images of each text, uint8 (images, C, H, W)."""
+    text, words = clip.texts(list(texts))
+    for word in unseen_words(texts, clip):
+        print(f"note: no caption that models/clip was trained on holds {word!r}: it may make of it what it likes")
+    imagination = open_imagination(params, device, clip.identity, str(CLIP_FOLDER))
+    if imagination.decoder.cascade.low_size is not None:
+        raise ArtifactError(
+            "the first U-Net of models/decoder that is trained enlarges images, so a text alone gives it nothing to "
+            "begin with: train one without `low_size` in `train_decoder.unets` too."
+        )
+    each = torch.arange(len(texts)).repeat_interleave(images)
+    made = imagination.images(text.cpu()[each], words.cpu()[each], list(range(images)) * len(texts))
+    return np.split(torch.cat(list(made)).numpy(), len(texts))
+
+
+def _of_files(
+    params: Params, clip: Clip, files: Sequence[str], images: int, device: torch.device
+) -> list[NDArray[np.uint8]]:
+    """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W)."""
+    names, seed = list(params.train_decoder.unets), params.sample_text.seed
+    decoder = open_decoder(params.sample_decoder, names, seed, device)
+    decoder.cascade.require_clip(clip.identity, str(CLIP_FOLDER))
+    how = _preparation(decoder)
+    given = torch.from_numpy(np.stack([_read(Path(file), how) for file in files]))
+    embeddings = torch.cat([clip.images(one[None]).cpu() for one in given])
+    if decoder.cascade.normalised:
+        embeddings = functional.normalize(embeddings, dim=1)
+    each = torch.arange(len(files)).repeat_interleave(images)
+    low = decoder.low(given)
+    numbers = list(range(images)) * len(files)
+    asked = Asked(numbers, embeddings[each], _no_text(decoder, len(each)), None if low is None else low[each])
+    made = np.split(torch.cat(list(decoder.images(asked))).numpy(), len(files))
+    return [np.concatenate([one[None].numpy(), row]) for one, row in zip(given, made, strict=True)]
+
+
+def _no_text(decoder: Decoder, count: int) -> Tensor | None:
+    """Return encodings that are all after their end, which a U-Net reads as no text."""
+    shapes = [member.network.config.text_shape for member in decoder.cascade.members]
+    shape = next((shape for shape in shapes if shape is not None), None)
+    return None if shape is None else torch.zeros(count, *shape)
+
+
+def _preparation(decoder: Decoder) -> Preparation:
+    """Return how the decoder's training images were prepared; a random crop becomes one in the middle."""
+    part = next(iter(load_catalog(shards=None).parts))
+    how = Preparation.of(read_manifest(SHARDS / part, KIND))
+    return replace(how, spec=ImageSpec.of(decoder.facts), crop="center" if how.crop == "random" else how.crop)
+
+
+def _read(path: Path, how: Preparation) -> NDArray[np.uint8]:
+    """Return the image in a file, prepared as the training images were, uint8 (C, H, W)."""
+    try:
+        return to_array(prepare(open_image(path.read_bytes(), how.max_pixels), how, path.stem))
+    except OSError as error:
+        raise DarkroomError(f"cannot read {path}: {error.strerror}.") from error
+    except DamageError as error:
+        raise DarkroomError(f"cannot read {path} as an image: {error}.") from error

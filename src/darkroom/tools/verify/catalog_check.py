@@ -1,0 +1,81 @@
+"""Checks the catalog and the selection: that they are of these parts, and say of them what they say themselves."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import NAME, ArtifactError, check_file, check_seal, manifest_hash, read_manifest
+from darkroom.data.catalog import KIND
+from darkroom.data.catalog_writer import PICTURES_KIND, catalog_facts
+from darkroom.data.layout import SHARDS
+from darkroom.data.selection import KIND as SELECTION_KIND
+from darkroom.errors import DarkroomError
+from darkroom.tools.verify.faults import Fault, remake, unreliable
+
+_AGAIN = "make it again with `dvc repro catalog`"
+
+
+def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], sound: bool) -> Iterator[Fault]:
+    """Yield what is wrong with the catalog.
+
+    Args:
+        folder: data/catalog, which is there.
+        parts: all that params.yaml names.
+        checked: those that were asked for and have a sound manifest.
+        sound: whether all parts are, so that the catalog can be made anew and compared.
+    """
+    try:
+        check_seal(folder)
+        manifest = read_manifest(folder, KIND)
+    except ArtifactError as error:
+        yield unreliable(folder, error, remake(folder, "catalog"))
+        return
+    known: Mapping[str, Any] = {part["name"]: part["sha256"] for part in manifest["parts"]}
+    if list(known) != list(parts):
+        detail = f"{', '.join(known)}; params.yaml: {', '.join(parts)}"
+        yield Fault(folder / NAME, "is of other parts than params.yaml names", _AGAIN, detail=detail)
+        return
+    others = [part for part in checked if manifest_hash(SHARDS / part) != known[part]]
+    for part in others:
+        what = "is not the manifest that the catalog was made from"
+        yield Fault(SHARDS / part / NAME, what, f"{remake(SHARDS / part, f'ingest@{part}')}, then {_AGAIN}")
+    if not sound or others:
+        return
+    try:
+        facts = catalog_facts(parts)
+    except DarkroomError as error:
+        yield Fault(folder / NAME, "cannot be compared with its parts", _AGAIN, detail=str(error).rstrip("."))
+        return
+    for name, value in facts.items():
+        if manifest.get(name) != value:
+            yield Fault(folder / NAME, f"has other `{name}` than its parts", _AGAIN)
+
+
+def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Fault]:
+    """Yield what is wrong with data/selection, which is there; `checked` as for `check_catalog`."""
+    try:
+        check_seal(folder)
+        manifest = read_manifest(folder, SELECTION_KIND)
+    except ArtifactError as error:
+        yield unreliable(folder, error, remake(folder, "catalog"))
+        return
+    for part in manifest["parts"]:
+        if part["name"] in checked and manifest_hash(SHARDS / part["name"]) != part["sha256"]:
+            yield Fault(folder / NAME, "was made from another part", _AGAIN, detail=part["name"])
+
+
+def check_pictures(folder: Path, catalog: Path) -> Iterator[Fault]:
+    """Yield what is wrong with samples/catalog, which is there, and shows images of what `catalog` counts."""
+    try:
+        check_seal(folder)
+        manifest = read_manifest(folder, PICTURES_KIND)
+    except ArtifactError as error:
+        yield unreliable(folder, error, remake(folder, "catalog"))
+        return
+    for name, sha256 in manifest["files"].items():
+        try:
+            check_file(folder / name, sha256)
+        except ArtifactError:
+            yield Fault(folder / name, "is missing or damaged", remake(folder, "catalog"))
+    if (catalog / NAME).is_file() and manifest["catalog"] != manifest_hash(catalog):
+        yield Fault(folder / NAME, "shows another catalog", _AGAIN)

@@ -1,0 +1,162 @@
+"""Checks what was made of the images of a part, latents or embeddings: every file, and that row i is of image i."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash
+from darkroom.data.index import NAME as INDEX
+from darkroom.tools.verify.faults import SNAKEMAKES, Fault, remake, unreliable
+from darkroom.tools.verify.indexes import read_index
+from darkroom.tools.verify.manifests import Derived, sealed
+
+Kind = TypeVar("Kind", bound=Derived)
+
+
+class File(NamedTuple):
+    """A file that the manifest names.
+
+    look: returns what is wrong with its content, as a sentence's rest and a detail; the bytes are those of the SHA-256.
+    """
+
+    path: Path
+    sha256: str
+    look: Callable[[Path], tuple[str, str] | None]
+
+
+class Rows(NamedTuple):
+    """What a split holds: the images of each shard, the hash of its index, and the images that the manifest counts."""
+
+    split: str
+    shards: list[int]
+    index_sha256: str
+    images: int
+
+
+@dataclass(frozen=True)
+class Layout(Generic[Kind]):
+    """How a kind of artifact lies in its folder.
+
+    kind: of the manifest.
+    manifest: its type.
+    schema: of the index of a split.
+    stage: that makes it.
+    again: what to do where it is of other images, an imperative.
+    rows: of each split that is stored.
+    files: all files but indexes and manifest.
+    """
+
+    kind: str
+    manifest: type[Kind]
+    schema: pa.Schema
+    stage: str
+    again: str
+    rows: Callable[[Kind], list[Rows]]
+    files: Callable[[Kind, Path], list[File]]
+
+
+@dataclass
+class Found(Generic[Kind]):
+    """What came of the check of a part; `rows` of latents or embeddings."""
+
+    faults: list[Fault] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    manifest: Kind | None = None
+
+
+def check_derived(
+    layout: Layout[Kind],
+    folder: Path,
+    name: str,
+    shards: Path | None,
+    indexes: Mapping[str, pa.Table],
+    processors: int,
+) -> Found[Kind]:
+    """Check every byte of what was made of the images of a part; nothing, where the folder is not there.
+
+    Args:
+        layout: of which kind it is.
+        folder: data/latents/PART or data/embeddings/PART.
+        name: of the part.
+        shards: data/shards/PART, None where its manifest is damaged: that is another fault.
+        indexes: the index of each split of the image shards that is sound.
+        processors: threads that read files.
+    """
+    result: Found[Kind] = Found()
+    if not folder.is_dir():
+        return result
+    damaged = remake(folder, f"{layout.stage}@{name}")
+    again = f"{layout.again} with `dvc repro {layout.stage}@{name}`"
+    try:
+        _, manifest = sealed(folder, layout.kind, layout.manifest)
+    except ArtifactError as error:
+        result.faults.append(unreliable(folder, error, damaged))
+        return result
+    result.manifest = manifest
+    result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if manifest.part != name:
+        result.faults.append(Fault(folder / NAME, "is of another part", again, detail=manifest.part))
+    if shards is not None and manifest.shards != manifest_hash(shards):
+        result.faults.append(Fault(folder / NAME, f"says that they were made from other images than {shards}", again))
+    known = {folder / NAME}
+    for rows in layout.rows(manifest):
+        result.rows += sum(rows.shards)
+        known.add(folder / rows.split / INDEX)
+        result.faults += _index(layout, folder, rows, indexes, damaged, again)
+    files = layout.files(manifest, folder)
+    with ThreadPoolExecutor(max(1, processors)) as pool:
+        for fault in pool.map(lambda file: _file(file, damaged), files):
+            result.faults += [] if fault is None else [fault]
+    known |= {file.path for file in files}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path not in known and path.name != SNAKEMAKES:
+            result.faults.append(Fault(path, "is of no shard, and nothing reads it", "remove it"))
+    return result
+
+
+def _index(
+    layout: Layout[Kind], folder: Path, rows: Rows, indexes: Mapping[str, pa.Table], damaged: str, again: str
+) -> Iterator[Fault]:
+    """Yield what is wrong with the index of a split."""
+    table = read_index(folder / rows.split, layout.schema, rows.shards, rows.index_sha256, damaged)
+    if isinstance(table, Fault):
+        yield table
+        return
+    if rows.images != table.num_rows:
+        yield Fault(folder / NAME, "has other counts than its index", damaged, detail=rows.split)
+    if rows.split in indexes:
+        yield from _other_rows(folder / rows.split / INDEX, table, indexes[rows.split], again)
+
+
+def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> Iterator[Fault]:
+    """Yield the rows that are of another image than the same row of the image shards."""
+    if made.num_rows != images.num_rows:
+        detail = f"{made.num_rows:,}, and {images.num_rows:,} images"
+        yield Fault(path, "has another number of rows than the image shards", remedy, detail=detail)
+        return
+    for column in ("key", "label"):
+        if made[column].equals(images[column]):
+            continue
+        pairs = zip(made[column].to_pylist(), images[column].to_pylist(), strict=True)
+        for row, (one, other) in enumerate(pairs):
+            if one != other:
+                detail = f"row {row:,}: {one}, and {other}"
+                what = f"has another {column} than the same row of the image shards"
+                yield Fault(path, what, remedy, made["key"][row].as_py(), detail)
+
+
+def _file(file: File, remedy: str) -> Fault | None:
+    """Return what is wrong with a file."""
+    if not file.path.is_file():
+        return Fault(file.path, "is missing", remedy)
+    if sha256_file(file.path) != file.sha256:
+        return Fault(file.path, "is damaged: its sha256 is not that of the manifest", remedy)
+    if wrong := file.look(file.path):
+        return Fault(file.path, wrong[0], remedy, detail=wrong[1])
+    return None

@@ -1,0 +1,48 @@
+"""How `check_derived` finds its way in data/embeddings/PART; splits that are not stored have no file."""
+
+from functools import partial
+from pathlib import Path
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.embedding_file import DTYPE, KIND, file_name, map_embeddings, row_shapes
+from darkroom.data.index import EMBEDDINGS
+from darkroom.data.splits import SPLITS
+from darkroom.tools.verify.derived_check import File, Layout, Rows
+from darkroom.tools.verify.manifests import Embeddings, EmbeddingSplit
+
+
+def _stored(manifest: Embeddings) -> dict[str, EmbeddingSplit]:
+    splits: dict[str, EmbeddingSplit] = {split: getattr(manifest.splits, split) for split in SPLITS}
+    return {split: facts for split, facts in splits.items() if facts.stored}
+
+
+def _rows(manifest: Embeddings) -> list[Rows]:
+    return [
+        Rows(split, [entry.images for entry in facts.shards], facts.index_sha256, facts.images)
+        for split, facts in _stored(manifest).items()
+    ]
+
+
+def _files(manifest: Embeddings, folder: Path) -> list[File]:
+    shapes = row_shapes(manifest.dim, manifest.encoding_shape)
+    found = []
+    for split, facts in _stored(manifest).items():
+        for entry in facts.shards:
+            for what, sha256 in entry.sha256.items():
+                look = partial(_look, shape=(entry.images, *shapes[what]))
+                found.append(File(folder / split / file_name(what, entry.name), sha256, look))
+    return found
+
+
+def _look(path: Path, shape: tuple[int, ...]) -> tuple[str, str] | None:
+    """Return what is wrong with a file."""
+    try:
+        file = map_embeddings(path)
+    except ArtifactError as error:
+        return "is no file of embeddings", str(error)
+    if (file.shape, file.dtype) != (shape, DTYPE):
+        return "has another shape or dtype than the manifest says", f"{file.dtype} {file.shape}"
+    return None
+
+
+EMBEDDING_LAYOUT = Layout(KIND, Embeddings, EMBEDDINGS, "embed_clip", "make them again", _rows, _files)

@@ -1,0 +1,69 @@
+"""`darkroom data show`: what is in the data, as text or JSON, and a grid of images."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from darkroom.data.catalog_writer import data_grid, grid_columns, shown_rows
+from darkroom.data.grid import save_png, spread
+from darkroom.data.layout import SHARDS
+from darkroom.data.reader import ImageShards
+from darkroom.data.splits import SPLITS
+from darkroom.errors import DarkroomError
+from darkroom.tools.verify.params import left_over, read_params, require_known
+from darkroom.tools.verify.summary import summary
+from darkroom.tools.verify.text import text_of
+
+
+def show(names: Sequence[str], split: str | None, grid: Path, images: int, every_row: bool, as_json: bool) -> str:
+    """Return what is in some parts of the data, and write a grid of their images.
+
+    Args:
+        names: of parts; none: all that params.yaml names.
+        split: of which images; None: all.
+        grid: the PNG that is written.
+        images: in the grid, at most; 0: no grid.
+        every_row: list every sample that something was wrong with.
+        as_json: return JSON.
+
+    Raises:
+        DarkroomError: params.yaml is not valid, or has no such part, or `images` is negative.
+        ArtifactError: a part is missing or damaged; names the file.
+    """
+    if images < 0:
+        raise DarkroomError(f"--images is {images}, and must be 0 or more.")
+    params = read_params()
+    parts = require_known(names, list(params.parts))
+    splits = [split] if split else list(SPLITS)
+    facts: dict[str, Any] = {**summary(parts, splits, every_row), "every_row": every_row}
+    facts["left_over"] = left_over(list(params.parts))
+    if images and facts["images"]:
+        facts["grid"] = _grid(parts, splits, grid, images)
+    if as_json:
+        return json.dumps(facts, indent=2, ensure_ascii=False)
+    text = text_of(facts)
+    if facts["left_over"]:
+        text += f"\n\n{', '.join(facts['left_over'])}: of no part in params.yaml; nothing reads it, remove it."
+    return text
+
+
+def _grid(parts: Sequence[str], splits: Sequence[str], path: Path, images: int) -> dict[str, Any]:
+    """Write images from the first to the last, evenly apart, and return which they are, row by row."""
+    readers = [ImageShards.open_parts(parts, split, SHARDS) for split in splits]
+    candidates = [shown_rows(reader) for reader in readers]
+    firsts = np.cumsum([0, *map(len, candidates)])
+    pictures, names = [], []
+    for place in spread(images, int(firsts[-1])):
+        number = int(np.searchsorted(firsts, place, side="right")) - 1
+        reader, row = readers[number], int(candidates[number][place - firsts[number]])
+        pictures.append(reader[row])
+        shard = next(shard for shard in reader.shards if shard.first <= row < shard.first + shard.images)
+        facts = reader.texts(shard)[row - shard.first]
+        names.append({"part": shard.folder.parent.name, "split": splits[number], **facts})
+    save_png(path, data_grid(np.stack(pictures)))
+    columns = grid_columns(len(pictures))
+    rows = [names[first : first + columns] for first in range(0, len(names), columns)]
+    return {"file": str(path), "images": len(pictures), "rows": rows}

@@ -1,0 +1,155 @@
+"""What `darkroom data show` prints."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from darkroom.terminal.tables import aligned, bytes_of
+
+_CLASSES = 20  # that have a bar
+_BAR = 40  # characters of the longest
+_DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
+_FORMS = {"distribution": "mean and logvar", "point": "mean"}
+_SPREAD = ("least", "median", "greatest")
+_WIDEST = 100  # characters of a caption, a label or a path that are shown
+
+
+def text_of(facts: Mapping[str, Any]) -> str:
+    """Return a summary (`darkroom.tools.verify.summary`) as a person reads it."""
+    blocks = [_parts(facts), _classes(facts), _sizes(facts), _captions(facts), _quarantine(facts), _twice(facts)]
+    if grid := facts.get("grid"):
+        blocks.append(_grid(grid))
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
+    splits = facts["splits"]
+    rows = [("part", "source", *splits, "shards", "bytes", *_DONE.values())]
+    for part in facts["parts"]:
+        damage = [f"{sum(part['quarantine'][action].values()):,}" for action in _DONE]
+        counts = [f"{part['images'][split]:,}" for split in splits]
+        rows.append((part["name"], part["source"], *counts, f"{part['shards']:,}", bytes_of(part["bytes"]), *damage))
+    if len(rows) > 2:
+        sums = [f"{sum(part['images'][split] for part in facts['parts']):,}" for split in splits]
+        damage = [f"{sum(sum(part['quarantine'][action].values()) for part in facts['parts']):,}" for action in _DONE]
+        shards, size = (sum(part[key] for part in facts["parts"]) for key in ("shards", "bytes"))
+        rows.append(("total", "", *sums, f"{shards:,}", bytes_of(size), *damage))
+    lines = aligned(rows, left=(0, 1))
+    rule = "-" * max(map(len, lines))
+    yield from [lines[0], rule, *([*lines[1:-1], rule, lines[-1]] if len(rows) > 2 else lines[1:])]
+    image = facts["parts"][0]["image"]
+    formats = sorted({part["image"]["format"] for part in facts["parts"]})
+    yield f"{image['size']} x {image['size']} pixels, {image['channels']}, stored as {', '.join(formats)}"
+    for what, key in (("read where they lie, not copied", "in_place"), ("half of them are seen mirrored", "mirror")):
+        if names := [part["name"] for part in facts["parts"] if part[key]]:
+            yield f"{what}: {', '.join(names)}"
+    stored: dict[str, list[str]] = {}
+    for latent in facts["latents"]:
+        size = f"{' x '.join(map(str, latent['shape']))} in {latent['dtype']}"
+        what = f"codes of {latent['codes']:,} for {size}" if latent["codes"] else f"{_FORMS[latent['form']]}, {size}"
+        stored.setdefault(what, []).append(latent["part"])
+    for what, names in stored.items():
+        yield f"latents, {what}: {', '.join(names)}"
+    told: dict[str, list[str]] = {}
+    for each in facts["embeddings"]:
+        length = f"{each['dim']} numbers in {each['dtype']}{', of length 1' if each['normalised'] else ''}"
+        words = [f"{name}s" for name in each["names"]]
+        told.setdefault(f"{' and '.join(words)}, {length}, {', '.join(each['splits'])}", []).append(each["part"])
+    for what, names in told.items():
+        yield f"embeddings of {what}: {', '.join(names)}"
+
+
+def _classes(facts: Mapping[str, Any]) -> Iterator[str]:
+    classes = facts["classes"]
+    counts: dict[str, int] = classes["counts"]
+    missing = classes["unlabelled"]
+    without = f", {missing:,} images without a label" if missing else ""
+    if not counts:
+        yield "classes: none, no image has a label"
+        return
+    most, least = max(counts.values()), min(counts.values())
+    of_each = f"of {least:,} images each"
+    if most > least:
+        of_each = f"of {least:,} to {most:,} images (the largest is {classes['imbalance']:.3g} times the smallest)"
+    yield f"classes: {len(counts):,}, {of_each}{without}"
+    shown = list(counts.items())[:_CLASSES]
+    rows = [(f"  {_short(name)}", f"{count:,}", "#" * max(1, round(_BAR * count / most))) for name, count in shown]
+    yield from aligned(rows, left=(0, 2))
+    if (more := len(counts) - len(shown)) > 0:
+        yield f"  and {more:,} more"
+
+
+def _sizes(facts: Mapping[str, Any]) -> Iterator[str]:
+    sizes, size = facts["sizes"], facts["parts"][0]["image"]["size"]
+    if sizes["shorter_side"] is None:
+        yield "originals: none"
+        return
+    sides = [f"{value:,}" for value in sizes["shorter_side"]]
+    ratios = [f"{value:.2f}" for value in sizes["aspect_ratio"]]
+    yield from aligned([("originals", *_SPREAD), ("  shorter side, pixels", *sides), ("  width / height", *ratios)])
+    yield f"  enlarged, as the shorter side is below {size} pixels: {sizes['enlarged']:,}"
+
+
+def _captions(facts: Mapping[str, Any]) -> Iterator[str]:
+    captions = facts["captions"]
+    if not captions["images"]:
+        yield "captions: none"
+        return
+    words, characters = ([f"{value:,}" for value in captions[key]] for key in ("words", "characters"))
+    yield from aligned([("captions", *_SPREAD), ("  words", *words), ("  characters", *characters)])
+    yield f"  of {captions['images']:,} images; without one: {captions['without']:,}"
+    yield from aligned([(f"  {one['key']}", _short(one["caption"])) for one in captions["examples"]], left=(0, 1))
+
+
+def _quarantine(facts: Mapping[str, Any]) -> Iterator[str]:
+    found = facts["quarantine"]
+    if not found:
+        yield "damage: none, every sample of the source is there as it was"
+        return
+    yield "damage, listed in data/shards/PART/quarantine.parquet"
+    rows = [("  part", "what was done", "reason", "samples")]
+    rows += [(f"  {one['part']}", _DONE[one["action"]], one["reason"], f"{one['samples']:,}") for one in found]
+    yield from aligned(rows, left=(0, 1, 2))
+    listed = [
+        (f"  {one['part']}", one["reason"], row["key"], _short(row["source"]), _short(row["detail"]))
+        for one in found
+        for row in one["first"]
+    ]
+    yield "all of them:" if facts.get("every_row") else "the first of each (`--quarantine` lists all):"
+    yield from aligned([tuple(map(_printable, row)) for row in listed], left=range(5))
+
+
+def _twice(facts: Mapping[str, Any]) -> Iterator[str]:
+    copies, keys = facts["duplicates"], facts["shared_keys"]
+    if not copies["images"]:
+        yield "duplicates: none, no stored image repeats another"
+    else:
+        yield (
+            f"duplicates: {copies['images']:,} stored images repeat an earlier one; of them {copies['across_parts']:,} "
+            f"one in another part, {copies['across_splits']:,} one in another split"
+        )
+        yield from (f"  {' = '.join(group)}" for group in copies["first"])
+    if keys["keys"]:
+        first = " and ".join(keys["first"][0])
+        yield f"keys in more than one part: {keys['keys']:,}, which is allowed; the first: {first}"
+
+
+def _grid(grid: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{grid['file']}: {grid['images']:,} images, evenly over all; row by row, KEY (label):"
+    columns = len(grid["rows"][0])
+    rows = []
+    for number, row in enumerate(grid["rows"], start=1):
+        names = [one["key"] if one["label"] is None else f"{one['key']} ({_short(one['label'])})" for one in row]
+        rows.append((f"  {number}", *names, *[""] * (columns - len(names))))
+    yield from aligned(rows, left=range(columns + 1))
+
+
+def _short(text: str) -> str:
+    """Return a text on one line, its middle left out where it is long."""
+    line = _printable(" ".join(text.split()))
+    half = (_WIDEST - 3) // 2
+    return line if len(line) <= _WIDEST else f"{line[:half]} … {line[-half:]}"
+
+
+def _printable(text: str) -> str:
+    """Return a text without control codes, which a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

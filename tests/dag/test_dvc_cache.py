@@ -1,0 +1,165 @@
+"""Outputs that are recorded, here, and in no cache of DVC's."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from dvc.repo import Repo
+
+from darkroom.dag.dvc_cache import lost, lost_of, sentence, uncached
+from darkroom.params.stage import read_yaml
+
+ROOT = Path(__file__).parents[2]
+FILE, FOLDER = "0123456789abcdef", "fedcba9876543210.dir"
+STAGES = {
+    "ingest": {
+        "foreach": "${parts}",
+        "do": {"cmd": "x", "params": ["parts.${key}"], "outs": ["data/shards/${key}"]},
+    },
+    "train_dit": {"cmd": "x", "params": ["width"], "deps": ["data/shards"], "outs": ["models/dit", "curves/dit"]},
+    "score_dit": {
+        "cmd": "x",
+        "deps": ["models/dit"],
+        "outs": ["samples/dit"],
+        "metrics": [{"metrics/dit.json": {"cache": False}}],
+    },
+}
+PARAMS = {"parts": {"old": 1, "new": 2}, "width": 8}
+OBJECTS = Path(".dvc/cache/files/md5")
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a clone with four runs of stages, whose outputs are here, in dvc.lock and in the cache, as DVC has it."""
+    monkeypatch.chdir(tmp_path)
+    Repo.init(no_scm=True).close()
+    params(PARAMS)
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
+    for path in ("data/shards/old", "data/shards/new", "models/dit", "curves/dit", "samples/dit"):
+        Path(path).mkdir(parents=True)
+        Path(path, "file").write_text(path)
+    Path("metrics").mkdir()
+    Path("metrics/dit.json").write_text("{}")
+    with Repo() as repo:
+        repo.commit(force=True)
+    return tmp_path
+
+
+def params(values: dict) -> None:
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+
+
+def put(cache: str, md5: str) -> Path:
+    path = Path(cache, "files/md5", md5[:2], md5[2:])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def empty_cache() -> None:
+    """As after `dvc repro --no-commit`, or on a disk that was full."""
+    shutil.rmtree(OBJECTS)
+
+
+def lose(stage: str, path: str) -> None:
+    """Take an output of a stage out of the cache."""
+    outs = read_yaml(Path("dvc.lock"))["stages"][stage]["outs"]
+    (md5,) = (out["md5"] for out in outs if out["path"] == path)
+    (OBJECTS / md5[:2] / md5[2:]).unlink()
+
+
+def test_what_git_holds_is_in_no_cache_on_purpose() -> None:
+    found = uncached(read_yaml(ROOT / "dvc.yaml"))
+    assert {"metrics/dit.json", "cards/dit.json", "metrics/clip.json"} <= found
+    assert not any(path.startswith(("models", "data", "samples", "curves")) for path in found)
+
+
+def test_nothing_is_lost_where_all_is_cached(clone: Path) -> None:
+    assert lost_of() == {}
+
+
+def test_what_is_lost_is_named_with_its_stage(clone: Path) -> None:
+    lose("train_dit", "models/dit")
+    lose("score_dit", "samples/dit")
+    assert lost_of() == {"train_dit": ["models/dit"], "score_dit": ["samples/dit"]}
+    assert lost_of(["score_dit"]) == {"score_dit": ["samples/dit"]}
+    assert lost_of(deps=["models/dit/raw", "data/catalog"]) == {"train_dit": ["models/dit"]}
+    assert "`dvc commit train_dit score_dit`" in sentence({"train_dit": ["models/dit"], "score_dit": ["samples/dit"]})
+    shutil.rmtree("samples/dit")  # of another machine's run, as in a fresh clone
+    assert lost_of() == {"train_dit": ["models/dit"]}
+
+
+def test_a_part_that_is_no_part_any_more_has_lost_nothing(clone: Path) -> None:
+    params(PARAMS | {"parts": {"new": 2}})
+    lose("ingest@old", "data/shards/old")  # `dvc gc -w` removes the objects, and leaves the folder
+    lose("ingest@new", "data/shards/new")
+    assert lost_of() == {"ingest@new": ["data/shards/new"]}
+    params(PARAMS)
+    assert set(lost_of()) == {"ingest@old", "ingest@new"}
+
+
+def test_what_lies_here_and_is_not_what_the_lock_has_is_not_lost(clone: Path) -> None:
+    Path("models/dit/file").write_text("older")  # as after `git pull` of a dvc.lock, and no `dvc pull`
+    lose("train_dit", "models/dit")
+    assert lost_of() == {}
+
+
+def test_what_is_out_of_date_for_another_reason_is_not_lost(clone: Path) -> None:
+    lose("train_dit", "models/dit")
+    params(PARAMS | {"width": 9})  # `dvc commit` would count the old weights as of the new width
+    assert lost_of() == {}
+
+
+@pytest.fixture
+def refusal(clone: Path) -> Callable[[], str]:
+    """Return what says why Snakemake does not begin, "" where it does."""
+    program = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from dvc.repo import Repo
+from darkroom.errors import DarkroomError
+from stages import _require_cached
+with Repo() as repo:
+    try:
+        _require_cached(repo.index.graph, repo.status())
+    except DarkroomError as error:
+        print(error)
+"""
+
+    def ask() -> str:
+        command = [sys.executable, "-c", program, str(ROOT / "src"), str(ROOT / "workflow")]
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return ask
+
+
+def test_snakemake_names_what_is_in_no_cache_but_not_what_is_made_again_anyway(refusal: Callable[[], str]) -> None:
+    assert refusal() == ""
+    empty_cache()
+    assert all(path in refusal() for path in ("data/shards/old", "models/dit", "curves/dit", "samples/dit"))
+    params(PARAMS | {"width": 9})
+    said = refusal()
+    assert "samples/dit" in said and "models/dit" not in said and "train_dit" not in said
+
+
+@pytest.mark.parametrize("name", ["config", "config.local"])
+@pytest.mark.parametrize("folder", ["../elsewhere", "{}/absolute"])
+def test_the_cache_may_lie_elsewhere(clone: Path, name: str, folder: str) -> None:
+    folder = folder.format(clone)
+    Path(".dvc", name).write_text(f"['remote \"r\"']\n    url = s3://bucket/%41\n[cache]\n    dir = {folder}\n")
+    put(str(Path(".dvc", folder)), FOLDER)
+    assert lost({"a": FOLDER, "b": FILE}) == ["b"]
+
+
+def test_dvc_has_the_last_word_on_where_it_lies(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVC_GLOBAL_CONFIG_DIR", str(clone / "person"))
+    (clone / "person").mkdir()
+    (clone / "person/config").write_text(f"[cache]\n    dir = {clone}/shared\n")
+    put("shared", FILE)
+    assert lost({"a": FOLDER, "b": FILE}) == ["a"]

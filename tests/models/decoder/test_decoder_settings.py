@@ -1,0 +1,61 @@
+"""Sections of U-Nets that cannot be trained are refused before anything is read."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from darkroom.models.decoder.settings import UNet
+from models.decoder.small_decoder import section, up_sampler
+
+NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tokens": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": {"attention": [True]}}, "attention has 1 levels, and channels 2"),
+        ({"model": {"norm_groups": 3}}, r"norm_groups \(3\) must divide each of channels \(8\)"),
+        ({"model": {"head_dim": 5}}, r"head_dim \(5\) must divide the channels of a level with attention"),
+        ({"model": {"attention": [False, False]}}, "are read by attention, and no level has it"),
+        ({"diffusion": {"p2_gamma": 0.5, "min_snr": 5.0}}, "p2_gamma and min_snr weight the same loss"),
+        ({"low": {"blur_sigma": [0.6, 0.4]}}, "the smallest and the largest"),
+        ({"low": {"blur_kernel": 4}}, r"blur_kernel \(4\) must be odd"),
+        ({"size": 9}, r"size \(9\) must be a multiple of 2"),
+        ({"size": 12, "model": {"patch": 4}}, r"size \(12\) must be a multiple of 8"),
+        ({"low": {"crop": 8}}, "low.crop is for up-samplers"),
+        ({"model": NOT_TOLD}, "`embeddings` is named, and no image_tokens"),
+        ({"embeddings": "data/none"}, "ask for CLIP: name `embeddings`"),
+        ({"clip": "models/clip"}, "one of them only"),
+        ({"model": NOT_TOLD, "embeddings": "data/none", "diffusion": {"embedding_noise": 0.1}}, "nothing is told"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        section(**changes)
+
+
+@pytest.mark.parametrize(
+    ("low", "changes", "said"),
+    [
+        ({}, {"low_size": 16}, "must be below size"),
+        ({}, {"low_size": 6}, "and divide it"),
+        ({"crop": 32}, {}, r"low.crop \(32\) must be at most size"),
+        ({"crop": 7}, {}, "a multiple of 2"),
+        ({"blur": 0.5, "blur_kernel": 17}, {}, r"low.blur_kernel \(17\) reaches beyond .* make it 15 at most"),
+        (
+            {"crop": 8},
+            {"model": {"image_map": 2}, "embeddings": "data/embeddings"},
+            "model.image_map is of whole images",
+        ),
+    ],
+)
+def test_what_cannot_enlarge_is_refused(low: dict[str, Any], changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        up_sampler(low, **changes)
+
+
+@pytest.mark.parametrize("way", [{"image_tokens": 2}, {"image_to_time": True}, {"image_map": 2}])
+def test_each_way_by_itself_tells_a_u_net_the_embedding(way: dict[str, Any]) -> None:
+    told: UNet = section(model={**NOT_TOLD, **way})
+    assert told.told_image and told.conditioned

@@ -1,0 +1,132 @@
+"""The teacher's recipe: what it is asked, what its images are put through, and that it learns."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from darkroom.errors import DarkroomError
+from darkroom.models.evaluators.teacher.network import Teacher
+from darkroom.models.evaluators.teacher.recipe import NamedImages, TeacherRecipe, class_names, shifted, turned
+from darkroom.models.evaluators.teacher.settings import Augment
+from darkroom.training.loop import train
+from darkroom.training.recipe import Batch
+from helpers import run, training
+from training.toy import curves, places, weights
+
+
+class Bars:
+    """32 images, black but for one bright edge: that edge is the label."""
+
+    def __init__(self, hook=None):
+        self.hook = hook
+
+    def __len__(self):
+        return 32
+
+    def __getitems__(self, rows, positions=None):
+        if self.hook and positions is not None:
+            self.hook(int(positions[-1]) + 1)
+        images = np.zeros((len(rows), 1, 8, 8), dtype=np.uint8)
+        images[:, :, :2] = 255
+        labels = np.array(rows) % 4
+        turned_images = [np.rot90(image, label, (1, 2)) for image, label in zip(images, labels, strict=True)]
+        return {"images": np.stack(turned_images), "labels": labels}
+
+    def keys(self, rows):
+        return [str(row) for row in rows]
+
+
+class Upright(Bars):
+    """The same image 32 times, without labels."""
+
+    def __getitems__(self, rows, positions=None):
+        return {"images": super().__getitems__([4 * row for row in rows], positions)["images"]}
+
+
+def recipe(target="labels", hook=None, shift=1):
+    torch.manual_seed(0)
+    model = Teacher(in_channels=1, classes=4, channels=[8, 8], layers=1)
+    rows = Bars if target == "labels" else Upright
+    return TeacherRecipe(model, target, Augment(shift=shift, contrast=0.2), 5, rows(hook), rows())
+
+
+@pytest.mark.parametrize("target", ["labels", "rotation"])
+def test_it_learns_what_it_is_asked(tmp_path, target):
+    trainer = train(recipe(target), training(images=640, learning_rate=0.02), run(), places(tmp_path))
+    assert trainer.records[0]["train/accuracy"] < 0.8 and trainer.records[-1]["val/accuracy"] == 1
+
+
+@pytest.mark.parametrize("images", [8, 32])
+def test_a_stopped_training_continues_bit_for_bit(tmp_path, images):
+    whole = train(recipe(), training(), run(), places(tmp_path / "whole"))
+    hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
+    with pytest.raises(SystemExit):
+        train(recipe(hook=hook), training(), run(), places(tmp_path))
+    resumed = train(recipe(), training(), run(), places(tmp_path))
+    assert weights(resumed) == weights(whole) and curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
+
+
+@pytest.mark.parametrize("target", ["labels", "rotation"])
+def test_an_image_is_put_through_the_same_in_any_company(target):
+    made, seen = recipe(target, shift=3), []
+    made.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    images = torch.randint(0, 256, (6, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    for places_ in ([0, 1, 2, 3, 4, 5], [4]):
+        made.loss(Batch(np.array(places_), {"images": images[places_], "labels": torch.zeros(len(places_)).long()}))
+    assert torch.equal(seen[0][4], seen[1][0])
+
+
+def test_validation_sees_the_images_as_they_are():
+    made, seen = recipe(), []
+    made.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    images = torch.randint(0, 256, (3, 1, 8, 8), dtype=torch.uint8)
+    made.validate(Batch(np.arange(3), {"images": images, "labels": torch.zeros(3).long()}))
+    assert torch.equal(seen[0], images.float() / 127.5 - 1)
+
+
+def test_an_image_is_shifted_and_its_edge_repeated():
+    image = torch.arange(9.0).view(1, 1, 3, 3)
+    both = shifted(image.expand(2, 1, 3, 3), torch.tensor([1, 0]), torch.tensor([0, -2]))
+    assert both[0, 0].tolist() == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
+    assert both[1, 0].tolist() == [[2, 2, 2], [5, 5, 5], [8, 8, 8]]
+
+
+def test_an_image_is_turned_by_its_quarters():
+    image = torch.arange(4.0).view(1, 1, 2, 2).expand(4, 1, 2, 2)
+    found = turned(image, torch.arange(4))[:, 0].tolist()
+    assert found == [np.rot90([[0, 1], [2, 3]], quarter).tolist() for quarter in range(4)]
+
+
+def shards(*labels):
+    column = pa.chunked_array([pa.array(labels, pa.string())])
+    return SimpleNamespace(label_column=column, keys_of=lambda rows: [f"key{row}" for row in rows])
+
+
+def test_the_classes_are_those_of_both_splits_in_order():
+    assert class_names(shards("b", "a", "b"), shards("c")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (("a", None), r"1 of 4 images have no label, the first is key1: set"),
+        (("a", "a"), r"all images have the label \['a'\]"),
+    ],
+)
+def test_labels_that_teach_nothing_are_told(labels, told):
+    with pytest.raises(DarkroomError, match=f"{told}.*`train_teacher.target` to rotation"):
+        class_names(shards("a", "a"), shards(*labels))
+
+
+def test_labels_become_numbers_of_the_names():
+    class Shards(SimpleNamespace):
+        def __len__(self):
+            return 3
+
+    given = Shards(label_column=pa.chunked_array([["b", "a"], ["b"]]), shards=[], remote=False)
+    assert NamedImages(given, ["a", "b", "c"]).labels.tolist() == [1, 0, 1]

@@ -1,0 +1,85 @@
+"""What the recipes of all kinds of tokenizers share: what they refuse, and how they tell the use of codes."""
+
+import numpy as np
+import pytest
+import torch
+
+from darkroom.errors import DarkroomError
+from darkroom.stages.train_tokenizer import RECIPES
+from darkroom.training.loop import train
+from helpers import run, training
+from models.tokenizers.dvae_reference import settings as dvae
+from models.tokenizers.making_vq_ar import settings as vq_ar
+from models.tokenizers.sections import kl
+from models.tokenizers.small_vqgan import Pictures
+from models.tokenizers.small_vqgan import section as vqgan
+from training.toy import places, weights
+
+SECTIONS = {"kl": kl, "dvae": dvae, "vqgan": vqgan, "vq_ar": vq_ar}
+FACTORS = {"kl": 2, "dvae": 4, "vqgan": 4, "vq_ar": 4}
+
+
+def build(kind, shape=(3, 16, 16), settings=None, **changes):
+    torch.manual_seed(0)
+    return RECIPES.load(kind).build(SECTIONS[kind](**changes), settings or training(), shape, Pictures(), Pictures())
+
+
+def test_each_kind_is_tried():
+    assert SECTIONS.keys() == RECIPES.keys()
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize("size", [(17, 17), (16, 32)])
+def test_images_that_a_kind_does_not_divide_are_refused(kind, size):
+    with pytest.raises(DarkroomError) as fault:
+        build(kind, (3, *size))
+    factor, (height, width) = FACTORS[kind], size
+    assert str(fault.value) == (
+        f"`train_tokenizer.{kind}`: one place of the latent stands for {factor} x {factor} pixels, and images of "
+        f"{width} x {height} pixels are not squares whose side is a multiple of {factor}: change `ingest.image_size`, "
+        "or the section."
+    )
+
+
+@pytest.mark.parametrize("kind", ["vqgan", "vq_ar"])
+def test_more_codes_than_an_update_has_latents_are_refused_before_anything_is_built(kind, monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "__init__", None)
+    with pytest.raises(DarkroomError, match=rf"`train_tokenizer\.{kind}`: `codebook_size` is 256, and k-means begins"):
+        build(kind, codebook_size=256)
+
+
+DISCRETE = ["dvae", "vqgan", "vq_ar"]
+
+
+@pytest.mark.parametrize("kind", DISCRETE)
+@pytest.mark.parametrize("rank_count", [1, 3])
+def test_usage_and_perplexity_of_the_codes_of_all_validation_images(kind, rank_count):
+    made = build(kind)
+    made.model.eval()
+    codes = made.model.encode_codes(Pictures().images).numpy().ravel()
+    _, counts = np.unique(codes, return_counts=True)
+    p = counts / counts.sum()
+    shares = []
+    for rank in range(rank_count):  # each process gathers what all of them counted
+        made.evaluate(rank, rank_count, lambda rows: shares.append(rows) or rows)
+    found = made.evaluate(0, rank_count, lambda rows: torch.cat(shares))
+    assert found["usage"] == pytest.approx(len(counts) / made.model.codebook_size)
+    assert found["perplexity"] == pytest.approx(np.exp(-(p * np.log(p)).sum()))
+
+
+@pytest.mark.parametrize("kind", DISCRETE)
+def test_a_training_tells_the_use_of_codes_whenever_it_validates_and_learns_the_same(kind, tmp_path):
+    settings = training(images=32, log_every=8, validate_every=16)
+    trainer = train(build(kind, settings=settings), settings, run(), places(tmp_path / "told"))
+    made = build(kind, settings=settings)
+    made.evaluate_every = 0
+    assert weights(train(made, settings, run(), places(tmp_path / "silent"))) == weights(trainer)
+    for name in ("eval/usage", "eval/perplexity", "val/loss"):
+        assert [record["images"] for record in trainer.records if name in record] == [16, 32], name
+    assert ("train/usage" in trainer.records[-1]) == (kind == "vqgan")
+
+
+def test_what_has_no_codes_or_no_validation_images_tells_nothing_of_them():
+    assert build("kl").evaluate_every == 0
+    section = SECTIONS["vqgan"]()
+    assert RECIPES.load("vqgan").build(section, training(), (3, 16, 16), Pictures(), Pictures(0)).evaluate_every == 0

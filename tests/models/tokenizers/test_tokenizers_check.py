@@ -1,0 +1,226 @@
+"""What `darkroom check` says of each kind of tokenizer that does not fit its images, before any work."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from darkroom.errors import DarkroomError
+
+ROOT = Path(__file__).parents[3]
+CONFIG = {"_class_name": "AutoencoderKL", "in_channels": 3, "block_out_channels": [8, 8, 8, 8]}
+
+
+def lay(values, changes):
+    """Change values under dotted keys."""
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        place = values
+        for name in path:
+            place = place[name]
+        assert last in place, key
+        place[last] = value
+
+
+@pytest.fixture
+def attempt(checked):
+    """Return a function that checks a clone with another kind and other values."""
+
+    def attempted(kind, **changes):
+        def change(values):
+            values["train_tokenizer"]["kind"] = kind
+            lay(values, {key.replace("__", "."): value for key, value in changes.items()})
+
+        return checked(change)
+
+    return attempted
+
+
+def refused(attempt, kind, told, **changes):
+    """Check that values are refused with a sentence."""
+    with pytest.raises(DarkroomError) as fault:
+        attempt(kind, **changes)
+    assert told in str(fault.value) and "\n" not in str(fault.value), fault.value
+
+
+KINDS = ("kl", "dvae", "vqgan", "vq_ar")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("channels", ["RGBA", "L", "RGB"])
+def test_a_tokenizer_that_is_trained_has_the_channels_of_its_images(attempt, kind, channels):
+    assert "fit each other" in attempt(kind, ingest__channels=channels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_size_that_does_not_divide(attempt, kind):
+    refused(
+        attempt, kind, "`ingest.image_size` is 33, and one place of the latent of the tokenizer", ingest__image_size=33
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("dvae", "dvae.codebook_size"), ("vqgan", "vqgan.codebook_size"), ("vq_ar", "vq_ar.codebook_size")],
+)
+def test_more_codes_than_can_be_counted(attempt, kind, key):
+    told = f"`train_tokenizer.{key}` is 2097152: a codebook has 1,048,576 codes at most"
+    refused(attempt, kind, told, **{f"train_tokenizer.{key}": 2**21})
+
+
+@pytest.mark.parametrize("kind", ["vqgan", "vq_ar"])
+def test_more_codes_than_an_update_has_latents(attempt, kind):
+    told = f"`train_tokenizer.{kind}`: `codebook_size` is 65,536, and k-means begins with the vectors of one update"
+    refused(attempt, kind, told, **{f"train_tokenizer.{kind}.codebook_size": 2**16})
+    switch = "vqgan.vq.kmeans_init" if kind == "vqgan" else "vq_ar.kmeans_init"
+    changes = {f"train_tokenizer.{kind}.codebook_size": 2**16, f"train_tokenizer.{switch}": False}
+    assert "fit each other" in attempt(kind, **changes)
+
+
+@pytest.mark.parametrize("quantiser", ["lfq", "bsq"])
+def test_a_codebook_of_signs_is_a_power_of_two(attempt, quantiser):
+    changes = {"train_tokenizer.vqgan.quantiser": quantiser, "train_tokenizer.vqgan.codebook_size": 250}
+    refused(attempt, "vqgan", f"codebook_size is 250, and {quantiser} needs a power of two: 256, say", **changes)
+
+
+def test_levels_whose_product_is_another(attempt):
+    changes = {"train_tokenizer.vqgan.quantiser": "fsq", "train_tokenizer.vqgan.fsq.levels": [4, 4, 5]}
+    refused(attempt, "vqgan", "the product of fsq.levels is 80, and must be codebook_size, 256", **changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_of_what_has_codes(attempt, kind):
+    """And a diffusion transformer trains on them."""
+    if kind == "kl":
+        told = "`encode_latents.latents` is codes, and the tokenizer `kl` has none: set it to continuous, or choose"
+        refused(attempt, kind, told, encode_latents__latents="codes")
+    else:
+        assert "fit each other" in attempt(kind, encode_latents__latents="codes")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Published weights
+
+
+@pytest.fixture
+def published(attempt):
+    """Return a function that checks a clone with an autoencoder in the folder vae."""
+    folder = Path("vae")
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "diffusion_pytorch_model.safetensors").touch()
+    section = {"name": None, "revision": None, "folder": "vae"}
+    where = {f"train_tokenizer.pretrained.{key}": value for key, value in section.items()}
+
+    def attempted(kind="pretrained", **changes):
+        return attempt(kind, **{**where, **changes})
+
+    return attempted
+
+
+def test_published_weights_that_fit(published, attempt):
+    assert "fit each other" in published()
+    assert "fit each other" in attempt("pretrained")  # by name: nothing is asked of a network here
+    refused(
+        attempt, "pretrained", "sd-vae-ft-ema takes images of 3 channels, and these have 4", ingest__channels="RGBA"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"ingest.channels": "RGBA"}, "vae takes images of 3 channels, and these have 4: set `ingest.channels`"),
+        ({"ingest.channels": "L"}, "vae takes images of 3 channels, and these have 1"),
+        ({"train_tokenizer.pretrained.downsampling": 4}, "stands for 8 x 8 pixels: set `downsampling` to 8, not 4"),
+        ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and one place of the latent"),
+        (
+            {"train_tokenizer.pretrained.folder": "gone"},
+            "`train_tokenizer.pretrained.folder` is gone, which does not exist: it is the folder of an autoencoder",
+        ),
+        ({"train_tokenizer.pretrained.subfolder": "unet"}, "vae holds no autoencoder of diffusers' format"),
+        ({"encode_latents.latents": "codes"}, "the tokenizer `pretrained` has none"),
+    ],
+)
+def test_published_weights_that_do_not_fit(published, changes, told):
+    refused(published, "pretrained", told, **changes)
+
+
+def test_published_weights_that_are_not_there(published):
+    Path("vae/diffusion_pytorch_model.safetensors").rename("vae/diffusion_pytorch_model.bin")
+    refused(published, "pretrained", "vae has no weights: put diffusion_pytorch_model.safetensors beside config.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "config.json in vae is no JSON"),
+        ("[]", "config.json in vae holds no JSON object"),
+        ('{"_class_name": "VQModel"}', "vae is a VQModel, and an AutoencoderKL"),
+    ],
+)
+def test_another_configuration(published, text, told):
+    Path("vae/config.json").write_text(text)
+    refused(published, "pretrained", f"`train_tokenizer.pretrained`: {told}")
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("train_tokenizer.teacher", "it is models/teacher, or for lpips and vgg16 a file"),
+        ("score_tokenizer.vgg16", "it is a file with torchvision's weights of VGG16"),
+        ("reference_stats.inception.weights", "it is a file with torch-fidelity's weights"),
+        ("train_tokenizer.common.init.folder", "it is a folder with weights to begin with, or data/none"),
+        ("train_dit.training.init.folder", "it is a folder with weights to begin with, or data/none"),
+    ],
+)
+def test_a_file_of_weights_that_is_missing_is_named_by_its_key(attempt, key, told):
+    refused(attempt, "kl", f"`{key}` is nowhere.pth, which does not exist: {told}", **{key: "nowhere.pth"})
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "kind"),
+    [
+        ("train_tokenizer.vq_ar.label_dropout", "sample_tokenizer.guidance", "vq_ar"),
+        ("train_dit.diffusion.label_dropout", "sample_dit.guidance", "kl"),
+    ],
+)
+def test_guidance_needs_a_model_that_knows_no_class(attempt, source, key, kind):
+    untrained = {source: 0.0}
+    refused(attempt, kind, f"`{key}` is 3.0, and `{source}` is 0", **{key: 3.0}, **untrained)
+    assert "fit each other" in attempt(kind, **{key: 1.0}, **untrained)
+
+
+def test_scores_while_training_are_guided_by_a_model_that_knows_no_class(attempt):
+    """The section itself refuses it, so that the stage does, whoever starts it."""
+    names = {"every": 640, "extractor": "models/extractor", "reference": "data/reference", "guidance": 1.5}
+    asked = {f"train_dit.evaluate.{name}": value for name, value in names.items()}
+    untrained = {"train_dit.diffusion.label_dropout": 0.0, "sample_dit.guidance": 1.0}
+    refused(
+        attempt, "kl", "evaluate.guidance (1.5) needs a model that was trained without labels too", **asked, **untrained
+    )
+    assert "fit each other" in attempt("kl", **asked | {"train_dit.evaluate.guidance": 1.0}, **untrained)
+    assert "fit each other" in attempt("kl", **asked | {"train_dit.evaluate.every": 0}, **untrained)
+    assert "fit each other" in attempt("kl", **asked)
+
+
+def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):
+    told = "logits_codebook: after foresees the averages of the codebook alone"
+    after = {"train_tokenizer.vq_ar.logits_codebook": "after"}
+    refused(attempt, "vq_ar", told, **after)
+    genie = {"train_tokenizer.vq_ar.kmeans_init": False, "train_tokenizer.vq_ar.dead_below": 0.0}
+    assert "fit each other" in attempt("vq_ar", **after, **genie)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"train_tokenizer.dvae.reconstruction": "smoth_l1"}, "is one of mse, smooth_l1; did you mean `smooth_l1`?"),
+        (
+            {"train_tokenizer.dvae.training": {"imges": 1}},
+            "`imges` is none of the keys that a kind may have for itself",
+        ),
+        ({"train_tokenizer.dvae.training": {"imges": 1}}, "did you mean `images`?"),
+    ],
+)
+def test_a_mistyped_choice_is_answered_with_the_nearest_one(attempt, changes, told):
+    refused(attempt, "dvae", told, **changes)

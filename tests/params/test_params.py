@@ -1,0 +1,460 @@
+"""A stage sees its own sections, and every fault is one sentence that names the key."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.check.check import check, schema, whole
+from darkroom.cli import main
+from darkroom.dag.stages import STAGES
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS, validate
+from darkroom.params.stage import DVC, given, items, lookup, read_yaml, related, resolve
+
+ROOT = Path(__file__).parents[2]
+INGEST = yaml.safe_load((ROOT / "params.yaml").read_text())["ingest"]
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A folder with params.yaml, dvc.yaml and the code that dvc.yaml names."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "none").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def change(path: Path, key: str, value=None, remove=False):
+    document = yaml.safe_load(path.read_text())
+    *parents, last = key.split(".")
+    place = document
+    for name in parents:
+        place = place[name]
+    if remove:
+        del place[last]
+    else:
+        place[last] = value
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def test_the_committed_files_are_valid(clone):
+    assert "fit each other" in check()
+
+
+FAULTS = [
+    ("train_dit.model.widht", 128, "unknown key `train_dit.model.widht`; did you mean `width`?"),
+    ("train_dti", {}, "unknown key `train_dti`; did you mean `train_dit`?"),
+    ("train_dit.model.width", -4, "`train_dit.model.width` is -4"),
+    ("train_dit.model.heads", 3, "heads (3) must divide width (128)"),
+    ("train_dit.training.images", 100, "images (100) must be a multiple of batch (64)"),
+    ("train_dit.training.learning_rate", "1e-3x", "`train_dit.training.learning_rate` is '1e-3x'"),
+    ("train_tokenizer.kind", "vae", "`train_tokenizer.kind` is 'vae'"),
+    ("parts.Third", {"source": "digits", "path": "data/none"}, "parts.Third"),
+    (
+        "parts.first",
+        {"source": "folder", "path": "no/such/folder", "embeddings": "data/none"},
+        "`parts.first.path` is no/such/folder, which does not exist",
+    ),
+    (
+        "parts.first",
+        {"source": "folder", "path": "~/pictures", "embeddings": "data/none"},
+        "which does not exist: `~` is not expanded",
+    ),
+    ("parts.first", {"source": "digits", "path": "data/none"}, "`parts.first.embeddings` is missing: it is a folder"),
+    ("parts.first.embeddings", "clips", "`parts.first.embeddings` is clips, which does not exist: it is a folder with"),
+    ("parts.first.path", 2024, "`parts.first.path` is 2024: Input should be a valid string; put it in quotes"),
+    ("parts", {2024: {"source": "digits", "path": "data/none"}}, "put it in quotes"),
+    (
+        "parts.first",
+        {"source": "folder", "path": "data", "settings": {"classes": []}},
+        "`parts.first.settings.classes`",
+    ),
+    ("parts.first.settings", {"captoin": "x"}, "unknown key `parts.first.settings.captoin`; did you mean `caption`?"),
+    (
+        "parts.first.settings",
+        {"caption": "{x}"},
+        "`parts.first.settings`: the caption may hold {word}",
+    ),
+    ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, and the images have 32"),
+    ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, and `ingest.image_size` is 32"),
+    ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, and no U-Net makes images of"),
+    ("train_decoder.unets.base.size", 32, "`train_decoder.unets`: two of base, up have the same size"),
+    ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
+    ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: it is data/embeddings, or"),
+    ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
+    ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
+    ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
+    ("sample_decoder.unets.up", {"step": 4}, "did you mean `steps`?"),
+    (
+        "sample_decoder.common.steps",
+        2000,
+        "`sample_decoder.common.steps` is 2000, and `train_decoder.timesteps` is 1000",
+    ),
+    ("sample_decoder.unets.up.steps", 1001, "`sample_decoder.unets.up.steps` is 1001, and `train_decoder.timesteps`"),
+    ("sample_text.prior.steps", 1001, "`sample_text.prior.steps` is 1001, and `train_prior.diffusion.timesteps`"),
+    ("train_prior.evaluate.steps", 1001, "evaluate.steps (1001) must be at most diffusion.timesteps (1000)"),
+    (
+        "score_decoder.clip",
+        "models/ViT.pt",
+        "`score_decoder.clip` is models/ViT.pt, which does not exist: it is models",
+    ),
+    (
+        "sample_decoder.unets.up.low_noise",
+        0.8,
+        "`train_decoder.unets.up.low.noise`, is 0.5: set the former",
+    ),
+    ("sample_decoder.unets.base", {"embedding_noise": 0.5}, "`sample_decoder.unets.base.embedding_noise` is 0.5, and"),
+    ("score_decoder.attributes", "scenes", "and the images of `parts.first` are digits: set it to none"),
+    ("sample_decoder.unets.top", {"steps": 4}, "`sample_decoder.unets.top` is of no U-Net under `train_decoder.unets`"),
+    (
+        "train_decoder.unets.base.diffusion.image_dropout",
+        0.0,
+        "`sample_decoder.common.guidance` is 2.0, and `train_dec",
+    ),
+    (
+        "sample_decoder.images",
+        19,
+        "`score_decoder.blocks` is 10, and needs at least 20 images; `sample_decoder.images`",
+    ),
+    ("sample_text.images", 19, "`score_text.blocks` is 10, and needs at least 20 images; `sample_text.images` is 19"),
+    ("embed_clip.store", ["train", "val"], "`train_prior.evaluate.split` is test, whose embeddings `embed_clip.store`"),
+    ("train_decoder.common.init.folder", "models/x", "each U-Net has weights of its own"),
+    ("train_decoder.common.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
+    (
+        "train_tokenizer.parts",
+        ["third"],
+        "`train_tokenizer.parts` names `third`, which is not under `parts` (first",
+    ),
+    (
+        "parts.first",
+        {"source": "folder", "path": "data", "embeddings": "data/none"},
+        "`parts.first.path` is data, and Darkroom writes data/",
+    ),
+    ("parts.first", {"source": "shapes", "path": "data/none"}, "`parts.first`: shapes has no end"),
+    ("parts.first", {"source": "folder", "path": "data/none"}, "`parts.first`: folder needs a path"),
+    ("parts.first.path", "src", "`parts.first`: digits reads no file"),
+    ("ingest.image_size", "33", "`ingest.image_size` is 33"),
+    ("ingest", {**INGEST, "format": "jpeg", "channels": "RGBA"}, "`ingest`: JPEG has no alpha channel"),
+    ("parts.first.sauce", "digits", "unknown key `parts.first.sauce`; did you mean `source`?"),
+    ("parts.first.stop", 0, "`parts.first.stop` is 0"),
+    ("ingest.splits.train", 0.9, "must sum to 1"),
+    ("ingest.image_size", 30, "make it a multiple of 4"),
+    ("train_dit.model.patch", 3, "must divide the latent's size, 8"),
+    ("sample_dit.images", 10, "needs at least 20 images"),
+    ("digits.caption", "a {colour} digit", "{word} and {label} only"),
+    ("digits.caption", "a {word.x} digit", "{word} and {label} only"),
+    ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
+    (
+        "encode_latents.latents",
+        "codes",
+        "`encode_latents.latents` is codes, and the tokenizer `kl` has none: set it to continuous",
+    ),
+    ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
+    ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
+    ("score_tokenizer.vgg16", "no/vgg16.pth", "`score_tokenizer.vgg16` is no/vgg16.pth, which does not"),
+    ("ingest.splits", {"train": 0.9, "val": 0.1, "test": 0.0}, "`ingest.splits.test` is 0"),
+    ("run.device", "gpu", "`run.device` is 'gpu'"),
+    ("run.keep", 1, "`run.keep` is 1"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "sentence"), FAULTS, ids=[f"{fault[0]}={fault[1]}" for fault in FAULTS])
+def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, sentence):
+    change(clone / "params.yaml", key, value)
+    assert main(["check"]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_lpips_needs_images_that_vgg16_can_see(clone):
+    change(clone / "params.yaml", "ingest.image_size", 12)
+    change(clone / "params.yaml", "train_dit.model.patch", 1)
+    change(clone / "params.yaml", "train_clip.trained.model.image_size", 8)
+    for name in ("base", "up"):
+        change(clone / "params.yaml", f"train_decoder.unets.{name}.trained", False)
+    check()
+    change(clone / "params.yaml", "score_tokenizer.lpips", "lpips")
+    with pytest.raises(DarkroomError, match=r"`score_tokenizer\.lpips` needs images of 16 pixels at least"):
+        check()
+
+
+def test_lpips_of_decoded_images_needs_as_many(clone):
+    small = {"ingest.image_size": 12, "train_dit.model.patch": 1, "train_clip.trained.model.image_size": 8}
+    sizes = {"base.size": 6, "base.model.patch": 1, "up.size": 12, "up.model.patch": 1, "up.low_size": 6}
+    for key, value in {**small, **{f"train_decoder.unets.{key}": size for key, size in sizes.items()}}.items():
+        change(clone / "params.yaml", key, value)
+    check()
+    change(clone / "params.yaml", "score_decoder.lpips", "lpips")
+    with pytest.raises(DarkroomError, match=r"`score_decoder\.lpips` needs images of 16 pixels at least"):
+        check()
+
+
+def test_a_prior_that_knows_every_text_cannot_be_guided(clone):
+    change(clone / "params.yaml", "train_prior.diffusion.text_dropout", 0.0)
+    check()
+    change(clone / "params.yaml", "sample_text.prior.guidance", 3.0)
+    with pytest.raises(
+        DarkroomError, match=r"`sample_text\.prior\.guidance` is 3.0, and `train_prior\.diffusion\.text_d"
+    ):
+        check()
+
+
+def test_encodings_that_are_computed_while_training_are_stored_for_the_samples(clone):
+    base = {"embeddings": "data/none", "clip": "models/clip"}
+    base |= {"model.attention": [False, True], "model.text_tokens": True}
+    for key, value in base.items():
+        change(clone / "params.yaml", f"train_decoder.unets.base.{key}", value)
+    with pytest.raises(DarkroomError, match=r"`train_decoder\.unets\.base\.model\.text_tokens` .* set it to true"):
+        check()
+    change(clone / "params.yaml", "embed_clip.encodings", True)
+    check()
+
+
+def test_embeddings_that_are_computed_while_training_have_the_length_of_those_of_the_samples(clone):
+    for key, value in {"embeddings": "data/none", "clip": "models/clip"}.items():
+        change(clone / "params.yaml", f"train_decoder.unets.base.{key}", value)
+    check()
+    change(clone / "params.yaml", "embed_clip.normalise", False)
+    with pytest.raises(DarkroomError, match=r"`train_decoder\.unets\.base\.clip` computes embeddings of length 1"):
+        check()
+
+
+def test_of_images_of_texts_nothing_is_asked_where_no_unet_is_told_of_them(clone):
+    change(clone / "params.yaml", "sample_text.images", 19)
+    change(clone / "params.yaml", "train_decoder.unets.base.trained", False)
+    check()
+
+
+def test_a_unet_that_keeps_its_weights_reads_embeddings_too(clone):
+    (clone / "models/earlier").mkdir(parents=True)
+    for key, value in {"trained": False, "weights": "models/earlier"}.items():
+        change(clone / "params.yaml", f"train_decoder.unets.base.{key}", value)
+    check()
+    change(clone / "params.yaml", "embed_clip.store", ["val", "test"])
+    with pytest.raises(DarkroomError, match=r"`embed_clip\.store` leaves out train"):
+        check()
+
+
+def test_a_split_must_have_images_for_all_blocks_where_it_is_known_how_many(clone):
+    change(clone / "params.yaml", "sample_decoder.images", None)
+    change(clone / "params.yaml", "score_decoder.blocks", 80)
+    check()  # `parts.second.stop` is empty, so nobody knows
+    change(clone / "params.yaml", "parts.second.stop", 1000)
+    with pytest.raises(
+        DarkroomError, match=r"`score_decoder\.blocks` is 80, .* the split test will have about 150: give"
+    ):
+        check()
+
+
+def test_without_clip_nothing_is_asked_of_what_reads_it(clone):
+    change(clone / "params.yaml", "train_clip.source", "none")
+    for key, value in (("train_decoder.unets.base.diffusion.image_dropout", 0.0), ("sample_text.images", 3)):
+        change(clone / "params.yaml", key, value)
+    check()
+    change(clone / "params.yaml", "sample_decoder.images", 3)  # of the U-Net that is told nothing
+    with pytest.raises(DarkroomError, match=r"`sample_decoder\.images` is 3"):
+        check()
+
+
+def test_settings_that_are_left_empty_are_none(clone):
+    change(clone / "params.yaml", "parts.first.settings", None)
+    check()
+
+
+def test_all_faults_are_told_at_once(clone):
+    change(clone / "params.yaml", "train_dit.model.widht", 1)
+    change(clone / "params.yaml", "sample_dit.steps", 0)
+    with pytest.raises(DarkroomError, match=r"(?s)widht.*|sample_dit\.steps") as error:
+        check()
+    assert "widht" in str(error.value) and "sample_dit.steps" in str(error.value)
+
+
+@pytest.mark.parametrize("section", ["train_dit", "run", "parts", "train_tokenizer.kl", "train_dit.training.seed"])
+def test_a_missing_section_is_named(clone, section):
+    change(clone / "params.yaml", section, remove=True)
+    with pytest.raises(DarkroomError, match="missing") as error:
+        check()
+    assert section.split(".")[-1] in str(error.value)
+
+
+def test_a_part_of_an_unknown_source_is_refused(clone):
+    change(clone / "params.yaml", "digits", remove=True)
+    with pytest.raises(DarkroomError, match="digits"):
+        check()
+
+
+def test_dvc_yaml_that_does_not_fit_is_refused(clone):
+    original = (clone / "dvc.yaml").read_text()
+    for old, new, sentence in [
+        ("  report:\n", "  reprot:\n", "unknown stage `reprot`; did you mean `report`"),
+        ("      - sample_dit\n", "      - sample_dti\n", "Did you mean `sample_dit`"),
+        ("darkroom sample_dit\n", "darkroom sample\n", "the command of sample_dit"),
+        ("    cmd: PYTHONPATH=src python -m darkroom sample_dit\n", "", "`sample_dit` has no command"),
+        ("      - sample_dit\n", "      - sample_dit: [seed]\n", "must be a list of names"),
+        ("stages:\n", "stages:\nstages_:\n", "`stages` must be a mapping"),
+        ("      - samples/dit\n\n", "      - models/dit\n\n", "writes models/dit"),
+    ]:
+        assert old in original
+        (clone / "dvc.yaml").write_text(original.replace(old, new, 1))
+        with pytest.raises(DarkroomError) as error:
+            check()
+        assert sentence in str(error.value)
+
+
+def test_a_dependency_that_nobody_makes_is_refused(clone):
+    original = (clone / "dvc.yaml").read_text()
+    (clone / "dvc.yaml").write_text(original.replace("      - samples/dit\n", "      - samples/dti\n", 1))
+    with pytest.raises(DarkroomError, match=r"score_dit depends on samples/dit, which no stage makes"):
+        check()
+
+
+def test_a_stage_sees_its_own_sections_and_run(clone):
+    values = given("train_dit")
+    assert set(values) == {"run", "train_dit"}
+    assert set(given("ingest", "first")) == {"run", "parts", "digits", "ingest"}
+    assert set(given("ingest", "first")["parts"]) == {"first"}
+    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "common", "kl"}
+
+
+def test_every_stage_validates_what_it_is_given(clone):
+    for stage in STAGES:
+        for item in items(read_yaml(PARAMS), read_yaml(DVC), stage):
+            validate(schema(stage), given(stage, item))
+
+
+def test_no_stage_depends_on_run():
+    stages = read_yaml(ROOT / "dvc.yaml")["stages"]
+    for name, entry in stages.items():
+        named = entry.get("do", entry).get("params", [])
+        assert not [key for key in named if key.split(".")[0] == "run"], name
+
+
+def test_every_key_of_params_is_explained():
+    """Each key with a value has a comment beside it or above it, or an earlier key of that name has."""
+    lines = (ROOT / "params.yaml").read_text().splitlines()
+    explained = set()
+    for above, line in zip(["", *lines], lines, strict=False):
+        key, _, rest = line.strip().partition(":")
+        if not rest.strip() or line.strip().startswith(("#", "-")):
+            continue
+        if "#" in rest or above.strip().startswith("#"):
+            explained.add(key)
+        assert key in explained, f"{line!r} has no comment, and no earlier key of that name has one"
+
+
+def test_templates_resolve_as_in_dvc():
+    assert resolve("a/${b.c}/${d}", {"b": {"c": 1}, "d": "x"}) == "a/1/x"
+    with pytest.raises(DarkroomError, match="Did you mean `depth`"):
+        lookup({"model": {"depth": 1}}, "model.dept")
+
+
+def test_broken_yaml_names_the_file_and_line(clone):
+    (clone / "params.yaml").write_text("a: [1\nb: 2\n")
+    with pytest.raises(DarkroomError, match=r"params\.yaml is not valid YAML.*line 2"):
+        check()
+
+
+def test_check_needs_no_torch(clone):
+    import subprocess
+    import sys
+
+    code = "import sys; from darkroom.cli import main; main(['check']); print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src", "PATH": ""}, capture_output=True)
+    assert out.stdout.decode().splitlines()[-1] == "False"
+
+
+def test_the_whole_schema_knows_every_section():
+    assert set(read_yaml(ROOT / "params.yaml")) <= set(whole().model_fields)
+
+
+def test_text_that_is_not_utf8_names_the_file(clone):
+    (clone / "params.yaml").write_bytes(b"run: \xff\xfe")
+    with pytest.raises(DarkroomError, match=r"params\.yaml is not valid YAML"):
+        check()
+
+
+def test_no_locale_changes_what_is_read(tmp_path):
+    (tmp_path / "params.yaml").write_text("caption: größer", encoding="utf-8")
+    program = "from darkroom.params.stage import *; print(ascii(read_yaml(PARAMS)['caption']))"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, **plain}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == ascii("größer"), done.stderr
+
+
+def test_the_order_of_parts_is_no_input(clone):
+    values = given("catalog")
+    turned = {**values, "parts": dict(reversed(values["parts"].items()))}
+    assert list(turned["parts"]) == ["second", "first"]
+    for mapping in (values, turned):
+        assert list(validate(schema("catalog"), mapping).parts) == ["first", "second"]
+
+
+def test_a_folder_of_a_part_that_is_gone_is_pointed_out(clone):
+    for part in ("first", "old"):
+        (clone / "data" / "shards" / part).mkdir(parents=True)
+    assert "data/shards/old: of no part in params.yaml" in check() and "first:" not in check()
+
+
+def test_an_experiment_would_change_one_line(clone):
+    """params.yaml stands as DVC writes it, so `dvc exp run -S` leaves the rest of the file alone."""
+    from dvc.utils.serialize import modify_yaml
+
+    before = (clone / "params.yaml").read_text().splitlines()
+    with modify_yaml("params.yaml") as values:
+        values["sample_dit"]["guidance"] = 3.0
+    after = (clone / "params.yaml").read_text().splitlines()
+    assert len(before) == len(after) and sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("data/shards", "data/shards/first", True),
+        ("data/shards/first", "data/shards", True),
+        ("data/shards", "data/shards/", True),
+        ("./data", "data/shards", True),
+        ("data/shards", "data/shards2", False),
+        ("data/../models", "models/dit", True),
+        (".", "models/dit", True),
+        ("/data", "data/shards", False),
+        ("/", "/data", True),
+    ],
+)
+def test_paths_are_related_where_one_lies_in_the_other(one, other, expected):
+    assert related(one, other) is expected
+
+
+def test_a_kind_of_tokenizer_has_its_own_training(clone):
+    path = clone / "params.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("    training: {}", "    training:\n      learning_rate: 0.5\n      warmup: 32", 1))
+    settings = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
+    assert (settings.training.learning_rate, settings.training.warmup) == (0.5, 32)
+    assert settings.training.images == settings.common.images and settings.common.learning_rate != 0.5
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ("threads: 4", "`threads` is none of the keys that a kind may have for itself"),
+        ("learning_rat: 4", "`learning_rat` is none of the keys that a kind may have for itself"),
+        ("learning_rate: -1", "`kl.training.learning_rate`: Input should be greater than 0"),
+        ("images: 33", "`kl.training`: images (33) must be a multiple of batch (32)"),
+    ],
+)
+def test_a_training_of_a_kind_that_is_not_valid_is_one_sentence(clone, own, sentence):
+    path = clone / "params.yaml"
+    path.write_text(path.read_text().replace("    training: {}", f"    training:\n      {own}", 1))
+    with pytest.raises(DarkroomError, match=re.escape(sentence)):
+        check()

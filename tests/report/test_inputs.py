@@ -1,0 +1,108 @@
+"""What is missing, broken or of another run is one sentence that names the file."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from darkroom.artifacts.manifest import write_manifest
+from darkroom.errors import DarkroomError
+from darkroom.report.inputs import read_inputs
+from report.making import TOKENIZER, change, curve
+
+READ = [
+    "metrics/dit.json",
+    "metrics/tokenizer.json",
+    "cards/dit.json",
+    "cards/tokenizer.json",
+    "metrics/clip.json",
+    "cards/clip.json",
+    "samples/decoder/manifest.json",
+    "samples/text/manifest.json",
+    "models/prior/manifest.json",
+    "samples/dit/manifest.json",
+    "samples/dit/grid.png",
+    "samples/reconstructions/manifest.json",
+    "samples/reconstructions/grid.png",
+    "samples/reconstructions/codes.tsv",
+    "data/catalog/manifest.json",
+    "samples/catalog/manifest.json",
+    "samples/catalog/grid.png",
+    "data/reference/manifest.json",
+    "docs/dag.svg",
+]
+
+
+def refused() -> str:
+    with pytest.raises(DarkroomError) as caught:
+        read_inputs()
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_whole_project_is_read(made: Path) -> None:
+    assert read_inputs().tokenizer.scores == TOKENIZER
+
+
+@pytest.mark.parametrize("path", READ)
+def test_missing_file_is_named(made: Path, path: str) -> None:
+    Path(path).unlink()
+    assert f"{path} is missing" in refused()
+
+
+@pytest.mark.parametrize("path", READ)
+def test_half_a_file_is_named(made: Path, path: str) -> None:
+    data = Path(path).read_bytes()
+    Path(path).write_bytes(data[: len(data) // 2])
+    assert path in refused()
+
+
+def test_missing_curves_are_named(made: Path) -> None:
+    shutil.rmtree("curves/extractor")
+    assert "curves/extractor is missing" in refused()
+
+
+@pytest.mark.parametrize("point", [("x", 1.0), (1, "loss"), (1, "")])
+def test_broken_curve_is_named_with_its_line(made: Path, point: tuple[object, object]) -> None:
+    curve(Path("curves/dit"), "val/loss", [(1, 1.0), point])
+    assert "curves/dit/plots/metrics/val/loss.tsv, line 3" in refused()
+
+
+def _other_catalog() -> None:
+    write_manifest(Path("data/reference"), "reference", catalog="x", split="train", held_out="test", extractors={})
+
+
+@pytest.mark.parametrize(
+    ("breakage", "names"),
+    [
+        (lambda: change("metrics/dit.json", beauty=1.0), ["metrics/dit.json", "`beauty`"]),
+        (lambda: change("metrics/dit.json", beauty_se=1.0), ["metrics/dit.json", "`beauty_se`"]),
+        (lambda: change("metrics/dit.json", kid=None), ["metrics/dit.json", "`kid_se`"]),
+        (lambda: change("metrics/tokenizer.json", ssim=None), ["cards/tokenizer.json", "`ssim`"]),
+        (lambda: change("metrics/tokenizer.json", ssim="good"), ["metrics/tokenizer.json", "`ssim`"]),
+        (lambda: change("metrics/tokenizer.json", psnr=float("inf")), ["metrics/tokenizer.json", "`psnr`"]),
+        (lambda: change("metrics/dit.json", n=39), ["cards/dit.json", "40 and 39 images"]),
+        (lambda: change("cards/dit.json", n_fake=None), ["cards/dit.json", "`n_fake`"]),
+        (lambda: change("data/catalog/manifest.json", classes=3), ["data/catalog", "`classes`"]),
+        (lambda: change("samples/catalog/manifest.json", catalog="x"), ["samples/catalog", "data/catalog"]),
+        (lambda: change("samples/dit/manifest.json", images=41), ["samples/dit", "cards/dit.json"]),
+        (lambda: change("samples/dit/manifest.json", sampler={}), ["samples/dit", "cards/dit.json"]),
+        (lambda: change("samples/dit/manifest.json", classes=["a"]), ["samples/dit", "data/catalog"]),
+        (lambda: change("data/reference/manifest.json", split="val"), ["cards/dit.json", "data/reference"]),
+        (lambda: change("cards/tokenizer.json", reference={"id": "x", "split": ""}), ["cards/tokenizer.json"]),
+        (lambda: change("samples/reconstructions/manifest.json", codes=3), ["codes.tsv", "manifest"]),
+        (lambda: change("metrics/clip.json", beauty=1.0), ["metrics/clip.json", "`beauty`"]),
+        (lambda: change("metrics/clip.json", image_to_text_r1=None), ["metrics/clip.json", "`image_to_text_r1_se`"]),
+        (lambda: change("metrics/clip.json", images=259), ["cards/clip.json", "`images`"]),
+        (lambda: change("cards/clip.json", reference={"id": "x", "split": ""}), ["cards/clip.json", "data/catalog"]),
+        (_other_catalog, ["data/reference", "data/catalog"]),
+        (lambda: Path("docs/dag.svg").write_text("<svg><script/></svg>"), ["docs/dag.svg", "script"]),
+        (lambda: Path("docs/dag.svg").write_text('<svg><g onclick="x"/></svg>'), ["docs/dag.svg"]),
+    ],
+)
+def test_what_does_not_fit_is_named(made: Path, breakage: Callable[[], object], names: list[str]) -> None:
+    breakage()
+    sentence = refused()
+    assert all(name in sentence for name in names), sentence

@@ -1,0 +1,271 @@
+"""The page says what the artifacts say, needs nothing else, and is the same each time."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from darkroom.artifacts.manifest import manifest_hash, open_artifact
+from darkroom.errors import DarkroomError
+from darkroom.metrics.codes import code_scores
+from darkroom.models.decoder.unet_names import Names
+from darkroom.report.codes import _falling as codes_drawn
+from darkroom.report.codes import read_codes
+from darkroom.report.headline import wilson
+from darkroom.report.inputs import read_inputs
+from darkroom.report.page import render
+from darkroom.report.settings import Params, Report
+from darkroom.stages.report import run
+from helpers import run as run_section
+from report.making import (
+    CLASSES,
+    CLIP,
+    DIT,
+    FLOOR,
+    HALVES,
+    INCEPTION,
+    OWN,
+    TOKENIZER,
+    Page,
+    change,
+    curve,
+    grid,
+    part,
+    project,
+)
+
+TITLE = "Digits <script>alert(1)</script> & more"
+
+
+def page() -> Page:
+    return Page(render(TITLE, read_inputs()))
+
+
+def read_back(shown: str) -> tuple[float, int, float]:
+    """Return the number that a text shows, its decimals, and what divides it to be a share."""
+    text = shown.replace("\N{MINUS SIGN}", "-").replace(",", "").strip()
+    divisor = 100.0 if text.endswith("%") else 1.0
+    text = text.removesuffix("%")
+    return float(text), len(text.partition(".")[2]), divisor
+
+
+def test_two_writes_are_equal_and_described(made: Path) -> None:
+    params = Params(run=run_section(), report=Report(title=TITLE), train_decoder=Names(unets={}))
+    run(params)
+    first = {path.name: path.read_bytes() for path in Path("reports").iterdir()}
+    run(params)
+    assert {path.name: path.read_bytes() for path in Path("reports").iterdir()} == first
+    assert set(first) == {"index.html", "manifest.json"}
+    assert set(open_artifact(Path("reports"), "report")["files"]) == {"index.html"}
+
+
+def test_every_number_is_its_rounded_value(made: Path) -> None:
+    shown = page().data
+    assert len(shown) > 20
+    for value, text in shown:
+        number, decimals, divisor = read_back(text)
+        assert number == pytest.approx(value * divisor, abs=0.5000001 * 10**-decimals), text
+        assert decimals or abs(value) >= 10 or not value  # no digit that matters is rounded away
+
+
+@pytest.mark.parametrize("inception", [False, True])
+def test_rows_hold_the_scores_their_errors_and_the_floor(
+    inception: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(inception=inception)
+    rows = {name: [value for value, _ in cells] for name, cells in page().rows.items()}
+    expected = {name: [DIT[name], DIT["fd_se"], FLOOR[name], FLOOR["fd_se"], HALVES[name], HALVES["fd_se"]]
+                for name in ("fd", "fd_debiased")}  # fmt: skip
+    expected["kid"] = [of[key] for of in (DIT, FLOOR, HALVES) for key in ("kid", "kid_se")]
+    if inception:
+        for name in ("fid", "fid_debiased"):
+            base = name.replace("fid", "fd")
+            floors = [of[key] for of in (FLOOR, HALVES) for key in (base, "fd_se")]
+            expected[name] = [INCEPTION[name], INCEPTION["fid_se"], *floors]
+        floors = [of[key] for of in (FLOOR, HALVES) for key in ("kid", "kid_se")]
+        expected["inception_kid"] = [INCEPTION["inception_kid"], INCEPTION["inception_kid_se"], *floors]
+    expected["label_accuracy"] = [DIT["label_accuracy"]]
+    expected |= {name: [value] for name, value in TOKENIZER.items()}
+    expected |= {name: [value, CLIP[f"{name}_se"]] for name, value in CLIP.items() if not name.endswith("_se")}
+    assert rows == expected
+
+
+def test_the_tokenizers_own_images_stand_in_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(generating=True)
+    found = page()
+    assert [value for value, _ in found.rows["fd"]] == [
+        *(DIT["fd"], DIT["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"]),
+        *(OWN["fd"], OWN["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"]),
+    ]
+    assert [value for value, _ in found.rows["confident"]] == [OWN["confident"]]
+    assert "The tokenizer's own images" in found.text and "n = 20" in found.text and "min_p 0.25" in found.text
+
+
+def test_samples_of_another_tokenizer_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(generating=True)
+    change("cards/tokenizer_samples.json", samples="another")
+    with pytest.raises(DarkroomError, match="made from other samples/tokenizer"):
+        read_inputs()
+
+
+def test_only_inceptions_distance_is_called_fid(made: Path) -> None:
+    assert not re.search(r"\bFID\b", page().text)
+
+
+def test_notes_of_a_card_stand_below_the_table(made: Path) -> None:
+    change("cards/dit.json", notes=["too few samples & more"])
+    assert "Note: too few samples & more." in page().text
+
+
+def test_counts_stand_above_the_scores(made: Path) -> None:
+    text = page().text
+    assert "n = 40" in text and "n = 260" in text and "n = 719 and 720" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fd_debiased": 9.0}, "further from the reference, by 7.6 ± 1.2"),
+        ({"fd_debiased": 2.0}, "the difference, 0.6 ± 1.2, is within two standard errors"),
+        ({"fd_debiased": -3.0}, "nearer to the reference, by \N{MINUS SIGN}4.4 ± 1.2"),
+    ],
+)
+def test_headline_compares_with_unseen_real_images(made: Path, changes: dict[str, float], says: str) -> None:
+    change("metrics/dit.json", **changes)
+    assert says in page().text
+
+
+def test_wilson_interval_ends_where_the_share_is_just_not_refused() -> None:
+    for hits, n in ((0, 20), (975, 1000), (20, 20)):
+        low, high = wilson(hits / n, n)
+        for end in (low, high):
+            if 1e-9 < end < 1 - 1e-9:  # |p - end| = 1.96 standard errors at `end`
+                assert abs(hits / n - end) == pytest.approx(1.96 * (end * (1 - end) / n) ** 0.5)
+        assert 0 <= low <= hits / n <= high + 1e-12 <= 1 + 1e-12  # a rounding error below 1
+
+
+def test_page_refers_to_nothing_outside(made: Path) -> None:
+    html = render(TITLE, read_inputs())
+    found = Page(html)
+    for tag, attributes in found.tags:
+        assert tag not in {"script", "link", "iframe", "object", "embed", "base"}
+        for name in ("src", "href", "xlink:href", "srcset", "action", "poster", "data"):
+            assert (attributes.get(name) or "data:image/png;base64,").startswith("data:image/png;base64,")
+    assert "@import" not in html and "url(" not in html and "@font-face" not in html
+    without = re.sub(r"base64,[A-Za-z0-9+/=]+", "", html).replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in without and str(made) not in without
+    assert not re.search(r"\b(data|metrics|cards|samples|curves|models|reports|src|home|tmp)/", without)
+
+
+def test_tags_are_balanced_and_names_are_escaped(made: Path) -> None:
+    html = render(TITLE, read_inputs())
+    found = Page(html)
+    assert found.faults == []
+    for name in (TITLE, *CLASSES, "formula of psnr <&>"):
+        assert name in found.text
+    assert not {"script", "b"} & {tag for tag, _ in found.tags}
+
+
+def test_pictures_are_inside(made: Path) -> None:
+    images = [attributes for tag, attributes in page().tags if tag == "img"]
+    assert len(images) == 3 and all(image["alt"] for image in images)
+    assert "dag" in {attributes.get("class") for _, attributes in page().tags}
+
+
+def test_rows_of_the_reconstructions_are_named(made: Path) -> None:
+    assert "originaldecodederror" in page().text and "below each of them" in page().text
+
+
+def test_grid_that_is_not_full_has_no_row_names(made: Path) -> None:
+    grid(Path("samples/reconstructions/grid.png"), 12, 16)
+    change("samples/reconstructions/manifest.json", images=4)
+    found = page()
+    assert "originaldecoded" not in found.text and "each run of them followed by" in found.text and found.faults == []
+
+
+def test_codes_have_their_scores_and_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both splits as shares of 4 codes, sorted; a continuous tokenizer has none of it."""
+    monkeypatch.chdir(tmp_path)
+    train, scored = np.array([10, 0, 70, 20]), np.array([0, 0, 5, 5])
+    scores = {**TOKENIZER, "rfid": 3.5, "ms_ssim": 0.97, "lpips": 0.25, **code_scores(train, scored, 16, 64)}
+    project(tokenizer=scores, codes=(train.tolist(), scored.tolist()))
+    found = page()
+    assert found.faults == []
+    assert {name for name in found.rows if name in scores} == set(scores)
+    assert found.rows["codebook_usage"][0][0] == 0.75 and found.rows["dead_codes_scored"][0][0] == 2
+    for text in ("Codes of the train split", "Codes of the test split", "4 in the codebook", "LPIPS", "MS-SSIM"):
+        assert text in found.text
+    assert "codes, the most frequent first" in found.text and "encoded into codes" in found.text
+    points = read_codes(Path("samples/reconstructions/codes.tsv"))
+    assert (points.train, points.scored) == ([70, 20, 10, 0], [5, 5, 0, 0])
+    for of, shares in ((points.train, [2.8, 0.8, 0.4, 0]), (points.scored, [2, 2, 0, 0])):
+        np.testing.assert_allclose(codes_drawn(of), list(enumerate(shares, 1)))
+
+
+def test_a_tokenizer_without_codes_has_none_on_the_page(made: Path) -> None:
+    assert "codebook" not in page().text and "most frequent" not in page().text
+
+
+def test_samples_shown_are_counted(made: Path) -> None:
+    assert "their first 30 images" in page().text
+    grid(Path("samples/dit/grid.png"), 5, 3)
+    change("samples/dit/manifest.json", images=5)
+    change("cards/dit.json", n_fake=5, samples=manifest_hash(Path("samples/dit")))
+    change("metrics/dit.json", n=5)
+    assert "their first 5 images" in page().text
+
+
+def test_data_card_counts(made: Path) -> None:
+    text, catalog = page().text, json.loads(Path("data/catalog/manifest.json").read_text())
+    for split, images in catalog["images"].items():
+        assert f"{images:,} {split}" in text
+    assert "7 images repeat an earlier one" in text and "5 one in another part, 2 one in another split" in text
+    assert "8 × 8 pixels, RGB, stored as png" in text and "1,200 images have one" in text
+    assert text.count("1,234") == len(CLASSES)
+    assert "first90091.23 MB8 pixels0" in "".join(text.split("\n")) and "second897" in "".join(text.split("\n"))
+
+
+def data_changed(**changes: Any) -> Page:
+    """Return the page of a catalog with changes, which all that was made from it belongs to."""
+    change("data/catalog/manifest.json", **changes)
+    for folder in ("data/reference", "samples/catalog"):
+        change(f"{folder}/manifest.json", catalog=manifest_hash(Path("data/catalog")))
+    for name, folder in (("dit", "data/reference"), ("tokenizer", "data/catalog"), ("clip", "data/catalog")):
+        change(f"cards/{name}.json", reference={"id": manifest_hash(Path(folder)), "split": "test"})
+    return page()
+
+
+def test_damage_is_a_table_by_part_and_reason(made: Path) -> None:
+    assert "Nothing was wrong with any sample of the sources" in page().text
+    wrong = part("mess", 1000, (9, 300, 4000), quarantine={"empty": 2, "not_an_image": 1300}, keep={"<i>": 1})
+    found = data_changed(parts=[part("first", 900), wrong])
+    rows = [str(attributes["data-damage"]) for tag, attributes in found.tags if attributes.get("data-damage")]
+    assert rows == ["mess quarantine not_an_image", "mess quarantine empty", "mess keep <i>"]
+    assert "messleft outnot an image1,300" in found.text and "messkept as they are<i>1" in found.text
+    assert "9 to 4,000 pixels, median 300" in found.text
+    assert "Nothing was wrong" not in found.text and found.faults == []
+
+
+def test_formats_that_differ(made: Path) -> None:
+    assert (
+        "RGB, stored in several formats" in data_changed(image={"size": 8, "channels": "RGB", "format": "mixed"}).text
+    )
+
+
+def test_curves_with_few_points(made: Path) -> None:
+    curve(Path("curves/dit"), "train/loss", [(100, 2.0)])
+    curve(Path("curves/dit"), "val/loss", [])
+    curve(Path("curves/extractor"), "train/loss", [(100, "nan"), (200, 1.0), (300, 0.5)])
+    for name in ("train/loss", "val/loss", "learning_rate"):
+        (Path("curves/tokenizer/plots/metrics") / f"{name}.tsv").unlink()
+    found = page()
+    assert found.faults == []
+    assert "No loss was logged." in found.text
+    assert "Loss at 1 point of training and 0 points of validation" in found.text
+    assert "Loss at 2 points of training" in found.text and "1 value left out: not finite." in found.text

@@ -1,0 +1,181 @@
+"""Did a change help, and is the difference noise?"""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from darkroom.cli import main
+from darkroom.errors import DarkroomError
+from darkroom.tools.compare.revisions import Results, commit_of
+from darkroom.tools.compare.verdicts import compare, differing_protocol, standard_error
+
+CARD = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "sampler": {"guidance": 1.0}, "seed": 1}
+
+
+def results(scores, card=CARD, name="x"):
+    return Results(name, {"dit": scores}, {"dit": card})
+
+
+def verdict(old, new, card=CARD):
+    return {f"{row.file}.{row.name}": row.verdict for row in compare(results(old), results(new, card))}
+
+
+def test_differences_are_judged_by_their_error():
+    """2 standard errors of sqrt(0.03² + 0.04²) = 0.05 are 0.1."""
+    old = {"fd": 1.0, "fd_se": 0.03}
+    assert verdict(old, {"fd": 1.09, "fd_se": 0.04}) == {"dit.fd": "within noise"}
+    assert verdict(old, {"fd": 1.11, "fd_se": 0.04}) == {"dit.fd": "worse by 2.2 se"}
+    assert verdict(old, {"fd": 0.8, "fd_se": 0.04}) == {"dit.fd": "better by 4.0 se"}
+    assert verdict(old, old) == {"dit.fd": "equal"}
+
+
+def test_accuracy_and_psnr_are_better_when_higher():
+    psnr = {"psnr": 30.0, "psnr_se": 0.1}, {"psnr": 31.0, "psnr_se": 0.1}
+    assert verdict(*psnr) == {"dit.psnr": "better, error not known"}  # the same images in both: not independent
+    low, high = {"label_accuracy": 0.90, "n": 1000}, {"label_accuracy": 0.95, "n": 1000}
+    assert verdict(low, high)["dit.label_accuracy"].startswith("better by 4.")
+    assert verdict(high, low)["dit.label_accuracy"].startswith("worse by 4.")
+
+
+def test_a_codebook_is_better_when_more_of_it_is_used_and_its_codes_cost_less():
+    better = {"codebook_usage": 0.9, "codebook_perplexity_scored": 9.0, "dead_codes": 1.0, "ms_ssim": 0.9, "lpips": 0.1}
+    worse = {"codebook_usage": 0.8, "codebook_perplexity_scored": 8.0, "dead_codes": 2.0, "ms_ssim": 0.8, "lpips": 0.2}
+    assert set(verdict(worse, better).values()) == {"better, error not known"}
+    assert set(verdict(better, worse).values()) == {"worse, error not known"}
+    errors = {"lpips_se": 0.01, "ms_ssim_se": 0.01}  # of the same images in both: not independent
+    assert set(verdict(worse | errors, better | errors).values()) == {"better, error not known"}
+
+
+def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("metrics").mkdir()
+    files = {"dit": {"fd": 1.25, "fd_se": 0.5, "n": 100}, "text": {"fd": 2.0, "psnr": 9.5}, "empty": {}}
+    for name, content in files.items():
+        Path(f"metrics/{name}.json").write_text(json.dumps(content))
+    assert main(["scores"]) == 0
+    cells = [line.split() for line in capsys.readouterr().out.splitlines()[:4]]
+    assert cells == [["score", "dit", "text"], ["fd", "1.25", "±", "0.5", "2"], ["n", "100"], ["psnr", "9.5"]]
+    assert main(["scores", "--md"]) == 0
+    assert "| fd      | 1.25 ± 0.5 |" in capsys.readouterr().out
+
+
+def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances():
+    assert standard_error("label_accuracy", {"label_accuracy": 0.5, "n": 100}) == pytest.approx(0.05)
+    assert standard_error("fd_debiased", {"fd_debiased": 1.0, "fd_se": 0.2}) == 0.2
+
+
+def test_another_clip_is_studied_and_its_counts_are_no_scores():
+    old, new = ({"image_to_text_r1": share, "image_to_text_r1_se": 0.01, "images": 9.0} for share in (0.5, 0.6))
+    cards = [{"clip": name, "images": 9} for name in ("a", "b")]
+    rows = compare(Results("x", {"clip": old}, {"clip": cards[0]}), Results("y", {"clip": new}, {"clip": cards[1]}))
+    assert [(row.name, row.verdict) for row in rows] == [("image_to_text_r1", "better, error not known")]
+    judged = [Results("x", {"dit": {"fd": 1.0}}, {"dit": card}) for card in cards]
+    assert [row.verdict for row in compare(*judged)] == ["not comparable: clip"]
+
+
+def told(scores, **card):
+    return Results("x", {"decoder": scores}, {"decoder": {**CARD, **card}})
+
+
+def test_what_was_told_is_better_when_more_of_it_is_seen():
+    worse = {"clip_image": 0.5, "colour_and_form": 0.5, "as_described": 0.25, "psnr": 10.0, "fd": 2.0, "fd_se": 0.1}
+    better = {"clip_image": 0.6, "colour_and_form": 0.6, "as_described": 0.5, "psnr": 11.0, "fd": 1.0, "fd_se": 0.1}
+    errors = {"colour_and_form_se": 0.01, "clip_image_se": 0.01}  # of the same test images: not independent
+    for old, new, word in ((worse, better, "better"), (better, worse, "worse")):
+        found = {row.name: row.verdict for row in compare(told(old | errors), told(new | errors))}
+        assert found.pop("fd") == f"{word} by 7.1 se"
+        assert set(found) == {"clip_image", "colour_and_form", "as_described", "psnr"}
+        assert set(found.values()) == {f"{word}, error not known"}
+
+
+def test_a_judge_counts_for_the_scores_that_are_its_own():
+    """What real images get is no score, and what other images get follows from the samples."""
+    scores = {"clip_text": 0.5, "colour": 0.5, "lpips": 0.5, "fd": 1.0, "clip_text_real": 0.75}
+    old = told(scores, clip="a", clip_unrelated={"image_other": 0.1}, scene_reader={"id": "a"}, lpips="a")
+    new = told(scores, clip="b", clip_unrelated={"image_other": 0.2}, scene_reader={"id": "b"}, lpips="b")
+    assert {row.name: row.verdict for row in compare(old, new)} == {
+        "clip_text": "not comparable: clip",
+        "colour": "not comparable: scene_reader.id",
+        "lpips": "not comparable: lpips",
+        "fd": "equal",
+    }
+    fewer = compare(told(scores), told(scores, n_fake=50))
+    assert {row.verdict for row in fewer} == {"not comparable: n_fake"}
+
+
+def test_where_nothing_was_made_there_is_nothing_to_compare():
+    assert compare(told({"fd": 1.0}), Results("y", {"decoder": {}}, {"decoder": {}})) == []
+
+
+def test_another_judge_or_count_is_not_comparable_and_another_sampler_is():
+    other_judge = {**CARD, "extractors": {"in_domain": {"sha256": "b"}}}
+    assert verdict({"fd": 1.0}, {"fd": 2.0}, other_judge) == {"dit.fd": "not comparable: extractors.in_domain.sha256"}
+    assert differing_protocol(CARD, {**CARD, "n_fake": 50}) == ["n_fake"]
+    assert differing_protocol(CARD, {**CARD, "sampler": {"guidance": 2.0}, "seed": 2}) == []
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with results in a commit, in an experiment and in the working tree."""
+    monkeypatch.chdir(tmp_path)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "x")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "x@example.org")
+    git("init", "-q", "-b", "main")
+    for folder in ("metrics", "cards"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(Path(__file__).parents[3] / ".gitignore", tmp_path)
+    for fd, ref in ((1.0, None), (0.5, "refs/exps/ab/cdef/brave-name"), (2.0, None)):
+        (tmp_path / "metrics/dit.json").write_text(json.dumps({"fd": fd, "fd_se": 0.01, "n": 10}))
+        (tmp_path / "cards/dit.json").write_text(json.dumps(CARD))
+        if fd == 2.0:
+            break
+        git("add", ".")
+        git("commit", "-qm", str(fd))
+        if ref:
+            git("update-ref", ref, "HEAD")
+            git("reset", "-q", "--hard", "HEAD~1")
+    return tmp_path
+
+
+def git(*arguments):
+    subprocess.run(["git", *arguments], check=True)
+
+
+def test_the_command_compares_commits_experiments_and_the_working_tree(repository, capsys):
+    assert main(["compare"]) == 0
+    printed = capsys.readouterr().out
+    assert "HEAD" in printed and "workspace" in printed and "worse by 70.7 se" in printed
+    assert main(["compare", "main", "brave-name", "--md"]) == 0
+    assert "| dit.fd  | 1 ± 0.01 | 0.5 ± 0.01   | -0.5 ± 0.014 | better by 35.4 se |" in capsys.readouterr().out
+
+
+def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):
+    assert main(["compare", "nowhere"]) == 1
+    assert "`nowhere` is no commit, branch, tag or experiment" in capsys.readouterr().err
+    git("rm", "-rqf", "--cached", ".")
+    git("commit", "-qm", "empty", "--allow-empty")
+    assert main(["compare", "HEAD"]) == 1
+    assert "HEAD holds no metrics/*.json" in capsys.readouterr().err
+
+
+def test_two_experiments_of_one_name_are_no_name(repository):
+    git("update-ref", "refs/exps/xy/z/brave-name", "HEAD")
+    with pytest.raises(DarkroomError, match="is no commit"):
+        commit_of("brave-name")
+
+
+def test_a_missing_card_is_no_permission_to_compare():
+    rows = compare(results({"fd": 1.0}), Results("y", {"dit": {"fd": 2.0}}, {}))
+    assert rows[0].verdict.startswith("not comparable: a card is missing")
+
+
+def test_scores_older_than_the_working_tree_are_said_to_be(repository, capsys, monkeypatch):
+    monkeypatch.setattr("darkroom.tools.compare.table.stale", lambda: True)
+    main(["compare"])
+    assert "The working tree is out of date" in capsys.readouterr().out
+    main(["compare", "main", "brave-name"])
+    assert "out of date" not in capsys.readouterr().out

@@ -1,0 +1,271 @@
+"""Each fault that is planted is found, and nothing is found where all is well."""
+
+import fcntl
+import hashlib
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from darkroom import cli
+from darkroom.tools.doctor import clone, examine, findings, machine, packages
+from darkroom.tools.doctor.findings import fault, note, ok
+
+SOURCE = Path(__file__).resolve().parents[3]
+
+
+def levels(found):
+    return [finding.level for finding in found]
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """An empty folder, with no git above it and no identity."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL", "DIR"):
+        monkeypatch.delenv(f"GIT_{name}", raising=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    return tmp_path
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Packages
+
+
+def test_versions_are_compared_with_the_lock(tmp_path, monkeypatch):
+    lock = tmp_path / "requirements.lock"
+    have = {"one": "1.0", "two": "2.5", "three": "3"}
+    monkeypatch.setattr(packages, "installed", have.get)
+    lock.write_text('one==1.0\ntwo==2.0  # why\n\nnowhere==1 ; sys_platform == "plan9"\n')
+    assert levels(packages.pinned(lock)) == ["note"]
+    lock.write_text("one==1.0\nfour==4.0\n")
+    (found,) = packages.pinned(lock)
+    assert (
+        found.level == "fault" and "four is missing, and ==4.0 is pinned" in found.text and "make setup" in found.text
+    )
+    lock.write_text("one==1.0\nthree==3\n")
+    assert list(packages.pinned(lock)) == [ok("packages", f"2 of {lock}, all in the pinned version")]
+    lock.write_text("".join(f"no{number}==1\n" for number in range(20)))
+    found = list(packages.pinned(lock))
+    assert levels(found) == ["fault"] * 9 and "12 more" in found[-1].text
+    assert levels(packages.pinned(tmp_path / "none")) == ["fault"]
+
+
+def test_python_must_be_one_that_is_supported(empty):
+    Path("pyproject.toml").write_text('[project]\nrequires-python = ">=3.11,<3.14"\n')
+    assert levels(packages.python()) == ["ok"]
+    Path("pyproject.toml").write_text('[project]\nrequires-python = ">=3.99"\n')
+    (found,) = packages.python()
+    assert found.level == "fault" and ">=3.99 is needed" in found.text
+
+
+def test_torch_and_torchvision_must_be_a_pair(monkeypatch):
+    assert levels(packages.torch_pair()) == ["ok"]
+
+    def broken(name):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(packages.importlib, "import_module", broken)
+    (found,) = packages.torch_pair()
+    assert found.level == "fault" and "nms does not exist" in found.text and "from one index" in found.text
+
+
+def test_engines_must_be_on_the_path(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert levels(packages.engines()) == ["ok", "ok"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert levels(packages.engines()) == ["fault", "fault"]
+    for name in ("dvc", "snakemake"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    found = list(packages.engines())
+    assert levels(found) == ["note", "note"] and "is not of this environment" in found[0].text
+
+
+def test_a_compiler_is_needed_where_a_section_compiles(monkeypatch, tmp_path):
+    compiled = {"train_dit": {"training": {"compile": True}}, "train_tokenizer": {"common": {"compile": False}}}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert levels(packages.compiler({"train_tokenizer": {"common": {"compile": False}}})) == ["note"]
+    (found,) = packages.compiler(compiled)
+    assert found.level == "fault" and "in train_dit, and" in found.text
+    (tmp_path / "g++").write_text("#!/bin/sh\necho gee 1.2\n")
+    (tmp_path / "g++").chmod(0o755)
+    (found,) = packages.compiler(compiled)
+    assert found.level == "ok" and found.text.endswith("gee 1.2")
+
+
+def test_trackers_that_are_named_must_be_installed(monkeypatch):
+    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: name == "tensorboard" or None)
+    assert levels(packages.extras({"run": {"trackers": ["tensorboard"]}})) == ["ok", "ok"]
+    assert levels(packages.extras({"run": {"trackers": ["wandb"]}})) == ["ok", "fault"]
+    assert levels(packages.extras(None)) == ["ok", "ok"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Machine
+
+
+def test_a_device_that_is_not_there_is_a_fault(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for device, level in {"auto": "ok", "cpu": "ok", "cuda": "fault", "cuda:1": "fault", "mps": "fault"}.items():
+        assert list(machine.devices({"run": {"device": device}}))[-1].level == level
+    assert list(machine.devices(None))[-1].text == "`run.device` is auto: stages run on cpu"
+
+
+def test_threads_of_all_processes_are_compared_with_the_cores(monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 4)
+    assert levels(machine.cores_asked({"a": {"threads": 4}, "parts": {}})) == ["ok"]
+    (found,) = machine.cores_asked({"a": {"threads": 4}, "b": {"training": {"threads": 2, "processes": 3}}})
+    assert found.level == "note" and found.text.startswith("b: up to 6 threads on 4 cores")
+
+
+def test_a_full_disk_is_a_fault_and_a_nearly_full_one_a_note(empty, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(machine, "_cache", lambda: empty / "not/yet")
+    for free, level in ((5e8, "fault"), (5e9, "note"), (5e10, "ok")):
+        monkeypatch.setattr(machine.shutil, "disk_usage", lambda path, free=free: usage(1e12, 0, free))
+        found = list(machine.disk())
+        assert [finding.subject for finding in found] == ["disk", "disk of cache", "disk of state"]
+        assert levels(found) == [level] * 3 and str(empty) in found[1].text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Clone
+
+
+def test_code_must_be_of_this_folder(empty, monkeypatch):
+    assert levels(clone.code()) == ["fault"]
+    monkeypatch.chdir(SOURCE)
+    assert levels(clone.code()) == ["ok"]
+
+
+def test_git_needs_a_clone_and_an_identity(empty, monkeypatch):
+    found = list(clone.git())
+    assert levels(found) == ["fault", "fault"] and "user.name and user.email not set" in found[1].text
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    subprocess.run(["git", "config", "user.name", "Ada"], check=True)
+    found = list(clone.git())
+    assert levels(found) == ["ok", "fault"] and '`git config user.email "…"`' in found[1].text
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "ada@example.org")
+    assert list(clone.git())[1] == ok("git identity", "Ada")
+    monkeypatch.setenv("PATH", str(empty))
+    assert levels(clone.git()) == ["fault"]
+
+
+def test_parameters_that_are_not_valid_are_a_fault_each(empty):
+    assert list(clone.parameters()) == [
+        fault("params.yaml", "params.yaml is missing: run this in the root of the clone.")
+    ]
+
+
+def test_weights_are_looked_at_where_inception_is_asked(empty, monkeypatch):
+    content = b"weights"
+    right = hashlib.sha256(content).hexdigest()
+
+    def params(weights, sha256=right, extractors=("in_domain", "inception")):
+        return {"reference_stats": {"extractors": extractors, "inception": {"weights": weights, "sha256": sha256}}}
+
+    assert levels(clone.weights(params("gone", extractors=["in_domain"]))) == ["ok"]
+    assert levels(clone.weights(params("gone"))) == ["fault"]
+    Path("file").write_bytes(content)
+    assert levels(clone.weights(params("file"))) == ["ok"]
+    (found,) = clone.weights(params("file", sha256="0" * 64))
+    assert found.level == "fault" and right in found.text
+    monkeypatch.setenv("TORCH_HOME", str(empty / "hub"))
+    (found,) = clone.weights(params("data/none"))
+    assert found.level == "note" and "are downloaded to" in found.text
+
+
+def test_locks_of_a_dead_snakemake_are_a_fault(empty, monkeypatch):
+    assert levels(clone.locks()) == ["ok"]
+    clone.LOCKS.mkdir(parents=True)
+    (clone.LOCKS / "0.input.lock").write_text("")
+    (found,) = clone.locks()
+    assert found.level == "fault" and "snakemake --unlock" in found.text
+    (empty / "snakemake").write_text("import time; print('on', flush=True); time.sleep(60)")
+    with subprocess.Popen([sys.executable, "snakemake"], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert levels(clone.locks()) == ["ok"]
+        process.kill()
+
+
+def test_a_lock_that_was_cut_short_is_a_fault(empty):
+    assert levels(clone.lock_file()) == ["ok"]
+    lock = empty / "dvc.lock"
+    lock.write_text("schema: '2.0'\nstages:\n  a:\n    cmd: b\n")
+    (found,) = clone.lock_file()
+    assert found.level == "ok" and "1 stages" in found.text
+    lock.write_text("")
+    (found,) = clone.lock_file()
+    assert found.level == "fault" and "cut short (it is empty): `darkroom check` puts back" in found.text
+    lock.write_text("schema: '2.0'\n<<<<<<< HEAD\n")
+    (found,) = clone.lock_file()
+    assert found.level == "fault" and "dvc.lock, line 2: git left the marker" in found.text
+    assert lock.read_text().endswith("<<<<<<< HEAD\n")  # the doctor looks, and mends nothing
+
+
+def test_outputs_that_are_in_no_cache_are_a_note(empty, monkeypatch):
+    monkeypatch.setattr(clone, "lost_of", lambda: {})
+    assert levels(clone.cache()) == ["ok"]
+    monkeypatch.setattr(clone, "lost_of", lambda: {"train_dit": ["models/dit", "curves/dit"]})
+    (found,) = clone.cache()
+    assert found.level == "note" and "models/dit, curves/dit: not in DVC's cache" in found.text
+    assert "`dvc commit train_dit`" in found.text
+
+
+def test_marks_of_interrupted_jobs_are_a_note(empty):
+    assert levels(clone.interrupted()) == ["ok"]
+    (clone.INCOMPLETE / "@folder").mkdir(parents=True)
+    (clone.INCOMPLETE / "@folder/bW9kZWxz").touch()
+    (found,) = clone.interrupted()
+    assert found.level == "note" and "marks 1 outputs of interrupted jobs" in found.text
+
+
+def test_left_over_states_are_told_with_size_and_images(empty):
+    assert levels(clone.states()) == ["ok"]
+    folder = empty / ".darkroom/state/train_dit-0123456789abcdef"
+    for name in ("images-000000000320", "images-000000000640", "damaged-images-000000000960"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "modules.safetensors").write_bytes(bytes(1_000_000))
+    first, aside = clone.states()
+    assert first.level == "note" and "640 images, 3.0 MB; `dvc repro train_dit` continues it" in first.text
+    assert "damaged-images-000000000960: a damaged checkpoint, 1.0 MB" in aside.text
+    (folder / "finished.json").write_text("{}")
+    assert "finished" in next(clone.states()).text
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "being trained now" in next(clone.states()).text
+    assert "finished" in next(clone.states()).text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The whole
+
+
+def test_findings_are_aligned_one_line_each():
+    text = findings.lines([ok("a", "x"), note("longer", "y\n  z"), fault("b", "w")])
+    assert text == "ok     a       x\nnote   longer  y z\nfault  b       w"
+
+
+@pytest.mark.parametrize(("found", "code"), [([ok("a", "x"), note("b", "y")], 0), ([ok("a", "x"), fault("b", "y")], 1)])
+def test_a_fault_is_an_exit_code(monkeypatch, capsys, found, code):
+    monkeypatch.setattr(examine, "findings", lambda: iter(found))
+    assert cli.main(["doctor"]) == code
+    assert capsys.readouterr().out == findings.lines(found) + "\n"
+
+
+def test_it_survives_a_folder_that_is_nothing(empty):
+    text, sound = examine.doctor()
+    assert not sound
+    subjects = {line.split()[1] for line in text.splitlines() if line.startswith("fault")}
+    assert {"packages", "code", "git", "params.yaml"} <= subjects

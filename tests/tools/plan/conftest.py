@@ -1,0 +1,63 @@
+"""A clone in which nothing was run: params.yaml in the tiny configuration, dvc.yaml, and the code they name."""
+
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.params.stage import read_yaml
+
+SOURCE = Path(__file__).resolve().parents[3]
+TINY = SOURCE / "tests/dag/tiny.yaml"
+
+
+def overlay(values, changes):
+    for key, change in changes.items():
+        if isinstance(change, dict) and key != "parts":
+            overlay(values[key], change)
+        else:
+            values[key] = change
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """The folder, which is the working folder; no environment variable that a plan sets outlives the test."""
+    values = read_yaml(SOURCE / "params.yaml")
+    overlay(values, yaml.safe_load(TINY.read_text()))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    shutil.copy(SOURCE / "dvc.yaml", tmp_path)
+    (tmp_path / "src").symlink_to(SOURCE / "src")
+    for name in ("data/none", "docs/dag.svg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(SOURCE / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE / "src"))
+    libraries = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")]
+    for name in (*libraries, "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
+        monkeypatch.setenv(name, "1" if name in libraries else "")
+    return tmp_path
+
+
+@pytest.fixture
+def quick(clone, monkeypatch):
+    """The folder, whose plan measures for a moment in this process; `quick(stale, known)` is what DVC says."""
+    from darkroom.tools.plan import facts, passes, plan, trainings
+    from darkroom.tools.plan.stale import Dag
+
+    @contextmanager
+    def here(count):
+        yield lambda names, known: [plan._measure(name, known) for name in names]
+
+    monkeypatch.setattr(trainings, "BUDGET", 0.0)
+    monkeypatch.setattr(passes, "BUDGET", 0.0)
+    monkeypatch.setattr(facts, "_IMAGES", 4)
+    monkeypatch.setattr(plan, "_measuring", here)
+
+    def says(stale, known):
+        monkeypatch.setattr(plan, "ask_dvc", lambda: Dag(list(known), set(stale), {name: set() for name in known}))
+        return clone
+
+    return says

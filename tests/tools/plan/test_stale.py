@@ -1,0 +1,38 @@
+"""DVC is asked: what changed, and what is below it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from darkroom.errors import DarkroomError
+from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
+
+STAGES = """
+stages:
+  report: {cmd: cp b c, deps: [b], outs: [c]}
+  train_dit: {cmd: cp a b, deps: [a], outs: [b]}
+  catalog: {cmd: cp source d, deps: [source], outs: [d]}
+  ingest: {foreach: [y, x], do: {cmd: "echo ${item} > ${item}", outs: ["${item}"]}}
+"""
+
+
+def test_what_is_below_a_stale_stage_is_stale(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DarkroomError, match="DVC cannot say what is out of date"):
+        ask_dvc()
+    Path("dvc.yaml").write_text(STAGES)
+    for name in ("a", "source"):
+        Path(name).write_text(name)
+    dvc = Path(sys.executable).with_name("dvc")
+    for words in (["init", "--no-scm", "--quiet"], ["repro", "--quiet"]):
+        subprocess.run([dvc, *words], check=True, capture_output=True)
+    known = ["ingest@x", "ingest@y", "catalog", "train_dit", "report"]
+    above = {"catalog": set(), "ingest@x": set(), "ingest@y": set(), "train_dit": set(), "report": {"train_dit"}}
+    assert ask_dvc() == Dag(known, set(), above)
+    Path("a").write_text("other")
+    assert ask_dvc().stale == {"train_dit", "report"}  # report itself sees no change yet
+    Path("x").unlink()
+    assert ask_dvc().stale == {"train_dit", "report", "ingest@x"}
+    assert lock_seconds() > 0 == lock_seconds(Path("none"))

@@ -1,0 +1,115 @@
+"""What a training would do is told without doing it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.artifacts.manifest import write_manifest
+from darkroom.cli import main
+from darkroom.tools.dry_run import dry_run
+from darkroom.training.state import fingerprint, identity, key
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """The parameters and the DAG of this clone, without any input of a training."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy2(ROOT / name, tmp_path / name)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    for name in ("data/none", "docs/dag.svg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    return tmp_path
+
+
+def edit(change):
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    change(values)
+    Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+
+
+def files(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if "src" not in path.parts}
+
+
+def told(stage):
+    lines = [line[2:].split(": ", 1) for line in dry_run(stage).splitlines() if line.startswith("# ")]
+    return dict(lines)
+
+
+@pytest.mark.usefixtures("clone")
+def test_the_whole_text_is_the_stage_s_parameters_as_yaml():
+    given = yaml.safe_load(Path("params.yaml").read_text())
+    shown = yaml.safe_load(dry_run("train_dit"))
+    assert shown == {name: given[name] for name in ("run", "train_dit")}
+    assert set(yaml.safe_load(dry_run("train_tokenizer"))["train_tokenizer"]) >= {"kind", "common", "kl"}
+
+
+@pytest.mark.usefixtures("clone")
+def test_updates_shares_and_rates_follow_from_the_parameters():
+    def change(values):
+        values["train_dit"]["training"] |= {"processes": 2, "images": 6400, "warmup": 640, "schedule": "cosine"}
+        values["run"] |= {"micro_batch": 10, "device": "cpu"}
+
+    edit(change)
+    facts = told("train_dit")
+    assert facts["updates"] == "100 of 64 images"
+    assert facts["processes"] == "2, each with 32 images of an update, in 4 passes of at most 10"
+    assert facts["learning rate"].startswith("0 at image 0, 0.0015 at its peak at image 640, ")
+    assert facts["device"] == "cpu" and facts["writes"] == "curves/dit, models/dit"
+    assert facts["reads"] == "data/catalog, data/latents, models/tokenizer"
+
+
+def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):
+    assert "not there yet: data/catalog, data/shards" in told("train_extractor")["state"]
+    for name in ("data/catalog", "data/shards"):
+        (clone / name).mkdir()
+    state = Path(f".darkroom/state/train_extractor-{key(identity('train_extractor'))}")
+    before = files(clone)
+    facts = told("train_extractor")
+    assert facts["state"] == str(state) and facts["begins"] == "at image 0, there is no checkpoint"
+    assert files(clone) == before
+    for images in (640, 12800):
+        folder = state / f"images-{images:012d}"
+        folder.mkdir(parents=True)
+        write_manifest(folder, "checkpoint", images=images, files={}, facts={"code": fingerprint("train_extractor")})
+    assert told("train_extractor")["begins"] == "at image 12,800 of 16,000, from images-000000012800"
+    written = (folder / "manifest.json").read_text()
+    write_manifest(folder, "checkpoint", images=12800, files={}, facts={"code": {"darkroom.training.data": {"": "0"}}})
+    assert told("train_extractor")["begins"] == "at image 640 of 16,000, from images-000000000640"
+    edit(lambda values: values["run"].update(changed_code="resume"))
+    assert told("train_extractor")["begins"].endswith("from images-000000012800, written by other code")
+    (folder / "manifest.json").write_text(written)
+    (state / "finished.json").touch()
+    assert told("train_extractor")["begins"].startswith("at its end, images-000000012800")
+
+
+@pytest.mark.usefixtures("clone")
+def test_what_is_not_valid_is_refused_as_everywhere(capsys):
+    edit(lambda values: values["train_dit"]["training"].update(batch=7))
+    assert main(["train_dit", "--dry-run"]) == 1
+    assert "images (76800) must be a multiple of batch (7)" in capsys.readouterr().err
+
+
+def test_torch_stays_unloaded():
+    code = (
+        "import sys; from darkroom.cli import main; main(['train_dit', '--dry-run']); assert 'torch' not in sys.modules"
+    )
+    environment = os.environ | {"PYTHONPATH": "src"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "train_dit", "--dry-run"],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "# updates: " in done.stdout, done.stderr

@@ -1,0 +1,199 @@
+"""Presets: each fits, each means the same wherever one comes from, and params.yaml stays the file it was."""
+
+import shlex
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.check.check import check
+from darkroom.cli import main
+from darkroom.errors import DarkroomError
+from darkroom.params.stage import lookup, read_yaml
+from darkroom.tools import preset
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(path.stem for path in (ROOT / "presets").glob("*.yaml"))
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A folder with all that `darkroom preset` reads."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    for name in ("src", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "none").touch()
+    monkeypatch.chdir(tmp_path)
+    preset.apply("digits")  # where a person chose another preset for this clone, that is no fault
+    return tmp_path
+
+
+def bare(text: str) -> list[str]:
+    """The lines without values: keys, comments and their order."""
+    return [line.partition(":")[0] + "#" + line.partition("#")[2] for line in text.splitlines() if ":" in line]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_fits_and_changes_nothing_but_values(clone, name):
+    before = (clone / "params.yaml").read_text()
+    preset.apply(name)
+    after = (clone / "params.yaml").read_text()
+    assert "fit each other" in check()
+    assert bare(before) == bare(after)
+    found = read_yaml(clone / "params.yaml")
+    for key, value in preset.overlay(name).items():
+        assert lookup(found, key) == value, key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_default_brings_every_byte_back(clone, name):
+    before = (clone / "params.yaml").read_bytes()
+    preset.apply(name)
+    assert name == "digits" or (clone / "params.yaml").read_bytes() != before
+    preset.apply("digits")
+    assert (clone / "params.yaml").read_bytes() == before
+
+
+def test_a_preset_is_the_same_from_wherever_one_comes(clone):
+    text = (clone / "params.yaml").read_text()
+    made = {name: preset.laid_over(text, preset.overlay(name)) for name in NAMES}
+    assert len(set(made.values())) == len(NAMES)
+    for first, then in pairwise([*NAMES, *reversed(NAMES)]):
+        assert preset.laid_over(made[first], preset.overlay(then)) == made[then]
+
+
+def test_the_default_holds_what_the_others_change_and_nothing_else():
+    files = {name: dict(preset.leaves(read_yaml(ROOT / "presets" / f"{name}.yaml"))) for name in NAMES}
+    default = files.pop("digits")
+    assert set(default) == {key for values in files.values() for key in values}
+    for name, values in files.items():
+        assert all(type(value) is type(default[key]) or None in (value, default[key]) for key, value in values.items())
+        assert all(value != default[key] for key, value in values.items()), f"{name} repeats a value of the default"
+
+
+def test_the_committed_params_are_the_default(clone):
+    assert (clone / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+
+
+def test_other_keys_stay_as_the_person_left_them(clone):
+    path = clone / "params.yaml"
+    path.write_text(path.read_text().replace("device: auto ", "device: cpu  "))
+    preset.apply("imagenet256-dit-b2")
+    assert read_yaml(path)["run"]["device"] == "cpu"
+
+
+def test_dvc_would_write_the_file_as_it_is(clone):
+    from dvc.utils.serialize import modify_yaml
+
+    preset.apply("imagenet256-dit-b2")
+    before = (clone / "params.yaml").read_bytes()
+    with modify_yaml("params.yaml"):
+        pass
+    assert (clone / "params.yaml").read_bytes() == before
+
+
+def test_it_tells_what_changed(clone, capsys):
+    assert main(["preset", "digits-bf16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [" ".join(line.split()) for line in lines] == [
+        "train_tokenizer.common.precision fp32 -> bf16",
+        "train_extractor.training.precision fp32 -> bf16",
+        "train_dit.training.precision fp32 -> bf16",
+    ]
+    assert main(["preset", "digits-bf16"]) == 0
+    assert "is `digits-bf16` already" in capsys.readouterr().out
+
+
+def test_the_list_says_what_each_is(clone, capsys):
+    assert main(["preset"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "digits"
+    for name in NAMES:
+        assert f"{name}\n    " in out and preset.comment(name)[0] in out
+        assert any(line.startswith("Needs: ") for line in preset.comment(name)), name
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(clone, capsys):
+    before = (clone / "params.yaml").read_bytes()
+    assert main(["preset", "digits-bf32"]) == 1
+    assert "there is no preset `digits-bf32` in presets/; did you mean `digits-bf16`?" in capsys.readouterr().err
+    assert main(["preset", "../params", "--flags"]) == 1
+    assert "known: digits, " in capsys.readouterr().err
+    assert (clone / "params.yaml").read_bytes() == before
+
+
+WRONG = [
+    ("train_dit:\n  model:\n    widht: 4\n", "Did you mean `width`?"),
+    (
+        "train_dit:\n  model:\n    patch: 3\n",
+        "nothing was written: with the preset `mine`, params.yaml: `train_dit.",
+    ),
+    ("train_dit:\n  model: 3\n", "nothing was written"),
+    ("run:\n  keep: many\n", "`run.keep` is 'many'"),
+    ("run:\n  - keep\n", "nothing was written"),
+    ("run: [1\n", "presets/mine.yaml is not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), WRONG, ids=[sentence[:30] for _, sentence in WRONG])
+def test_nothing_is_written_that_is_not_valid(clone, text, sentence):
+    before = (clone / "params.yaml").read_bytes()
+    (clone / "presets/mine.yaml").write_text(text)
+    with pytest.raises(DarkroomError) as error:
+        preset.apply("mine")
+    assert sentence in str(error.value)
+    assert (clone / "params.yaml").read_bytes() == before
+
+
+LITERALS = [
+    (None, "null"),
+    (True, "true"),
+    (0.0001, "0.0001"),
+    (3, "3"),
+    ([128, 256], "[128,256]"),
+    ([], "[]"),
+    ([{"match": "dit/head.*", "rate": 0.5}], "[{match:'dit/head.*',rate:0.5}]"),
+    ("data/none", "data/none"),
+    ("Darkroom on digits", "Darkroom on digits"),
+    ("a, {word}'s \\", "'a, {word}\\'s \\\\'"),
+    ("true", "'true'"),
+    ("0.5", "'0.5'"),
+    ("", "''"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), LITERALS, ids=[text for _, text in LITERALS])
+def test_a_flag_gives_dvc_the_value_back(tmp_path, value, text):
+    """Through the shell, and through what DVC does with `-S`."""
+    from dvc.utils.hydra import apply_overrides
+
+    flag = preset.flag("a.b", value)
+    words = subprocess.run(["sh", "-c", f"printf '%s\\n' {flag}"], capture_output=True, text=True, check=True).stdout
+    option, override = words.splitlines()
+    assert option == "-S" and override == f"a.b={text}"
+    path = tmp_path / "params.yaml"
+    path.write_text("a:\n  b: before\n")
+    apply_overrides(path, [override])
+    assert yaml.safe_load(path.read_text()) == {"a": {"b": value}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_flags_of_a_preset_are_the_preset(clone, name):
+    from dvc.utils.hydra import apply_overrides
+
+    before = (clone / "params.yaml").read_bytes()
+    words = shlex.split(preset.flags(name))
+    assert words[:3] == ["dvc", "exp", "run"] and (clone / "params.yaml").read_bytes() == before
+    overrides = [word for word in words[3:] if word != "-S"]
+    if overrides:
+        apply_overrides("params.yaml", overrides)
+    flagged = (clone / "params.yaml").read_bytes()
+    (clone / "params.yaml").write_bytes(before)
+    preset.apply(name)
+    assert (clone / "params.yaml").read_bytes() == flagged
