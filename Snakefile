@@ -20,7 +20,7 @@ wildcard_constraints:
 include: "workflow/rules/data.smk"
 include: "workflow/rules/tokenizer.smk"
 include: "workflow/rules/scores.smk"
-include: "workflow/rules/dit.smk"
+include: "workflow/rules/generator.smk"
 include: "workflow/rules/clip.smk"
 include: "workflow/rules/decoder.smk"
 include: "workflow/rules/text.smk"

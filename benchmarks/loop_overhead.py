@@ -41,8 +41,9 @@ from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
 from darkroom.diffusion.flow import flow_matching_loss, interpolate  # noqa: E402
+from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
-from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents  # noqa: E402
+from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given, lookup, read_yaml  # noqa: E402
@@ -127,15 +128,17 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=12, help="of each loop; the first does not count")
     options.add_argument("--updates", type=int, default=25, help="in a turn")
     chosen = options.parse_args()
-    params = validate(schema("train_dit"), given("train_dit"))
-    settings = params.train_dit  # type: ignore[attr-defined]
+    params = validate(schema("train_generator"), given("train_generator"))
+    settings = params.train_generator  # type: ignore[attr-defined]
     set_up_device(THREADS, "cpu")
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         rows = latents(Path(folder) / "latents")
         channels, size, _ = rows.shards.shape
-        config = DiTConfig(channels, size, CLASSES, **settings.model.model_dump())
+        config = DiTConfig(channels, size, CLASSES, **settings.chosen.model.model_dump())
         normaliser = Normaliser([0.0] * channels, [1.0] * channels)
-        recipe = DiTRecipe(DiT(config), settings.diffusion, 0, rows, rows, normaliser, None)  # type: ignore[arg-type]
+        recipe = DiTRecipe(
+            DiT(config), settings.chosen.diffusion, 0, rows, rows, normaliser, None, settings.chosen.sampling
+        )  # type: ignore[arg-type]
         batch = settings.training.batch
         clock = Clock(bare(DiT(config), rows, normaliser, batch), chosen.updates)
         update = Trainer.update
@@ -157,7 +160,7 @@ def main() -> None:
     best = {name: min(values) for name, values in taken.items()}
     turns = f"{chosen.turns - 1} turns of {chosen.updates}"
     print(f"| an update of {batch} latents, ms | best | median of {turns} |\n|---|---|---|")
-    for name, label in (("bare", "a bare PyTorch loop"), ("loop", "`darkroom train_dit`")):
+    for name, label in (("bare", "a bare PyTorch loop"), ("loop", "`darkroom train_generator`")):
         print(f"| {label} | {best[name]:.2f} | {middle[name]:.2f} |")
     extra = {name: 100 * (each["loop"] / each["bare"] - 1) for name, each in (("best", best), ("middle", middle))}
     print(f"| more | {extra['best']:+.1f} % | {extra['middle']:+.1f} % |")

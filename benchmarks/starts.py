@@ -21,8 +21,8 @@ OPENS = {
     "train_tokenizer": ["darkroom.models.tokenizers.kl.recipe"],
     "score_tokenizer": [KL, "torchmetrics"],
     "encode_latents": [KL],
-    "train_dit": [KL],
-    "sample_dit": [KL],
+    "train_generator": [KL],
+    "sample_generator": [KL],
     "score_decoder": ["torchmetrics"],
     "score_text": ["torchmetrics"],
 }

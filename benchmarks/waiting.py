@@ -1,4 +1,4 @@
-"""How long an update of a transformer waits for its latents, which are read, checked and sampled as in `train_dit`.
+"""How long an optimizer step of a transformer waits for its latents, read, checked and sampled as in `train_generator`.
 
     PYTHONPATH=src python benchmarks/waiting.py
 
@@ -27,8 +27,9 @@ from darkroom.data.catalog import Catalog  # noqa: E402
 from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
+from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
-from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents  # noqa: E402
+from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given  # noqa: E402
@@ -47,8 +48,8 @@ class Unlabelled(LatentShards):
 
 def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: int, updates: int) -> tuple[float, float]:
     """Return seconds of an update and seconds that it waited, both means, after two updates."""
-    params = validate(schema("train_dit"), given("train_dit"))
-    settings = params.train_dit  # type: ignore[attr-defined]
+    params = validate(schema("train_generator"), given("train_generator"))
+    settings = params.train_generator  # type: ignore[attr-defined]
     training = settings.training.model_copy(
         update={"batch": batch, "images": batch * (updates + 2), "warmup": batch, "processes": 1, "precision": "fp32"}
     )
@@ -57,7 +58,8 @@ def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: in
     rows = LabelledLatents(Unlabelled.open_parts(["part"], "train", root / "latents"), catalog)
     model = DiT(DiTConfig(*SHAPE[:2], 1, *size, 4.0))
     normaliser = Normaliser([0.0] * SHAPE[0], [1.0] * SHAPE[0])
-    recipe = DiTRecipe(model, settings.diffusion, 0, rows, rows, normaliser, None)  # type: ignore[arg-type]
+    dit = settings.chosen
+    recipe = DiTRecipe(model, dit.diffusion, 0, rows, rows, normaliser, None, dit.sampling)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         trainer = Trainer(recipe, training, run, Places(*(Path(folder) / name for name in ("state", "curves", "logs"))))
         batches, waited, began = trainer.batches(), 0.0, 0.0

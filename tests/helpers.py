@@ -3,11 +3,25 @@
 import fcntl
 import os
 import struct
+import sys
 import termios
+import types
 from typing import Any, TextIO
 
+import pytest
+
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.params.run import Run
 from darkroom.params.training import Training
+
+
+def add_tokenizer(monkeypatch: pytest.MonkeyPatch, kind: str, network: type) -> None:
+    """Let `models/tokenizer/` hold a kind that only a test has."""
+    module = types.ModuleType(f"{TOKENIZERS.package}.{kind}")
+    module.Network = network  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    places = [f"{kind}:Network" if part == "network" else None for part in TOKENIZERS.parts]
+    monkeypatch.setitem(TOKENIZERS.kinds, kind, places)
 
 
 def training(**changes: Any) -> Training:

@@ -8,35 +8,48 @@ import pytest
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.kinds import Kinds
-from darkroom.models.tokenizers.load import KINDS
+from darkroom.models.generators.settings import TrainGenerator
+from darkroom.models.kinds import GENERATORS, TOKENIZERS
 from darkroom.models.tokenizers.settings import TrainTokenizer
-from darkroom.stages.train_tokenizer import RECIPES
 from models.tokenizers.sections import kl
 
-ROOMS = ("dvae", "kl", "vq_ar", "vqgan")
+TABLES = {"train_tokenizer": TOKENIZERS, "train_generator": GENERATORS}
 
 
-def test_each_kind_of_params_has_an_entry() -> None:
-    kinds = set(TrainTokenizer.model_fields["kind"].annotation.__args__)
-    assert KINDS.keys() == kinds
-    assert RECIPES.keys() == kinds - {"pretrained"}  # which is not trained
+@pytest.mark.parametrize("stage", TABLES)
+def test_each_kind_that_params_can_name_has_a_line(stage: str) -> None:
+    fields = {"train_tokenizer": TrainTokenizer, "train_generator": TrainGenerator}[stage].model_fields
+    kinds = fields["kind"].annotation.__args__
+    assert list(TABLES[stage]) == list(kinds)
+    assert all(kind in fields for kind in kinds)  # its section
 
 
-@pytest.mark.parametrize(("table", "method"), [(KINDS, "from_pretrained"), (RECIPES, "build")])
-def test_each_entry_is_a_class_that_does_what_the_table_is_for(table: Kinds, method: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "part", "method"),
+    [
+        (TOKENIZERS, "network", "from_pretrained"),
+        (TOKENIZERS, "recipe", "build"),
+        (TOKENIZERS, "sample", "__call__"),
+        (GENERATORS, "recipe", "build"),
+        (GENERATORS, "sampler", "open"),
+    ],
+)
+def test_each_place_holds_what_its_part_is_for(table: Kinds, part: str, method: str) -> None:
     for kind in table:
-        assert callable(getattr(table.load(kind), method)), kind
+        assert not table.has(part, kind) or callable(getattr(table.load(part, kind), method)), kind  # type: ignore[misc]
+
+
+def test_a_kind_is_trained_or_imported() -> None:
+    assert all(TOKENIZERS.has("recipe", kind) != TOKENIZERS.has("imported", kind) for kind in TOKENIZERS)
 
 
 def imported(code: str) -> set[str]:
-    """Return the modules of kinds, `tokenizers.kl` or `recipes.kl`, that a program has imported at its end."""
+    """Return the kinds of tokenizers whose network or recipe a program has imported at its end."""
     code += "; import sys; print(*sys.modules)"
     env = {"PYTHONPATH": "src"}
     found = subprocess.run([sys.executable, "-c", code], check=True, env=env, capture_output=True, text=True)
-    modules = found.stdout.split()
-    return {
-        f"{room}.{kind}" for room in ("tokenizers", "recipes") for kind in ROOMS if f"darkroom.{room}.{kind}" in modules
-    }
+    modules = [module.removeprefix(f"{TOKENIZERS.package}.").split(".") for module in found.stdout.split()]
+    return {".".join(names) for names in modules if names[0] in TOKENIZERS and names[1:] in (["network"], ["recipe"])}
 
 
 def test_opening_a_tokenizer_imports_its_kind_and_no_other(tmp_path: Path) -> None:
@@ -47,7 +60,7 @@ def test_opening_a_tokenizer_imports_its_kind_and_no_other(tmp_path: Path) -> No
     facts = {"tokenizer_kind": "kl", "image_shape": [1, 8, 8], "latent_shape": list(model.latent_shape)}
     write_manifest(tmp_path, "tokenizer", **facts, files=file_hashes(tmp_path))
     code = "from pathlib import Path; from darkroom.models.tokenizers.load import load_tokenizer; "
-    assert imported(f"{code}load_tokenizer(Path({str(tmp_path)!r}))") == {"tokenizers.kl"}
+    assert imported(f"{code}load_tokenizer(Path({str(tmp_path)!r}))") == {"kl.network"}
 
 
 def test_the_stage_imports_no_kind_before_it_is_chosen() -> None:

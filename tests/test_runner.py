@@ -173,14 +173,14 @@ def training(project, monkeypatch):
     started = []
 
     def give(count, device="cpu", accelerate=None):
-        values = {"train_dit": {"training": {"processes": count}}, "run": {"device": device, "cache_gb": 20}}
+        values = {"train_generator": {"training": {"processes": count}}, "run": {"device": device, "cache_gb": 20}}
         run = types.SimpleNamespace(device=device, accelerate=accelerate)
         monkeypatch.setattr(runner, "given", lambda stage, item: values)
         monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
         monkeypatch.setattr(runner, "launch", lambda *facts: started.append(facts))
         body = types.SimpleNamespace(run=lambda params: started.append("here"))
-        monkeypatch.setitem(sys.modules, "darkroom.stages.train_dit", body)
-        runner.run_stage("train_dit", None)
+        monkeypatch.setitem(sys.modules, "darkroom.stages.train_generator", body)
+        runner.run_stage("train_generator", None)
         return started
 
     for name in ("RANK", "WORLD_SIZE", "DARKROOM_SUPERVISOR", "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU"):
@@ -191,8 +191,8 @@ def training(project, monkeypatch):
 
 def test_a_training_runs_here_or_in_the_processes_that_params_yaml_names(training):
     assert training(1) == ["here"]
-    assert training(2)[1:] == [(["train_dit"], 2, None)]
-    assert training(1, accelerate="fsdp.yaml")[2:] == [(["train_dit"], 1, "fsdp.yaml")]
+    assert training(2)[1:] == [(["train_generator"], 2, None)]
+    assert training(1, accelerate="fsdp.yaml")[2:] == [(["train_generator"], 1, "fsdp.yaml")]
     assert history() == ["start", "end"] * 3, "the supervisor keeps it"
 
 
@@ -215,7 +215,7 @@ RANK = """
 import sys, types
 from darkroom import runner
 from darkroom.errors import DarkroomError
-values = {"train_dit": {"training": {"processes": 2}}, "run": {"device": "cpu", "cache_gb": 20}}
+values = {"train_generator": {"training": {"processes": 2}}, "run": {"device": "cpu", "cache_gb": 20}}
 params = types.SimpleNamespace(run=types.SimpleNamespace(device="cpu", accelerate=None))
 runner._own_checkout, runner.check = lambda: None, lambda: None
 runner.given, runner.validate, runner.take_device = lambda *a: values, lambda *a: params, lambda device: None
@@ -224,8 +224,8 @@ def body(params):
     print("warning", file=sys.stderr)
     if sys.argv[1] == "fails":
         raise DarkroomError("no")
-sys.modules["darkroom.stages.train_dit"] = types.SimpleNamespace(run=body)
-runner.run_stage("train_dit", None)
+sys.modules["darkroom.stages.train_generator"] = types.SimpleNamespace(run=body)
+runner.run_stage("train_generator", None)
 """
 
 
@@ -233,15 +233,15 @@ runner.run_stage("train_dit", None)
 def test_a_rank_speaks_where_it_should_and_leaves_the_history_to_its_supervisor(tmp_path, number, story):
     """Rank 0 on the terminal and in the stage's log, which it does not begin anew; others in a log of their own."""
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs/train_dit.log").write_text("before\n")
+    (tmp_path / "logs/train_generator.log").write_text("before\n")
     ours = {"RANK": str(number), "WORLD_SIZE": "2", "DARKROOM_SUPERVISOR": str(os.getpid()), "DARKROOM_WORDS": "."}
     environment = os.environ | ours | {"PYTHONPATH": str(Path("src").resolve())}
     words = [sys.executable, "-c", RANK, story]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == (story == "fails")
-    whole, own = ((tmp_path / f"logs/{name}") for name in ("train_dit.log", "train_dit-rank1.log"))
+    whole, own = ((tmp_path / f"logs/{name}") for name in ("train_generator.log", "train_generator-rank1.log"))
     if number == 0:
-        assert done.stdout == "[train_dit] hello\n" and done.stderr == "[train_dit] warning\n"
+        assert done.stdout == "[train_generator] hello\n" and done.stderr == "[train_generator] warning\n"
         assert whole.read_text() == "before\nhello\nwarning\n" and not own.exists()
     else:
         assert done.stdout == done.stderr == "" and whole.read_text() == "before\n"

@@ -1,30 +1,49 @@
-"""Tables of kinds: a readable dict literal names what parameters can choose, and only the chosen one is loaded."""
+"""Tables of kinds: one readable literal names what parameters can choose, and only the chosen one is loaded."""
 
 # No effect on any output: loads what a table names; the table itself and what it names are part of the fingerprint
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
-class Kinds(dict[str, str]):
-    """Where each kind lies: kind to "MODULE:NAME".
+class Kinds:
+    """Where the parts of each kind lie.
 
-    The fingerprint of code (`darkroom.dag.fingerprint`) reads such tables from the source, so all arguments are
-    literals. It puts the code of the chosen kind into `build/code/NAME.json`: an edit of another kind makes nothing
-    stale.
+    The fingerprint of code (`darkroom.dag.fingerprint`) reads such tables, and the calls of `load`, from the source, so
+    all arguments are literals. It puts the code of the chosen kind's parts into the files that `parts` names below
+    `build/code/`: an edit of another kind makes nothing stale.
 
     Args:
-        name: what the kinds are of: the stage, or the artifact that they open.
         chosen_by: the key of params.yaml that chooses, which dvc.yaml lists under `params` of the stage `code`.
-        places: the table.
+        package: the package that the places lie in.
+        parts: name of each part, and what runs it: a stage, or an artifact that several stages open.
+        kinds: name of each kind, and "MODULE:NAME" of its parts in the order of `parts`, None for one that it lacks.
     """
 
-    def __init__(self, name: str, chosen_by: str, places: Mapping[str, str]) -> None:
-        super().__init__(places)
-        self.name, self.chosen_by = name, chosen_by
+    def __init__(
+        self,
+        chosen_by: str,
+        package: str,
+        parts: Mapping[str, str],
+        kinds: Mapping[str, Sequence[str | None]],
+    ) -> None:
+        self.chosen_by, self.package, self.parts = chosen_by, package, list(parts)
+        self.kinds = {kind: list(places) for kind, places in kinds.items()}
 
-    def load(self, kind: str) -> Any:
-        """Import and return what stands for a kind."""
-        module, _, name = self[kind].partition(":")
-        return getattr(importlib.import_module(module), name)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kinds)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self.kinds
+
+    def has(self, part: str, kind: str) -> bool:
+        """Return whether a kind has a part."""
+        return self.kinds[kind][self.parts.index(part)] is not None
+
+    def load(self, part: str, kind: str) -> Any:
+        """Import and return a part of a kind; `part` is a literal, which the fingerprint of code reads."""
+        place = self.kinds[kind][self.parts.index(part)]
+        assert place is not None, f"{kind} has no {part}"
+        module, _, name = place.partition(":")
+        return getattr(importlib.import_module(f"{self.package}.{module}"), name)

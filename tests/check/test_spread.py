@@ -113,10 +113,10 @@ def change(name, *path, value):
 @pytest.mark.usefixtures("clone")
 def test_an_item_is_given_its_own_section_and_what_all_share():
     params, dvc = read_yaml(Path("params.yaml")), read_yaml(Path("dvc.yaml"))
-    assert spread_over(dvc, "train_nets") == "train_nets.nets" and spread_over(dvc, "train_dit") is None
-    assert items(params, dvc, "train_nets") == ["base", "up64"] and items(params, dvc, "train_dit") == [None]
+    assert spread_over(dvc, "train_nets") == "train_nets.nets" and spread_over(dvc, "train_generator") is None
+    assert items(params, dvc, "train_nets") == ["base", "up64"] and items(params, dvc, "train_generator") == [None]
     assert (address("train_nets", "base"), file_name("train_nets", "base")) == ("train_nets@base", "train_nets-base")
-    assert address("train_dit", None) == file_name("train_dit", None) == "train_dit"
+    assert address("train_generator", None) == file_name("train_generator", None) == "train_generator"
     before = given("train_nets", "base")
     assert set(before) == {"run", "train_nets"} and set(before["train_nets"]["nets"]) == {"base"}
     change("params.yaml", "train_nets", "nets", "up64", "width", value=16)

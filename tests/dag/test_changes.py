@@ -12,7 +12,7 @@ Guided = dict[str, tuple[Sandbox, list[str]]]
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_parameter_runs_what_is_below_it(guided: Guided, engine: str) -> None:
     sandbox, ran = guided[engine]
-    assert ran == ["sample_dit", "score_dit", "report"]
+    assert ran == ["sample_generator", "score_generator", "report"]
     sandbox.assert_nothing_to_do()
 
 

@@ -68,12 +68,12 @@ def test_a_lock_without_the_code_gives_the_same_plan(fresh: Sandbox) -> None:
     del values["stages"]["code"]
     lock.write_text(yaml.safe_dump(values, sort_keys=False))
     assert NOTHING in fresh.snakemake("--dry-run")
-    del values["stages"]["train_dit"]
+    del values["stages"]["train_generator"]
     lock.write_text(yaml.safe_dump(values, sort_keys=False))
-    fresh.edit({"train_dit": {"model": {"depth": 2}}})
+    fresh.edit({"train_generator": {"model": {"depth": 2}}})
     with fresh.bodies() as ran:
         fresh.snakemake()
-    assert ran == ["train_dit", "sample_dit", "score_dit", "report"]
+    assert ran == ["train_generator", "sample_generator", "score_generator", "report"]
 
 
 def test_a_loss_runs_its_training_and_what_is_below(fresh: Sandbox) -> None:
@@ -155,7 +155,7 @@ def append(tree: Path, *modules: str) -> None:
         path.write_text(path.read_text() + "\n\nMORE = 1\n")
 
 
-DIT = {"train_dit", "sample_dit"}
+DIT = {"train_generator", "sample_generator"}
 TOKENIZER = {"train_tokenizer", "models/tokenizer"}
 
 
@@ -163,7 +163,7 @@ TOKENIZER = {"train_tokenizer", "models/tokenizer"}
     ("modules", "kind", "names"),
     [
         (["models/generators/dit/network.py"], "kl", DIT),
-        (["models/generators/dit/recipe.py"], "kl", {"train_dit"}),
+        (["models/generators/dit/recipe.py"], "kl", {"train_generator"}),
         (["models/tokenizers/kl/recipe.py"], "kl", {"train_tokenizer"}),
         (["models/tokenizers/kl/network.py"], "kl", TOKENIZER),
         (["models/tokenizers/kl/network.py"], "pretrained", TOKENIZER),
@@ -238,7 +238,7 @@ def test_a_module_that_is_added_renamed_or_removed(tree: Path) -> None:
             )
         )
     assert stale(tree) == DIT
-    told = changes(unchanged("kl")["sample_dit"], of(tree, "kl")["sample_dit"])
+    told = changes(unchanged("kl")["sample_generator"], of(tree, "kl")["sample_generator"])
     assert (
         "darkroom.models.generators.dit.network: no longer used" in told
         and "darkroom.models.generators.dit.transformer: new" in told
@@ -263,10 +263,10 @@ def test_dvc_yaml_names_every_fingerprint_that_a_stage_needs() -> None:
     stages = [stage for stage in STAGES if stage != "code"]
     dvc = read_yaml(ROOT / "dvc.yaml")
     assert undeclared(stages, dvc, ROOT / "src") == []
-    dvc["stages"]["sample_dit"]["deps"].remove("build/code/models/tokenizer.json")
+    dvc["stages"]["sample_generator"]["deps"].remove("build/code/models/tokenizer.json")
     dvc["stages"]["code"]["params"].clear()
     told = "\n".join(undeclared(stages, dvc, ROOT / "src"))
-    assert "sample_dit does not name build/code/models/tokenizer.json under `deps`" in told
+    assert "sample_generator does not name build/code/models/tokenizer.json under `deps`" in told
     assert "code does not name train_tokenizer.kind under `params`" in told
 
 

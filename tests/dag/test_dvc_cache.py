@@ -20,12 +20,17 @@ STAGES = {
         "foreach": "${parts}",
         "do": {"cmd": "x", "params": ["parts.${key}"], "outs": ["data/shards/${key}"]},
     },
-    "train_dit": {"cmd": "x", "params": ["width"], "deps": ["data/shards"], "outs": ["models/dit", "curves/dit"]},
-    "score_dit": {
+    "train_generator": {
         "cmd": "x",
-        "deps": ["models/dit"],
-        "outs": ["samples/dit"],
-        "metrics": [{"metrics/dit.json": {"cache": False}}],
+        "params": ["width"],
+        "deps": ["data/shards"],
+        "outs": ["models/generator", "curves/generator"],
+    },
+    "score_generator": {
+        "cmd": "x",
+        "deps": ["models/generator"],
+        "outs": ["samples/generator"],
+        "metrics": [{"metrics/generator.json": {"cache": False}}],
     },
 }
 PARAMS = {"parts": {"old": 1, "new": 2}, "width": 8}
@@ -39,11 +44,11 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Repo.init(no_scm=True).close()
     params(PARAMS)
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
-    for path in ("data/shards/old", "data/shards/new", "models/dit", "curves/dit", "samples/dit"):
+    for path in ("data/shards/old", "data/shards/new", "models/generator", "curves/generator", "samples/generator"):
         Path(path).mkdir(parents=True)
         Path(path, "file").write_text(path)
     Path("metrics").mkdir()
-    Path("metrics/dit.json").write_text("{}")
+    Path("metrics/generator.json").write_text("{}")
     with Repo() as repo:
         repo.commit(force=True)
     return tmp_path
@@ -74,7 +79,7 @@ def lose(stage: str, path: str) -> None:
 
 def test_what_git_holds_is_in_no_cache_on_purpose() -> None:
     found = uncached(read_yaml(ROOT / "dvc.yaml"))
-    assert {"metrics/dit.json", "cards/dit.json", "metrics/clip.json"} <= found
+    assert {"metrics/generator.json", "cards/generator.json", "metrics/clip.json"} <= found
     assert not any(path.startswith(("models", "data", "samples", "curves")) for path in found)
 
 
@@ -83,14 +88,16 @@ def test_nothing_is_lost_where_all_is_cached(clone: Path) -> None:
 
 
 def test_what_is_lost_is_named_with_its_stage(clone: Path) -> None:
-    lose("train_dit", "models/dit")
-    lose("score_dit", "samples/dit")
-    assert lost_of() == {"train_dit": ["models/dit"], "score_dit": ["samples/dit"]}
-    assert lost_of(["score_dit"]) == {"score_dit": ["samples/dit"]}
-    assert lost_of(deps=["models/dit/raw", "data/catalog"]) == {"train_dit": ["models/dit"]}
-    assert "`dvc commit train_dit score_dit`" in sentence({"train_dit": ["models/dit"], "score_dit": ["samples/dit"]})
-    shutil.rmtree("samples/dit")  # of another machine's run, as in a fresh clone
-    assert lost_of() == {"train_dit": ["models/dit"]}
+    lose("train_generator", "models/generator")
+    lose("score_generator", "samples/generator")
+    assert lost_of() == {"train_generator": ["models/generator"], "score_generator": ["samples/generator"]}
+    assert lost_of(["score_generator"]) == {"score_generator": ["samples/generator"]}
+    assert lost_of(deps=["models/generator/raw", "data/catalog"]) == {"train_generator": ["models/generator"]}
+    assert "`dvc commit train_generator score_generator`" in sentence(
+        {"train_generator": ["models/generator"], "score_generator": ["samples/generator"]}
+    )
+    shutil.rmtree("samples/generator")  # of another machine's run, as in a fresh clone
+    assert lost_of() == {"train_generator": ["models/generator"]}
 
 
 def test_a_part_that_is_no_part_any_more_has_lost_nothing(clone: Path) -> None:
@@ -103,13 +110,13 @@ def test_a_part_that_is_no_part_any_more_has_lost_nothing(clone: Path) -> None:
 
 
 def test_what_lies_here_and_is_not_what_the_lock_has_is_not_lost(clone: Path) -> None:
-    Path("models/dit/file").write_text("older")  # as after `git pull` of a dvc.lock, and no `dvc pull`
-    lose("train_dit", "models/dit")
+    Path("models/generator/file").write_text("older")  # as after `git pull` of a dvc.lock, and no `dvc pull`
+    lose("train_generator", "models/generator")
     assert lost_of() == {}
 
 
 def test_what_is_out_of_date_for_another_reason_is_not_lost(clone: Path) -> None:
-    lose("train_dit", "models/dit")
+    lose("train_generator", "models/generator")
     params(PARAMS | {"width": 9})  # `dvc commit` would count the old weights as of the new width
     assert lost_of() == {}
 
@@ -142,10 +149,12 @@ with Repo() as repo:
 def test_snakemake_names_what_is_in_no_cache_but_not_what_is_made_again_anyway(refusal: Callable[[], str]) -> None:
     assert refusal() == ""
     empty_cache()
-    assert all(path in refusal() for path in ("data/shards/old", "models/dit", "curves/dit", "samples/dit"))
+    assert all(
+        path in refusal() for path in ("data/shards/old", "models/generator", "curves/generator", "samples/generator")
+    )
     params(PARAMS | {"width": 9})
     said = refusal()
-    assert "samples/dit" in said and "models/dit" not in said and "train_dit" not in said
+    assert "samples/generator" in said and "models/generator" not in said and "train_generator" not in said
 
 
 @pytest.mark.parametrize("name", ["config", "config.local"])

@@ -21,7 +21,7 @@ def test_dvc_runs_each_body_once_and_leaves_nothing_for_snakemake(by_dvc: Sandbo
 def test_both_engines_write_the_same_bytes(by_snakemake: Sandbox, by_dvc: Sandbox) -> None:
     one, other = by_snakemake.hashes(), by_dvc.hashes()
     assert one == other
-    for made in ("data/shards/first/train/00000.tar", "models/dit/manifest.json", "metrics/dit.json"):
+    for made in ("data/shards/first/train/00000.tar", "models/generator/manifest.json", "metrics/generator.json"):
         assert made in one, f"{made} was not compared"
     # The order of the entries is that in which stages ended, and stays once dvc.lock is committed.
     assert by_snakemake.lock() == by_dvc.lock()

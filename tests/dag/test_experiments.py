@@ -34,7 +34,7 @@ def queued(stories: Stories) -> tuple[Sandbox, list[str]]:
 
 def deepen(sandbox: Sandbox) -> tuple[Sandbox, list[str]]:
     with sandbox.bodies() as ran:
-        sandbox.dvc("exp", "run", "--name", "deeper", "-S", "train_dit.model.depth=2")
+        sandbox.dvc("exp", "run", "--name", "deeper", "-S", "train_generator.dit.model.depth=2")
     return sandbox, ran
 
 
@@ -57,16 +57,16 @@ def queue(sandbox: Sandbox) -> tuple[Sandbox, list[str]]:
 
 
 def test_only_what_depends_on_the_parameter_runs(deeper: tuple[Sandbox, list[str]]) -> None:
-    assert deeper[1] == ["train_dit", "sample_dit", "score_dit", "report"]
+    assert deeper[1] == ["train_generator", "sample_generator", "score_generator", "report"]
 
 
 def test_the_difference_shows(deeper: tuple[Sandbox, list[str]]) -> None:
     sandbox, _ = deeper
     table = sandbox.dvc("exp", "show", "--md")
     assert "deeper" in table
-    assert "train_dit.model.depth" in table
+    assert "train_generator.dit.model.depth" in table
     changed = json.loads(sandbox.dvc("metrics", "diff", "--json"))
-    assert changed["metrics/dit.json"]["fd"]["diff"] != 0
+    assert changed["metrics/generator.json"]["fd"]["diff"] != 0
     assert "metrics/tokenizer.json" not in changed
     assert "fd" in sandbox.dvc("metrics", "diff", "--md")
 

@@ -14,20 +14,22 @@ def test_fid_stands_beside_fd_and_only_what_reads_it_runs(fresh: Sandbox):
     weights = fresh.root / "data" / "inception.pth"
     write_random_weights(weights)
     sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
-    before, tokenizer = (json.loads((fresh.root / f"metrics/{name}.json").read_text()) for name in ("dit", "tokenizer"))
+    before, tokenizer = (
+        json.loads((fresh.root / f"metrics/{name}.json").read_text()) for name in ("generator", "tokenizer")
+    )
     inception = {"weights": "data/inception.pth", "sha256": sha256}
     fresh.edit({"reference_stats": {"extractors": ["in_domain", "inception"], "inception": inception}})
     with fresh.bodies() as ran:
         fresh.snakemake()
-    scores = {"score_tokenizer", "score_tokenizer_samples", "score_dit", "score_decoder", "score_text"}
+    scores = {"score_tokenizer", "score_tokenizer_samples", "score_generator", "score_decoder", "score_text"}
     stages = {"reference_stats", *scores, "report"}
     assert set(ran) == stages and len(ran) == len(stages) and ran[-1] == "report"
     found = json.loads((fresh.root / "metrics/tokenizer.json").read_text())
     assert found.items() >= tokenizer.items() and set(found) - set(tokenizer) == {"rfid"}
-    after = json.loads((fresh.root / "metrics/dit.json").read_text())
+    after = json.loads((fresh.root / "metrics/generator.json").read_text())
     assert after.items() >= before.items()
     assert set(after) - set(before) == {"fid", "fid_debiased", "fid_se", "inception_kid", "inception_kid_se"}
-    card = json.loads((fresh.root / "cards/dit.json").read_text())
+    card = json.loads((fresh.root / "cards/generator.json").read_text())
     assert card["extractors"]["inception"]["sha256"] == sha256 and card["extractors"]["inception"]["dim"] == 2048
     assert any("inception" in note for note in card["notes"])
     fresh.assert_nothing_to_do()

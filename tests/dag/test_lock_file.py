@@ -44,7 +44,7 @@ def commit(message: str) -> None:
 
 
 def test_what_dvc_wrote_is_whole():
-    assert "train_dit" in entries(TEXT)
+    assert "train_generator" in entries(TEXT)
     assert list(entries(SMALL)) == ["a"]
 
 
@@ -105,7 +105,7 @@ def test_one_that_lacks_stages_replaces_no_copy(clone) -> None:
     assert entries(cut).keys() < entries(TEXT).keys()
     keep()
     assert KEPT.read_text().partition("\n")[2] == TEXT
-    changed = TEXT.replace("darkroom train_dit\n", "darkroom  train_dit\n")
+    changed = TEXT.replace("darkroom train_generator\n", "darkroom  train_generator\n")
     LOCK.write_text(changed)
     keep()
     assert KEPT.read_text().partition("\n")[2] == changed != TEXT
@@ -182,7 +182,7 @@ def test_check_says_what_it_put_back(clone, capsys, monkeypatch) -> None:
 
 def test_what_dvc_notes_of_its_work_is_mended_too(clone) -> None:
     BUSY.parent.mkdir()
-    BUSY.write_text('{"write": {"models/dit')
+    BUSY.write_text('{"write": {"models/generator')
     assert "was cut short: removed" in mend() and not BUSY.exists()
     BUSY.write_text("{}")
     assert mend() == "" and BUSY.exists()

@@ -34,8 +34,8 @@ def restore(sandbox: Sandbox, engine: str) -> tuple[Sandbox, list[str]]:
     latents = sandbox.root / "data/latents/first/train/00000.safetensors"
     latents.chmod(0o644)
     latents.write_bytes(b"damaged" + latents.read_bytes()[7:])
-    shutil.rmtree(sandbox.root / "models/dit")
-    (sandbox.root / "metrics/dit.json").unlink()
+    shutil.rmtree(sandbox.root / "models/generator")
+    (sandbox.root / "metrics/generator.json").unlink()
     with sandbox.bodies() as ran:
         sandbox.run(*ENGINES[engine])
     return sandbox, ran
@@ -53,9 +53,9 @@ def test_a_damaged_and_a_deleted_output_are_restored_without_work(
 
 def kill(sandbox: Sandbox, end: signal.Signals) -> tuple[Sandbox, list[str], list[str]]:
     """Kill Snakemake and all that it started in the second of three stages, and run it again."""
-    sandbox.edit({"sample_dit": {"seed": 5}})
+    sandbox.edit({"sample_generator": {"seed": 5}})
     with sandbox.bodies() as before, sandbox.start(*ENGINES["snakemake"]) as run:
-        wait_until(lambda: sandbox.history()[-1]["stage"] == "score_dit", run)
+        wait_until(lambda: sandbox.history()[-1]["stage"] == "score_generator", run)
         os.killpg(run.pid, end)
     if end == signal.SIGKILL:
         sandbox.snakemake("--unlock")
@@ -67,8 +67,8 @@ def kill(sandbox: Sandbox, end: signal.Signals) -> tuple[Sandbox, list[str], lis
 @pytest.mark.parametrize("end", [pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"])
 def test_the_next_run_finishes_what_a_killed_one_began(stories: Stories, end: str) -> None:
     sandbox, before, after = stories[f"killed by {end}"].result()
-    assert before == ["sample_dit", "score_dit"]
-    assert after == ["score_dit", "report"]
+    assert before == ["sample_generator", "score_generator"]
+    assert after == ["score_generator", "report"]
     sandbox.assert_nothing_to_do()
 
 

@@ -50,9 +50,9 @@ def spoil(path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("mlp_ratio:", "mlp_rato:", "unknown key `train_dit.model.mlp_rato`; did you mean `mlp_ratio`?"),
-        ("width: 16", "width: -16", "`train_dit.model.width` is -16"),
-        ("sample_dit:", "sample_dti:", "unknown key `sample_dti`; did you mean `sample_dit`?"),
+        ("mlp_ratio:", "mlp_rato:", "unknown key `train_generator.dit.model.mlp_rato`; did you mean `mlp_ratio`?"),
+        ("width: 16", "width: -16", "`train_generator.dit.model.width` is -16"),
+        ("sample_generator:", "sample_dti:", "unknown key `sample_dti`; did you mean `sample_generator`?"),
     ],
 )
 def test_bad_parameters_stop_both_engines_before_any_work(fresh: Sandbox, old, new, sentence):
@@ -77,15 +77,15 @@ def test_a_folder_that_is_not_writable_is_named_before_the_work(fresh: Sandbox):
         if os.geteuid() == 0:
             ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE)
 
-    printed = stage(fresh, "train_dit", preexec_fn=without_override)
-    assert "cannot write models/dit" in printed and "images/s" not in printed
+    printed = stage(fresh, "train_generator", preexec_fn=without_override)
+    assert "cannot write models/generator" in printed and "images/s" not in printed
 
 
 def test_a_file_where_a_folder_should_be_is_named(fresh: Sandbox):
     shutil.rmtree(fresh.root / "curves")
     (fresh.root / "curves").write_text("")
-    printed = refused(fresh, "python", "-m", "darkroom", "train_dit")
-    assert "cannot write curves/dit" in printed
+    printed = refused(fresh, "python", "-m", "darkroom", "train_generator")
+    assert "cannot write curves/generator" in printed
 
 
 def test_a_corrupted_shard_is_named_with_the_key(fresh: Sandbox):
@@ -101,7 +101,7 @@ def test_a_corrupted_shard_is_named_with_the_key(fresh: Sandbox):
 
 def test_corrupted_latents_are_named(fresh: Sandbox):
     spoil(fresh.root / "data/latents/first/train/00000.safetensors")
-    printed = stage(fresh, "train_dit")
+    printed = stage(fresh, "train_generator")
     assert "data/latents/first/train/00000.safetensors: the latent of the image digits-" in printed
     assert "is corrupted" in printed
 
@@ -110,9 +110,9 @@ def test_a_tokenizer_that_does_not_fit_the_latents_is_refused(fresh: Sandbox):
     """Another seed gives another tokenizer; the latents of the first one stay."""
     fresh.edit({"train_tokenizer": {"common": {"seed": 1}}})
     fresh.run("env", "PYTHONPATH=src", "python", "-m", "darkroom", "train_tokenizer")
-    told = side_by_side({name: partial(stage, fresh, name) for name in ("train_dit", "sample_dit")})
-    assert "was encoded by another tokenizer" in told["train_dit"].result()
-    assert "was trained on latents of another tokenizer" in told["sample_dit"].result()
+    told = side_by_side({name: partial(stage, fresh, name) for name in ("train_generator", "sample_generator")})
+    assert "was encoded by another tokenizer" in told["train_generator"].result()
+    assert "was trained on latents of another tokenizer" in told["sample_generator"].result()
 
 
 def test_code_of_another_checkout_is_refused(fresh: Sandbox, by_dvc: Sandbox):

@@ -65,8 +65,10 @@ def test_no_command_comes_from_a_number_of_processes(fresh: Sandbox, value: str)
     told = run(fresh, "dvc", "exp", "run", "-S", f'train_scene_reader.training.processes="{quoted}"')
     if "processes" not in told:  # Hydra's own grammar refuses some
         assert "Overrides" in told or "override" in told, told
-    told = attack(fresh, with_value(read_yaml(fresh.root / PARAMS), ("train_dit", "training", "processes"), value))
-    assert "train_dit.training.processes" in told
+    told = attack(
+        fresh, with_value(read_yaml(fresh.root / PARAMS), ("train_generator", "training", "processes"), value)
+    )
+    assert "train_generator.training.processes" in told
 
 
 @pytest.mark.parametrize("path", [("parts", "first"), ("train_decoder", "unets", "base")], ids=".".join)
@@ -81,9 +83,9 @@ def test_check_refuses_a_command_that_holds_a_value(clone: Path) -> None:
     from darkroom.check.check import check
 
     dvc = read_yaml(DVC)
-    dvc["stages"]["train_dit"]["cmd"] += " --depth ${train_dit.model.depth}"
+    dvc["stages"]["train_generator"]["cmd"] += " --depth ${train_generator.dit.model.depth}"
     DVC.write_text(yaml.safe_dump(dvc))
-    with pytest.raises(DarkroomError, match=r"command of train_dit is .*, and must be `PYTHONPATH=src python"):
+    with pytest.raises(DarkroomError, match=r"command of train_generator is .*, and must be `PYTHONPATH=src python"):
         check()
 
 

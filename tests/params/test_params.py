@@ -52,12 +52,12 @@ def test_the_committed_files_are_valid(clone):
 
 
 FAULTS = [
-    ("train_dit.model.widht", 128, "unknown key `train_dit.model.widht`; did you mean `width`?"),
-    ("train_dti", {}, "unknown key `train_dti`; did you mean `train_dit`?"),
-    ("train_dit.model.width", -4, "`train_dit.model.width` is -4"),
-    ("train_dit.model.heads", 3, "heads (3) must divide width (128)"),
-    ("train_dit.training.images", 100, "images (100) must be a multiple of batch (64)"),
-    ("train_dit.training.learning_rate", "1e-3x", "`train_dit.training.learning_rate` is '1e-3x'"),
+    ("train_generator.dit.model.widht", 128, "unknown key `train_generator.dit.model.widht`; did you mean `width`?"),
+    ("train_genrator", {}, "unknown key `train_genrator`; did you mean `train_generator`?"),
+    ("train_generator.dit.model.width", -4, "`train_generator.dit.model.width` is -4"),
+    ("train_generator.dit.model.heads", 3, "heads (3) must divide width (128)"),
+    ("train_generator.training.images", 100, "images (100) must be a multiple of batch (64)"),
+    ("train_generator.training.learning_rate", "1e-3x", "`train_generator.training.learning_rate` is '1e-3x'"),
     ("train_tokenizer.kind", "vae", "`train_tokenizer.kind` is 'vae'"),
     ("parts.Third", {"source": "digits", "path": "data/none"}, "parts.Third"),
     (
@@ -149,8 +149,8 @@ FAULTS = [
     ("parts.first.stop", 0, "`parts.first.stop` is 0"),
     ("ingest.splits.train", 0.9, "must sum to 1"),
     ("ingest.image_size", 30, "make it a multiple of 4"),
-    ("train_dit.model.patch", 3, "must divide the latent's size, 8"),
-    ("sample_dit.images", 10, "needs at least 20 images"),
+    ("train_generator.dit.model.patch", 3, "must divide the latent's size, 8"),
+    ("sample_generator.common.images", 10, "needs at least 20 images"),
     ("digits.caption", "a {colour} digit", "{word} and {label} only"),
     ("digits.caption", "a {word.x} digit", "{word} and {label} only"),
     ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
@@ -177,7 +177,7 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
 
 def test_lpips_needs_images_that_vgg16_can_see(clone):
     change(clone / "params.yaml", "ingest.image_size", 12)
-    change(clone / "params.yaml", "train_dit.model.patch", 1)
+    change(clone / "params.yaml", "train_generator.dit.model.patch", 1)
     change(clone / "params.yaml", "train_clip.trained.model.image_size", 8)
     for name in ("base", "up"):
         change(clone / "params.yaml", f"train_decoder.unets.{name}.trained", False)
@@ -188,7 +188,7 @@ def test_lpips_needs_images_that_vgg16_can_see(clone):
 
 
 def test_lpips_of_decoded_images_needs_as_many(clone):
-    small = {"ingest.image_size": 12, "train_dit.model.patch": 1, "train_clip.trained.model.image_size": 8}
+    small = {"ingest.image_size": 12, "train_generator.dit.model.patch": 1, "train_clip.trained.model.image_size": 8}
     sizes = {"base.size": 6, "base.model.patch": 1, "up.size": 12, "up.model.patch": 1, "up.low_size": 6}
     for key, value in {**small, **{f"train_decoder.unets.{key}": size for key, size in sizes.items()}}.items():
         change(clone / "params.yaml", key, value)
@@ -271,14 +271,16 @@ def test_settings_that_are_left_empty_are_none(clone):
 
 
 def test_all_faults_are_told_at_once(clone):
-    change(clone / "params.yaml", "train_dit.model.widht", 1)
-    change(clone / "params.yaml", "sample_dit.steps", 0)
-    with pytest.raises(DarkroomError, match=r"(?s)widht.*|sample_dit\.steps") as error:
+    change(clone / "params.yaml", "train_generator.dit.model.widht", 1)
+    change(clone / "params.yaml", "sample_generator.dit.steps", 0)
+    with pytest.raises(DarkroomError, match=r"(?s)widht.*|sample_generator\.steps") as error:
         check()
-    assert "widht" in str(error.value) and "sample_dit.steps" in str(error.value)
+    assert "widht" in str(error.value) and "sample_generator.dit.steps" in str(error.value)
 
 
-@pytest.mark.parametrize("section", ["train_dit", "run", "parts", "train_tokenizer.kl", "train_dit.training.seed"])
+@pytest.mark.parametrize(
+    "section", ["train_generator", "run", "parts", "train_tokenizer.kl", "train_generator.training.seed"]
+)
 def test_a_missing_section_is_named(clone, section):
     change(clone / "params.yaml", section, remove=True)
     with pytest.raises(DarkroomError, match="missing") as error:
@@ -296,12 +298,12 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
     original = (clone / "dvc.yaml").read_text()
     for old, new, sentence in [
         ("  report:\n", "  reprot:\n", "unknown stage `reprot`; did you mean `report`"),
-        ("      - sample_dit\n", "      - sample_dti\n", "Did you mean `sample_dit`"),
-        ("darkroom sample_dit\n", "darkroom sample\n", "the command of sample_dit"),
-        ("    cmd: PYTHONPATH=src python -m darkroom sample_dit\n", "", "`sample_dit` has no command"),
-        ("      - sample_dit\n", "      - sample_dit: [seed]\n", "must be a list of names"),
+        ("      - sample_generator.common\n", "      - sample_genrator.common\n", "Did you mean `sample_generator`"),
+        ("darkroom sample_generator\n", "darkroom sample\n", "the command of sample_generator"),
+        ("    cmd: PYTHONPATH=src python -m darkroom sample_generator\n", "", "`sample_generator` has no command"),
+        ("      - sample_generator.common\n", "      - sample_generator: [common]\n", "must be a list of names"),
         ("stages:\n", "stages:\nstages_:\n", "`stages` must be a mapping"),
-        ("      - samples/dit\n\n", "      - models/dit\n\n", "writes models/dit"),
+        ("      - samples/generator\n\n", "      - models/generator\n\n", "writes models/generator"),
     ]:
         assert old in original
         (clone / "dvc.yaml").write_text(original.replace(old, new, 1))
@@ -312,14 +314,14 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
 
 def test_a_dependency_that_nobody_makes_is_refused(clone):
     original = (clone / "dvc.yaml").read_text()
-    (clone / "dvc.yaml").write_text(original.replace("      - samples/dit\n", "      - samples/dti\n", 1))
-    with pytest.raises(DarkroomError, match=r"score_dit depends on samples/dit, which no stage makes"):
+    (clone / "dvc.yaml").write_text(original.replace("      - samples/generator\n", "      - samples/dti\n", 1))
+    with pytest.raises(DarkroomError, match=r"score_generator depends on samples/generator, which no stage makes"):
         check()
 
 
 def test_a_stage_sees_its_own_sections_and_run(clone):
-    values = given("train_dit")
-    assert set(values) == {"run", "train_dit"}
+    values = given("train_generator")
+    assert set(values) == {"run", "train_generator"}
     assert set(given("ingest", "first")) == {"run", "parts", "digits", "ingest"}
     assert set(given("ingest", "first")["parts"]) == {"first"}
     assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "common", "kl"}
@@ -412,7 +414,7 @@ def test_an_experiment_would_change_one_line(clone):
 
     before = (clone / "params.yaml").read_text().splitlines()
     with modify_yaml("params.yaml") as values:
-        values["sample_dit"]["guidance"] = 3.0
+        values["sample_generator"]["dit"]["guidance"] = 3.0
     after = (clone / "params.yaml").read_text().splitlines()
     assert len(before) == len(after) and sum(one != other for one, other in zip(before, after, strict=True)) == 1
 
@@ -425,8 +427,8 @@ def test_an_experiment_would_change_one_line(clone):
         ("data/shards", "data/shards/", True),
         ("./data", "data/shards", True),
         ("data/shards", "data/shards2", False),
-        ("data/../models", "models/dit", True),
-        (".", "models/dit", True),
+        ("data/../models", "models/generator", True),
+        (".", "models/generator", True),
         ("/data", "data/shards", False),
         ("/", "/data", True),
     ],

@@ -228,7 +228,7 @@ def test_one_device_is_not_for_several_processes(device):
 
 def test_a_configuration_that_is_not_there_is_named():
     with pytest.raises(DarkroomError, match=r"`run\.accelerate` is nowhere\.yaml, which is no file"):
-        launch(["train_dit"], 2, "nowhere.yaml")
+        launch(["train_generator"], 2, "nowhere.yaml")
 
 
 def test_a_command_that_cannot_start_leaves_no_one_behind():

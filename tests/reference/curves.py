@@ -7,7 +7,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
 PRESETS = ("digits", "digits-quick", "digits-bf16")  # those that train here
-TRAININGS = {"train_tokenizer": "tokenizer", "train_extractor": "extractor", "train_dit": "dit"}  # folder of its curves
+TRAININGS = {
+    "train_tokenizer": "tokenizer",
+    "train_extractor": "extractor",
+    "train_generator": "generator",
+}  # folder of its curves
 KEPT = ("train/loss", "train/grad_norm/", "val/loss")  # beginnings of names; bands and shares follow from these
 
 Rows = list[dict[str, float]]  # a row: `images`, and what was logged there

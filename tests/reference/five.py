@@ -56,30 +56,31 @@ def five_updates(name: str, depth: int | None = None) -> Any:
 
     preset.apply(name)
     values = read_yaml(preset.PARAMS)
-    params: Any = validate(schema("train_dit"), given("train_dit"))
+    params: Any = validate(schema("train_generator"), given("train_generator"))
     kl = lookup(values, "train_tokenizer.kl")
     side = values["ingest"]["image_size"] // 2 ** (len(kl["channels"]) - 1)
     shape = (kl["latent_channels"], side, side)
-    settings = params.train_dit.training.model_copy(
+    settings = params.train_generator.training.model_copy(
         update={"processes": 1, "batch": 1, "images": UPDATES, "log_every": 1, "validate_every": UPDATES}
     )
     run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "at_risk": 1e9})
     set_up_device(settings.threads, "cpu")
-    sizes = params.train_dit.model.model_dump() | ({"depth": depth} if depth else {})
+    sizes = params.train_generator.chosen.model.model_dump() | ({"depth": depth} if depth else {})
     with seeded(derive(settings.seed, "dit/weights")):
         model = DiT(DiTConfig(shape[0], shape[1], CLASSES, **sizes))
     ones = [1.0] * shape[0]
     data: Any = Rendered(shape)
     recipe = DiTRecipe(
         model,
-        params.train_dit.diffusion,
+        params.train_generator.chosen.diffusion,
         settings.seed,
         data,
         data,
         Normaliser([0.0] * shape[0], ones),
         None,  # type: ignore[arg-type]  # only pictures need a tokenizer
+        params.train_generator.chosen.sampling,
     )
-    return train(recipe, settings, run, Places(Path("state"), Path("curves"), Path("logs/train_dit")))
+    return train(recipe, settings, run, Places(Path("state"), Path("curves"), Path("logs/train_generator")))
 
 
 def bare_bones(folder: Path) -> None:

@@ -22,12 +22,12 @@ sys.path[:0] = [str(ROOT / "src"), str(TESTS)]
 
 from reference import curves  # noqa: E402
 
-# Updates of the prefix. train_dit learns the latents of the tokenizer as it is after its own few updates.
-PREFIX = {"train_tokenizer": 20, "train_extractor": 20, "train_dit": 40}
+# Updates of the prefix. train_generator learns the latents of the tokenizer as it is after its own few updates.
+PREFIX = {"train_tokenizer": 20, "train_extractor": 20, "train_generator": 40}
 WAITING = {"OMP_WAIT_POLICY": "passive"}  # beside other work, a thread that waits must not spin; the bits are the same
 _OFF = {"run": {"device": "cpu", "grid_every": 0, "workers": 0, "trackers": []}}  # changes no result
 THREADS = 2  # of the trainings as recorded, whatever params.yaml says
-_SECTIONS = {"train_tokenizer": "common", "train_extractor": "training", "train_dit": "training"}
+_SECTIONS = {"train_tokenizer": "common", "train_extractor": "training", "train_generator": "training"}
 
 
 def whole(preset: str, root: Path, threads: int = THREADS) -> tuple[dict[str, curves.Rows], dict[str, Any]]:
@@ -46,9 +46,9 @@ def whole(preset: str, root: Path, threads: int = THREADS) -> tuple[dict[str, cu
     sandbox.run(sys.executable, "-m", "darkroom", "preset", preset)
     sandbox.edit(_OFF)
     sandbox.edit({stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
-    sandbox.dvc("repro", "score_dit")  # and what it needs: all three trainings
+    sandbox.dvc("repro", "score_generator")  # and what it needs: all three trainings
     found = {stage: curves.of_stage(root / "curves" / name) for stage, name in curves.TRAININGS.items()}
-    return found, json.loads((root / "metrics/dit.json").read_text())
+    return found, json.loads((root / "metrics/generator.json").read_text())
 
 
 def prefix(root: Path, threads: int = THREADS) -> dict[str, curves.Rows]:
@@ -63,7 +63,7 @@ def prefix(root: Path, threads: int = THREADS) -> dict[str, curves.Rows]:
 
 
 def _train_prefix(root: Path, threads: int) -> None:
-    """Run the bodies of the stages up to train_dit here, with trainings that end after a few updates."""
+    """Run the bodies of the stages up to train_generator here, with trainings that end after a few updates."""
     import yaml
 
     from dag.sandbox import overlay
@@ -78,13 +78,13 @@ def _train_prefix(root: Path, threads: int) -> None:
     os.chdir(root)
     values = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), of_preset("digits")))
     overlay(values, _OFF)
-    overlay(values, {"train_dit": {"training": {"log_every": values["train_dit"]["training"]["batch"]}}})
+    overlay(values, {"train_generator": {"training": {"log_every": values["train_generator"]["training"]["batch"]}}})
     overlay(values, {stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})
     (root / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
     from darkroom.environment import choose_device, set_threads
 
-    set_threads(values["train_dit"]["training"]["threads"])  # the same in all trainings; torch is told by each
+    set_threads(values["train_generator"]["training"]["threads"])  # the same in all trainings; torch is told by each
     choose_device("cpu")
 
     import importlib
@@ -109,7 +109,7 @@ def _train_prefix(root: Path, threads: int) -> None:
         run(stage)
     for part in parts:
         run("encode_latents", part)
-    run("train_dit")
+    run("train_generator")
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ def test_these_are_all_the_presets_of_papers():
 
 @pytest.mark.parametrize("name", MILLIONS)
 def test_the_model_has_the_size_of_the_paper(bare, name):
-    values = read_yaml(ROOT / "params.yaml")["train_dit"]["model"]
-    sizes = {key: overlay(name).get(f"train_dit.model.{key}", value) for key, value in values.items()}
+    values = read_yaml(ROOT / "params.yaml")["train_generator"]["model"]
+    sizes = {key: overlay(name).get(f"train_generator.dit.model.{key}", value) for key, value in values.items()}
     with torch.device("meta"):
         model = DiT(DiTConfig(4, 32, CLASSES, **sizes))
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(MILLIONS[name], rel=0.01)

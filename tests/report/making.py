@@ -59,7 +59,7 @@ def curve(folder: Path, name: str, points: list[tuple[Any, Any]]) -> None:
 
 def evaluated() -> None:
     """Write the curves of a DiT that was validated by bands of the time, and scored while it trained."""
-    folder = Path("curves/dit")
+    folder = Path("curves/generator")
     for number, band in enumerate(BANDS):
         curve(folder, f"val/{band}", [(200, 4.0 - number), (300, 3.5 - number / 2)])
     for name, last in (("fd", 3.0), ("fd_debiased", -0.5), ("kid", 0.1), ("label_accuracy", 0.75)):
@@ -107,7 +107,7 @@ def project(
     counts = {split: {name: 10 * i + j for j, name in enumerate(CLASSES)} for i, split in enumerate(("train", "val"))}
     counts["test"] = dict.fromkeys(CLASSES, 1234)
     catalog, reference = Path("data/catalog"), Path("data/reference")
-    samples, decoded = Path("samples/dit"), Path("samples/reconstructions")
+    samples, decoded = Path("samples/generator"), Path("samples/reconstructions")
     pictures = Path("samples/catalog")
     for folder, images, columns in ((pictures, 9, 3), (samples, 30, 3), (decoded, 48, 16)):
         grid(folder / "grid.png", images, columns)
@@ -149,9 +149,9 @@ def project(
         write_manifest(own, "samples", classes=[], images=0, sampler={})
         for folder in ("metrics", "cards"):
             write_json(Path(folder) / "tokenizer_samples.json", {})
-    made = {"dit": samples, "tokenizer_samples": own}
+    made = {"generator": samples, "tokenizer_samples": own}
     for name, scores, identity, n in (
-        ("dit", dit, manifest_hash(reference), 40),
+        ("generator", dit, manifest_hash(reference), 40),
         ("tokenizer", tokenizer, manifest_hash(catalog), 260),
         *([("tokenizer_samples", OWN, manifest_hash(reference), 20)] if generating else []),
     ):
@@ -170,7 +170,7 @@ def project(
     card = {"clip": "abc", "reference": {"id": manifest_hash(catalog), "split": "test"}, "images": 260, "captions": 10}
     write_json(Path("cards/clip.json"), {**card, "formulas": {**judged, "se": "of a share"}})
     decoding(manifest_hash(reference), told)
-    for name in ("teacher", "tokenizer", "extractor", "dit", "clip"):
+    for name in ("teacher", "tokenizer", "extractor", "generator", "clip"):
         folder = Path("curves") / name
         curve(folder, "train/loss", [(100, 2.0), (200, 0.5), (300, 0.01)])
         curve(folder, "val/loss", [(200, 0.4), (300, 0.02)])

@@ -12,17 +12,17 @@ from darkroom.report.inputs import read_inputs
 from report.making import TOKENIZER, change, curve
 
 READ = [
-    "metrics/dit.json",
+    "metrics/generator.json",
     "metrics/tokenizer.json",
-    "cards/dit.json",
+    "cards/generator.json",
     "cards/tokenizer.json",
     "metrics/clip.json",
     "cards/clip.json",
     "samples/decoder/manifest.json",
     "samples/text/manifest.json",
     "models/prior/manifest.json",
-    "samples/dit/manifest.json",
-    "samples/dit/grid.png",
+    "samples/generator/manifest.json",
+    "samples/generator/grid.png",
     "samples/reconstructions/manifest.json",
     "samples/reconstructions/grid.png",
     "samples/reconstructions/codes.tsv",
@@ -66,8 +66,8 @@ def test_missing_curves_are_named(made: Path) -> None:
 
 @pytest.mark.parametrize("point", [("x", 1.0), (1, "loss"), (1, "")])
 def test_broken_curve_is_named_with_its_line(made: Path, point: tuple[object, object]) -> None:
-    curve(Path("curves/dit"), "val/loss", [(1, 1.0), point])
-    assert "curves/dit/plots/metrics/val/loss.tsv, line 3" in refused()
+    curve(Path("curves/generator"), "val/loss", [(1, 1.0), point])
+    assert "curves/generator/plots/metrics/val/loss.tsv, line 3" in refused()
 
 
 def _other_catalog() -> None:
@@ -77,20 +77,20 @@ def _other_catalog() -> None:
 @pytest.mark.parametrize(
     ("breakage", "names"),
     [
-        (lambda: change("metrics/dit.json", beauty=1.0), ["metrics/dit.json", "`beauty`"]),
-        (lambda: change("metrics/dit.json", beauty_se=1.0), ["metrics/dit.json", "`beauty_se`"]),
-        (lambda: change("metrics/dit.json", kid=None), ["metrics/dit.json", "`kid_se`"]),
+        (lambda: change("metrics/generator.json", beauty=1.0), ["metrics/generator.json", "`beauty`"]),
+        (lambda: change("metrics/generator.json", beauty_se=1.0), ["metrics/generator.json", "`beauty_se`"]),
+        (lambda: change("metrics/generator.json", kid=None), ["metrics/generator.json", "`kid_se`"]),
         (lambda: change("metrics/tokenizer.json", ssim=None), ["cards/tokenizer.json", "`ssim`"]),
         (lambda: change("metrics/tokenizer.json", ssim="good"), ["metrics/tokenizer.json", "`ssim`"]),
         (lambda: change("metrics/tokenizer.json", psnr=float("inf")), ["metrics/tokenizer.json", "`psnr`"]),
-        (lambda: change("metrics/dit.json", n=39), ["cards/dit.json", "40 and 39 images"]),
-        (lambda: change("cards/dit.json", n_fake=None), ["cards/dit.json", "`n_fake`"]),
+        (lambda: change("metrics/generator.json", n=39), ["cards/generator.json", "40 and 39 images"]),
+        (lambda: change("cards/generator.json", n_fake=None), ["cards/generator.json", "`n_fake`"]),
         (lambda: change("data/catalog/manifest.json", classes=3), ["data/catalog", "`classes`"]),
         (lambda: change("samples/catalog/manifest.json", catalog="x"), ["samples/catalog", "data/catalog"]),
-        (lambda: change("samples/dit/manifest.json", images=41), ["samples/dit", "cards/dit.json"]),
-        (lambda: change("samples/dit/manifest.json", sampler={}), ["samples/dit", "cards/dit.json"]),
-        (lambda: change("samples/dit/manifest.json", classes=["a"]), ["samples/dit", "data/catalog"]),
-        (lambda: change("data/reference/manifest.json", split="val"), ["cards/dit.json", "data/reference"]),
+        (lambda: change("samples/generator/manifest.json", images=41), ["samples/generator", "cards/generator.json"]),
+        (lambda: change("samples/generator/manifest.json", sampler={}), ["samples/generator", "cards/generator.json"]),
+        (lambda: change("samples/generator/manifest.json", classes=["a"]), ["samples/generator", "data/catalog"]),
+        (lambda: change("data/reference/manifest.json", split="val"), ["cards/generator.json", "data/reference"]),
         (lambda: change("cards/tokenizer.json", reference={"id": "x", "split": ""}), ["cards/tokenizer.json"]),
         (lambda: change("samples/reconstructions/manifest.json", codes=3), ["codes.tsv", "manifest"]),
         (lambda: change("metrics/clip.json", beauty=1.0), ["metrics/clip.json", "`beauty`"]),

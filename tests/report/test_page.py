@@ -119,7 +119,7 @@ def test_only_inceptions_distance_is_called_fid(made: Path) -> None:
 
 
 def test_notes_of_a_card_stand_below_the_table(made: Path) -> None:
-    change("cards/dit.json", notes=["too few samples & more"])
+    change("cards/generator.json", notes=["too few samples & more"])
     assert "Note: too few samples & more." in page().text
 
 
@@ -137,7 +137,7 @@ def test_counts_stand_above_the_scores(made: Path) -> None:
     ],
 )
 def test_headline_compares_with_unseen_real_images(made: Path, changes: dict[str, float], says: str) -> None:
-    change("metrics/dit.json", **changes)
+    change("metrics/generator.json", **changes)
     assert says in page().text
 
 
@@ -214,10 +214,10 @@ def test_a_tokenizer_without_codes_has_none_on_the_page(made: Path) -> None:
 
 def test_samples_shown_are_counted(made: Path) -> None:
     assert "their first 30 images" in page().text
-    grid(Path("samples/dit/grid.png"), 5, 3)
-    change("samples/dit/manifest.json", images=5)
-    change("cards/dit.json", n_fake=5, samples=manifest_hash(Path("samples/dit")))
-    change("metrics/dit.json", n=5)
+    grid(Path("samples/generator/grid.png"), 5, 3)
+    change("samples/generator/manifest.json", images=5)
+    change("cards/generator.json", n_fake=5, samples=manifest_hash(Path("samples/generator")))
+    change("metrics/generator.json", n=5)
     assert "their first 5 images" in page().text
 
 
@@ -236,7 +236,7 @@ def data_changed(**changes: Any) -> Page:
     change("data/catalog/manifest.json", **changes)
     for folder in ("data/reference", "samples/catalog"):
         change(f"{folder}/manifest.json", catalog=manifest_hash(Path("data/catalog")))
-    for name, folder in (("dit", "data/reference"), ("tokenizer", "data/catalog"), ("clip", "data/catalog")):
+    for name, folder in (("generator", "data/reference"), ("tokenizer", "data/catalog"), ("clip", "data/catalog")):
         change(f"cards/{name}.json", reference={"id": manifest_hash(Path(folder)), "split": "test"})
     return page()
 
@@ -259,8 +259,8 @@ def test_formats_that_differ(made: Path) -> None:
 
 
 def test_curves_with_few_points(made: Path) -> None:
-    curve(Path("curves/dit"), "train/loss", [(100, 2.0)])
-    curve(Path("curves/dit"), "val/loss", [])
+    curve(Path("curves/generator"), "train/loss", [(100, 2.0)])
+    curve(Path("curves/generator"), "val/loss", [])
     curve(Path("curves/extractor"), "train/loss", [(100, "nan"), (200, 1.0), (300, 0.5)])
     for name in ("train/loss", "val/loss", "learning_rate"):
         (Path("curves/tokenizer/plots/metrics") / f"{name}.tsv").unlink()

@@ -20,7 +20,7 @@ CSS = (Path(darkroom.report.__file__).parent / "page.css").read_text()
 
 
 def dit() -> Drawn:
-    return drawn(read_training(Path("curves/dit")))
+    return drawn(read_training(Path("curves/generator")))
 
 
 def shown() -> str:
@@ -55,7 +55,7 @@ def test_each_band_has_its_line_under_its_name(made: Path) -> None:
 
 def test_a_band_without_an_image_has_no_line(made: Path) -> None:
     evaluated()
-    Path(f"curves/dit/plots/metrics/val/{BANDS[3]}.tsv").unlink()
+    Path(f"curves/generator/plots/metrics/val/{BANDS[3]}.tsv").unlink()
     assert set(lines(dit().bands)) == {"t 0–25%", "t 25–50%", "t 50–75%"}
     assert "A band in which no validation image lies has no line." in shown()
 
@@ -92,24 +92,24 @@ def test_what_clip_finds_while_training_is_drawn(made: Path) -> None:
 
 
 def test_a_score_alone_takes_the_wide_place(made: Path) -> None:
-    curve(Path("curves/dit"), "eval/label_accuracy", [(100, 0.5)])
+    curve(Path("curves/generator"), "eval/label_accuracy", [(100, 0.5)])
     (accuracy,) = dit().scores
     assert 'viewBox="0 0 460 220"' in accuracy and accuracy.count("<circle") == 1
 
 
 def test_lowest_validation_loss_is_the_first_of_equals(made: Path) -> None:
     assert Curve(((100, 2.0), (200, 1.0), (300, 1.0), (400, 3.0))).lowest == (200, 1.0)
-    curve(Path("curves/dit"), "val/loss", [(1000, 0.5), (2000, 0.25), (3000, "nan"), (4000, 0.75)])
+    curve(Path("curves/generator"), "val/loss", [(1000, 0.5), (2000, 0.25), (3000, "nan"), (4000, 0.75)])
     assert "The lowest validation loss, 0.2500, was seen at image 2,000." in shown()
     assert shown().count("The lowest validation loss, 0.02000, was seen at image 300.") == 4  # the other trainings
-    curve(Path("curves/dit"), "val/loss", [])
+    curve(Path("curves/generator"), "val/loss", [])
     assert shown().count("lowest validation loss") == 4
 
 
 def test_values_that_are_not_finite_are_counted(made: Path) -> None:
     evaluated()
-    curve(Path("curves/dit"), f"val/{BANDS[0]}", [(100, "nan"), (200, 1.0)])
-    curve(Path("curves/dit"), "eval/fd", [(100, "inf"), (200, 1.0)])
+    curve(Path("curves/generator"), f"val/{BANDS[0]}", [(100, "nan"), (200, 1.0)])
+    curve(Path("curves/generator"), "eval/fd", [(100, "inf"), (200, 1.0)])
     assert "2 values left out: not finite." in shown()
 
 

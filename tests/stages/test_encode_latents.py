@@ -16,11 +16,11 @@ from darkroom.data.latent_file import CODEBOOK, FORMS, to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.dit.network import DiT, DiTConfig
-from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents
-from darkroom.models.generators.dit.settings import Diffusion
+from darkroom.models.generators.dit.recipe import DiTRecipe
+from darkroom.models.generators.dit.settings import Diffusion, Sampling
 from darkroom.models.generators.normaliser import Normaliser
-from darkroom.models.tokenizers import load
 from darkroom.models.tokenizers.encode_settings import Params
 from darkroom.random import draws
 from darkroom.stages import encode_latents
@@ -29,8 +29,10 @@ from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from darkroom.training.trainer import Places
 from data.making import make_part
-from helpers import run, training
+from helpers import add_tokenizer, run, training
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
+
+SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
 
@@ -74,7 +76,7 @@ def encode(part: str, form: str, dtype: str = "float32") -> None:
 def form(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     name = "Gaussians" if request.param == "distribution" else "Patches"
-    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:{name}")
+    add_tokenizer(monkeypatch, "patches", globals()[name])
     labels = property(lambda shards: pa.chunked_array([["1"] * len(shards)]))  # a fifth of the images has none
     monkeypatch.setattr(LatentShards, "label_column", labels)
     return request.param
@@ -86,7 +88,17 @@ def recipe(rows: LabelledLatents) -> DiTRecipe:
     book = None if rows.shards.codebook is None else torch.from_numpy(rows.shards.codebook)
     settings = Diffusion(normalise="channel", time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.0)
     normaliser = Normaliser(*rows.shards.statistics)
-    return DiTRecipe(model, settings, 9, rows, rows, normaliser, None, codebook=book)
+    return DiTRecipe(
+        model,
+        settings,
+        9,
+        rows,
+        rows,
+        normaliser,
+        None,
+        Sampling(solver="euler", steps=25, guidance=1.5),
+        codebook=book,
+    )
 
 
 def expected(form: str, pixels: np.ndarray, dtype: str) -> list[np.ndarray]:
@@ -159,7 +171,7 @@ def test_the_manifest_says_which_form(form: str) -> None:
 def test_parts_in_different_forms_are_refused(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(form, parts=("one", "two"))
     other = "point" if form == "codes" else "codes"
-    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
+    add_tokenizer(monkeypatch, "patches", Patches)
     encode("two", other)
     with pytest.raises(DarkroomError, match=f"`one` and `two` have different forms \\({form} and {other}\\)"):
         LatentShards.open_parts(["one", "two"], "train")
@@ -171,7 +183,7 @@ def test_parts_in_different_forms_are_refused(form: str, monkeypatch: pytest.Mon
 @pytest.fixture
 def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
+    add_tokenizer(monkeypatch, "patches", Patches)
 
 
 def test_codes_are_two_bytes_and_their_codebook_lies_beside_them(codes: None) -> None:
@@ -215,7 +227,7 @@ def test_a_codebook_of_another_width_is_refused(codes: None, monkeypatch: pytest
 
 
 def test_a_tokenizer_without_codes_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Gaussians")
+    add_tokenizer(monkeypatch, "patches", Gaussians)
     with pytest.raises(DarkroomError, match=r"`encode_latents\.latents` is codes, and the tokenizer .* has none"):
         stored("codes")
 

@@ -18,7 +18,7 @@ from darkroom.params.stage import given
 from stages.sources_made import COUNT, MAKERS
 
 ROOT = Path(__file__).parents[2]
-TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit")
+TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_generator")
 # What images without captions need: then nothing reads them.
 CAPTIONLESS = {"train_clip": {"source": "none"}, "train_decoder": {"unets": {"up": {"trained": False}}}}
 ONE_UPDATE = {"images": 8, "batch": 8, "warmup": 0, "log_every": 8, "validate_every": 8}
@@ -67,7 +67,7 @@ def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any]) -> No
     run("train_tokenizer")
     run("encode_latents", "only")
     run("train_extractor")
-    run("train_dit")
+    run("train_generator")
 
 
 @pytest.mark.parametrize("source", MAKERS)
@@ -81,7 +81,7 @@ def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monke
     assert sum(catalog.images.values()) == COUNT
     captions = ImageShards.open_parts(["only"], "train").captions
     assert (None in captions) == (source == "hub")
-    for model in ("teacher", "tokenizer", "extractor", "dit"):
+    for model in ("teacher", "tokenizer", "extractor", "generator"):
         assert any((clone / "models" / model).rglob("*.safetensors"))
         assert f'"images_seen": {ONE_UPDATE["images"]}' in (clone / "models" / model / "manifest.json").read_text()
     if source == "hub":

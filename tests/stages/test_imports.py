@@ -48,12 +48,12 @@ TRAINS = {"torch", "torch.distributed.tensor", "accelerate", "sympy"}
 ALLOWED: dict[str, set[str]] = {
     "train_tokenizer": TRAINS,
     "train_extractor": TRAINS,
-    "train_dit": TRAINS,
+    "train_generator": TRAINS,
     "score_tokenizer": {"torch"},
     "encode_latents": {"torch"},
     "reference_stats": {"torch"},
-    "sample_dit": {"torch"},
-    "score_dit": {"torch"},
+    "sample_generator": {"torch"},
+    "score_generator": {"torch"},
 }
 
 

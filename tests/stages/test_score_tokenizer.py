@@ -19,13 +19,13 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.image import psnr
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.load import Extractor
-from darkroom.models.tokenizers import load
 from darkroom.models.tokenizers.perceptual import load_perceptual
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.score_settings import Params
 from darkroom.report.inputs import read_scored
 from darkroom.stages import score_tokenizer
 from data.making import make_part
+from helpers import add_tokenizer
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
@@ -61,7 +61,7 @@ class Continuous(nn.Module):
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of 40 images, catalog, an untrained judge and a discrete tokenizer, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
+    add_tokenizer(monkeypatch, "patches", Patches)
     make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(SIDE, "RGB", "png"))
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["one"])
@@ -109,7 +109,7 @@ def test_codes_are_counted_over_the_train_and_the_scored_split(project: None) ->
 
 
 def test_a_continuous_tokenizer_keeps_its_metrics(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Continuous")
+    add_tokenizer(monkeypatch, "patches", Continuous)
     scores, card = score()
     assert set(scores) == ALWAYS and "lpips" not in card
     assert Path("samples/reconstructions/codes.tsv").read_text() == "rank\tcode\ttrain\tscored\n"

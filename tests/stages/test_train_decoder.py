@@ -23,11 +23,10 @@ from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
 from darkroom.models.decoder.sample_settings import Params as SampleParams
 from darkroom.models.decoder.settings import Params
-from darkroom.models.tokenizers import load
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
 from darkroom.training.loop import seeded
 from data.making import make_latents, make_part
-from helpers import run, training
+from helpers import add_tokenizer, run, training
 from models.clip.clips import SIZE
 from models.decoder.small_decoder import UP_MODEL, section
 from models.tokenizers.discrete import Patches, write_tokenizer
@@ -43,7 +42,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Images of 16 x 16 pixels in two parts, a CLIP and its embeddings, a tokenizer and its latents."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    monkeypatch.setitem(load.KINDS, "patches", f"{__name__}:Patches")
+    add_tokenizer(monkeypatch, "patches", Patches)
     # By which parameters a state is known is tested beside `open_state`.
     monkeypatch.setattr(
         train_decoder, "open_state", lambda stage, item: nullcontext(tmp_path / "state" / f"{stage}-{item}-0")

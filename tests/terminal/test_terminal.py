@@ -100,9 +100,9 @@ def test_a_bar_fits_the_width_of_the_terminal_and_never_fills_its_last_column(co
     screen = Screen(columns)
     text = "loss 0.1234  lr 0.0015  1,234 images/s  0:42 left"
     for share in (0, 0.005, 0.5, 1):
-        Tee(screen.stream, io.StringIO(), "[train_dit] ", Bar()).draw(share, text)
+        Tee(screen.stream, io.StringIO(), "[train_generator] ", Bar()).draw(share, text)
         (line,) = screen.lines()
-        assert len(line) < columns and line.startswith(f"[train_dit] {int(100 * share):>3}%")
+        assert len(line) < columns and line.startswith(f"[train_generator] {int(100 * share):>3}%")
     assert columns < 80 or (text in line and "####|" in line)
 
 

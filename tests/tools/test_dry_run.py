@@ -49,23 +49,23 @@ def told(stage):
 @pytest.mark.usefixtures("clone")
 def test_the_whole_text_is_the_stage_s_parameters_as_yaml():
     given = yaml.safe_load(Path("params.yaml").read_text())
-    shown = yaml.safe_load(dry_run("train_dit"))
-    assert shown == {name: given[name] for name in ("run", "train_dit")}
+    shown = yaml.safe_load(dry_run("train_generator"))
+    assert shown == {name: given[name] for name in ("run", "train_generator")}
     assert set(yaml.safe_load(dry_run("train_tokenizer"))["train_tokenizer"]) >= {"kind", "common", "kl"}
 
 
 @pytest.mark.usefixtures("clone")
 def test_updates_shares_and_rates_follow_from_the_parameters():
     def change(values):
-        values["train_dit"]["training"] |= {"processes": 2, "images": 6400, "warmup": 640, "schedule": "cosine"}
+        values["train_generator"]["training"] |= {"processes": 2, "images": 6400, "warmup": 640, "schedule": "cosine"}
         values["run"] |= {"micro_batch": 10, "device": "cpu"}
 
     edit(change)
-    facts = told("train_dit")
+    facts = told("train_generator")
     assert facts["updates"] == "100 of 64 images"
     assert facts["processes"] == "2, each with 32 images of an update, in 4 passes of at most 10"
     assert facts["learning rate"].startswith("0 at image 0, 0.0015 at its peak at image 640, ")
-    assert facts["device"] == "cpu" and facts["writes"] == "curves/dit, models/dit"
+    assert facts["device"] == "cpu" and facts["writes"] == "curves/generator, models/generator"
     assert facts["reads"] == "data/catalog, data/latents, models/tokenizer"
 
 
@@ -95,18 +95,19 @@ def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):
 
 @pytest.mark.usefixtures("clone")
 def test_what_is_not_valid_is_refused_as_everywhere(capsys):
-    edit(lambda values: values["train_dit"]["training"].update(batch=7))
-    assert main(["train_dit", "--dry-run"]) == 1
+    edit(lambda values: values["train_generator"]["training"].update(batch=7))
+    assert main(["train_generator", "--dry-run"]) == 1
     assert "images (76800) must be a multiple of batch (7)" in capsys.readouterr().err
 
 
 def test_torch_stays_unloaded():
     code = (
-        "import sys; from darkroom.cli import main; main(['train_dit', '--dry-run']); assert 'torch' not in sys.modules"
+        "import sys; from darkroom.cli import main; main(['train_generator', '--dry-run']); "
+        "assert 'torch' not in sys.modules"
     )
     environment = os.environ | {"PYTHONPATH": "src"}
     done = subprocess.run(
-        [sys.executable, "-c", code, "train_dit", "--dry-run"],
+        [sys.executable, "-c", code, "train_generator", "--dry-run"],
         env=environment,
         cwd=ROOT,
         capture_output=True,

@@ -104,7 +104,7 @@ def test_it_tells_what_changed(clone, capsys):
     assert [" ".join(line.split()) for line in lines] == [
         "train_tokenizer.common.precision fp32 -> bf16",
         "train_extractor.training.precision fp32 -> bf16",
-        "train_dit.training.precision fp32 -> bf16",
+        "train_generator.training.precision fp32 -> bf16",
     ]
     assert main(["preset", "digits-bf16"]) == 0
     assert "is `digits-bf16` already" in capsys.readouterr().out
@@ -129,12 +129,12 @@ def test_an_unknown_name_is_answered_with_the_nearest(clone, capsys):
 
 
 WRONG = [
-    ("train_dit:\n  model:\n    widht: 4\n", "Did you mean `width`?"),
+    ("train_generator:\n  dit:\n    model:\n      widht: 4\n", "Did you mean `width`?"),
     (
-        "train_dit:\n  model:\n    patch: 3\n",
-        "nothing was written: with the preset `mine`, params.yaml: `train_dit.",
+        "train_generator:\n  dit:\n    model:\n      patch: 3\n",
+        "nothing was written: with the preset `mine`, params.yaml: `train_generator.",
     ),
-    ("train_dit:\n  model: 3\n", "nothing was written"),
+    ("train_generator:\n  dit:\n    model: 3\n", "nothing was written"),
     ("run:\n  keep: many\n", "`run.keep` is 'many'"),
     ("run:\n  - keep\n", "nothing was written"),
     ("run: [1\n", "presets/mine.yaml is not valid YAML"),

@@ -22,9 +22,10 @@ from darkroom.data.preparing import Preparation
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.digits import Digits as DigitsSource
 from darkroom.data.splits import SPLITS
+from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.dit.network import DiT, DiTConfig
-from darkroom.models.generators.dit.recipe import DiTRecipe, LabelledLatents
-from darkroom.models.generators.dit.settings import Diffusion
+from darkroom.models.generators.dit.recipe import DiTRecipe
+from darkroom.models.generators.dit.settings import Diffusion, Sampling
 from darkroom.models.generators.normaliser import Normaliser
 from darkroom.params.sources import Digits as Settings
 from darkroom.random import normal
@@ -189,4 +190,5 @@ def dit_recipe(folder: Path) -> DiTRecipe:
         LabelledLatents(val, catalog),
         Normaliser(*train.statistics),
         None,
+        Sampling(solver="euler", steps=25, guidance=1.5),
     )

@@ -14,7 +14,7 @@ from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.dit.recipe import LabelledLatents
+from darkroom.models.generators.data import LabelledLatents
 from darkroom.random import order
 from darkroom.training.data import Classes, Images, LabelledImages, label_numbers, mirrored
 from data.making import make_latents, make_part

@@ -22,8 +22,8 @@ def project(tmp_path, monkeypatch):
     """A project with one stage, whose input and code are files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_ROOT", raising=False)
-    stage = {"cmd": "x", "params": ["train_dit"], "deps": ["code", "input"], "outs": ["out"]}
-    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_dit": stage}}))
+    stage = {"cmd": "x", "params": ["train_generator"], "deps": ["code", "input"], "outs": ["out"]}
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_generator": stage}}))
     write_params(tmp_path, depth=4, workers=0)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "model.py").write_text("1")
@@ -32,11 +32,13 @@ def project(tmp_path, monkeypatch):
 
 
 def write_params(folder, depth, workers):
-    (folder / "params.yaml").write_text(yaml.safe_dump({"train_dit": {"depth": depth}, "run": {"workers": workers}}))
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump({"train_generator": {"depth": depth}, "run": {"workers": workers}})
+    )
 
 
 def key():
-    with open_state("train_dit") as folder:
+    with open_state("train_generator") as folder:
         return folder
 
 
@@ -55,12 +57,16 @@ def test_work_is_parameters_inputs_and_code_and_not_how_it_runs(project):
 
 
 def test_a_second_training_of_the_same_work_is_refused(project):
-    with open_state("train_dit"), pytest.raises(DarkroomError, match="already being trained"), open_state("train_dit"):
+    with (
+        open_state("train_generator"),
+        pytest.raises(DarkroomError, match="already being trained"),
+        open_state("train_generator"),
+    ):
         pass
 
 
 def test_a_training_that_fails_is_not_finished(project):
-    with pytest.raises(RuntimeError), open_state("train_dit") as folder:
+    with pytest.raises(RuntimeError), open_state("train_generator") as folder:
         raise RuntimeError
     assert not (folder / FINISHED).exists()
 
@@ -70,7 +76,7 @@ def record(content="1"):
     listed = f'[{{"md5": "{hashlib.md5(content.encode()).hexdigest()}", "relpath": "weights"}}]'
     md5 = hashlib.md5(listed.encode()).hexdigest() + ".dir"
     entry = {"cmd": "x", "outs": [{"path": "out", "md5": md5}]}
-    Path("dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": {"train_dit": entry}}))
+    Path("dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": {"train_generator": entry}}))
     cached = Path(".dvc/cache/files/md5", md5[:2], md5[2:])
     cached.parent.mkdir(parents=True, exist_ok=True)
     cached.write_text(listed)
@@ -79,7 +85,7 @@ def record(content="1"):
 
 
 def trained():
-    with open_state("train_dit") as folder:
+    with open_state("train_generator") as folder:
         Path("out").mkdir()
         Path("out/weights").write_text("1")
         return folder
@@ -114,7 +120,7 @@ def test_an_output_is_hashed_as_dvc_hashes_it(tmp_path, monkeypatch):
 def test_a_reader_that_outlives_its_training_holds_no_lock(project):
     """A DataLoader's worker is a fork: what it inherits would keep the lock for seconds after a kill."""
     here, there = os.pipe()
-    with open_state("train_dit"):
+    with open_state("train_generator"):
         child = os.fork()
         if not child:
             os.write(there, b".")
@@ -122,7 +128,7 @@ def test_a_reader_that_outlives_its_training_holds_no_lock(project):
             os._exit(0)
         assert os.read(here, 1) == b"."
     try:
-        with open_state("train_dit"):
+        with open_state("train_generator"):
             pass
     finally:
         os.kill(child, 9)
@@ -132,7 +138,7 @@ def test_a_reader_that_outlives_its_training_holds_no_lock(project):
 def test_a_state_in_use_stays(project):
     folder = trained()
     record()
-    with open_state("train_dit"):
+    with open_state("train_generator"):
         sweep()
         assert folder.is_dir()
 
@@ -144,10 +150,10 @@ def test_a_queued_experiment_keeps_its_state_in_the_main_checkout(project, monke
 
 
 def test_identity_holds_no_run(project):
-    assert "run" not in identity("train_dit")["params"]
+    assert "run" not in identity("train_generator")["params"]
 
 
-@pytest.mark.parametrize("text", ["", "stages:", "stages: {train_dit: ", "stages: {train_dit: 3}", "- 1"])
+@pytest.mark.parametrize("text", ["", "stages:", "stages: {train_generator: ", "stages: {train_generator: 3}", "- 1"])
 def test_a_record_that_is_being_written_stops_nobody(project, text):
     folder = key()
     Path("dvc.lock").write_text(text)
@@ -158,18 +164,20 @@ def test_a_record_that_is_being_written_stops_nobody(project, text):
 
 def test_another_number_of_processes_continues_the_same_work(project):
     def key_with(processes):
-        values = {"train_dit": {"training": {"processes": processes, "images": 8}}, "run": {}}
+        values = {"train_generator": {"training": {"processes": processes, "images": 8}}, "run": {}}
         (project / "params.yaml").write_text(yaml.safe_dump(values))
         return key()
 
     assert key_with(1) == key_with(2)
-    assert identity("train_dit")["params"]["train_dit"]["training"]["processes"] == 2, "as dvc.lock records it"
+    assert identity("train_generator")["params"]["train_generator"]["training"]["processes"] == 2, (
+        "as dvc.lock records it"
+    )
 
 
 def test_of_several_processes_the_first_holds_the_lock_for_all(project, monkeypatch):
-    with open_state("train_dit") as first:
+    with open_state("train_generator") as first:
         monkeypatch.setenv("RANK", "1")
-        with open_state("train_dit") as other:
+        with open_state("train_generator") as other:
             assert other == first
         assert not (other / FINISHED).exists()
 
@@ -178,20 +186,23 @@ def test_an_edit_since_the_code_was_hashed_is_named(project, monkeypatch):
     """Words and layout are no edit; what counts is the time of any file of the source, and then its tree."""
     monkeypatch.setattr(state, "SOURCE", project / "src")
     source, body = project / "src/darkroom/stages", "def run(params):\n    return 1\n"
-    for file in (source / "train_dit.py", project / "src" / f"{STAGES['train_dit'].settings.replace('.', '/')}.py"):
+    for file in (
+        source / "train_generator.py",
+        project / "src" / f"{STAGES['train_generator'].settings.replace('.', '/')}.py",
+    ):
         file.parent.mkdir(parents=True)
         file.write_text(body)
     (project / "src/darkroom/environment.py").write_text("")
-    stage = {"cmd": "x", "params": ["train_dit"], "deps": ["build/code/train_dit.json"], "outs": ["out"]}
-    (project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_dit": stage}}))
-    assert changed_since("train_dit", None) == [], "nobody hashed it"
+    stage = {"cmd": "x", "params": ["train_generator"], "deps": ["build/code/train_generator.json"], "outs": ["out"]}
+    (project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_generator": stage}}))
+    assert changed_since("train_generator", None) == [], "nobody hashed it"
     (project / "build/code").mkdir(parents=True)
-    (project / "build/code/train_dit.json").write_text(json.dumps(fingerprint("train_dit")))
+    (project / "build/code/train_generator.json").write_text(json.dumps(fingerprint("train_generator")))
     later = time.time() + 5
     for text, found in [
         (f'"""Words."""\n{body}# more\n', []),
-        (body.replace("1", "2"), ["darkroom.stages.train_dit: run changed"]),
+        (body.replace("1", "2"), ["darkroom.stages.train_generator: run changed"]),
     ]:
-        (source / "train_dit.py").write_text(text)
-        os.utime(source / "train_dit.py", (later, later))
-        assert changed_since("train_dit", None) == found
+        (source / "train_generator.py").write_text(text)
+        os.utime(source / "train_generator.py", (later, later))
+        assert changed_since("train_generator", None) == found

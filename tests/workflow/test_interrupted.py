@@ -9,7 +9,13 @@ from snakemake.persistence.file import FilePersistence
 sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
 from interrupted import MARKS, clear, output
 
-PATHS = ["models/dit", "metrics/dit.json", "data/shards/größer", f"data/shards/{'a' * 240}", f"data/{'b/c' * 120}"]
+PATHS = [
+    "models/generator",
+    "metrics/generator.json",
+    "data/shards/größer",
+    f"data/shards/{'a' * 240}",
+    f"data/{'b/c' * 120}",
+]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from stopping import pass_on_sigterm
 pass_on_sigterm(True)
 signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
 shell = "python -c 'import time; time.sleep(60)' -m darkroom {} & echo $!; wait"
-for stage in ("train_dit", "sample_dit"):
+for stage in ("train_generator", "sample_generator"):
     subprocess.Popen(["sh", "-c", shell.format(stage)])
 signal.pause()
 while True:
@@ -28,12 +28,12 @@ while True:
 
 
 def test_a_training_is_told_by_its_command():
-    assert is_training(["python", "-m", "darkroom", "train_dit"])
+    assert is_training(["python", "-m", "darkroom", "train_generator"])
     assert is_training(["python", "-u", "-m", "darkroom", "train_tokenizer"])
-    assert is_training(["python", "-m", "darkroom", "train_dit", "item"])
-    assert not is_training(["python", "-m", "darkroom", "sample_dit"])
-    assert not is_training(["sh", "-c", "python -m darkroom train_dit"])
-    assert not is_training(["dvc", "repro", "--single-item", "train_dit"])
+    assert is_training(["python", "-m", "darkroom", "train_generator", "item"])
+    assert not is_training(["python", "-m", "darkroom", "sample_generator"])
+    assert not is_training(["sh", "-c", "python -m darkroom train_generator"])
+    assert not is_training(["dvc", "repro", "--single-item", "train_generator"])
     assert not is_training([])
 
 
@@ -45,13 +45,16 @@ def test_trainings_are_told_and_other_stages_are_left_to_end():
         stages = [psutil.Process(int(above.stdout.readline())) for _ in range(2)]
         deadline = time.monotonic() + 10
         by_name: dict[str, psutil.Process] = {}
-        while by_name.keys() != {"train_dit", "sample_dit"}:  # a child shows its parent's command until it has begun
+        while by_name.keys() != {
+            "train_generator",
+            "sample_generator",
+        }:  # a child shows its parent's command until it has begun
             by_name = {(process.cmdline() or [""])[-1]: process for process in stages}
             assert time.monotonic() < deadline, list(by_name)
         above.terminate()
         assert above.stdout.readline() == "heard\n"
-        by_name["train_dit"].wait(timeout=10)
-        assert by_name["sample_dit"].is_running() and above.poll() is None
+        by_name["train_generator"].wait(timeout=10)
+        assert by_name["sample_generator"].is_running() and above.poll() is None
     finally:
         for process in psutil.Process(above.pid).children(recursive=True):
             process.kill()

@@ -133,11 +133,6 @@ def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
             f"`{params['train_tokenizer']['kind']}` stands for {factor} x {factor} pixels: make it a multiple of "
             f"{factor}."
         )
-    patch = params["train_dit"]["model"]["patch"]
-    if size // factor % patch:
-        raise DarkroomError(
-            f"{PARAMS}: `train_dit.model.patch` is {patch}, and must divide the latent's size, {size // factor}."
-        )
     if size < SSIM_WINDOW:
         raise DarkroomError(f"{PARAMS}: `ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
     if params["score_tokenizer"]["lpips"] == "lpips" and size < SMALLEST["lpips"]:
@@ -151,19 +146,26 @@ def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
             raise DarkroomError(
                 f"{PARAMS}: `{section}.{key}` is {split}, and `ingest.splits.{split}` is 0: give it a share."
             )
-    for sampling, scoring in (("sample_dit", "score_dit"), ("sample_tokenizer", "score_tokenizer_samples")):
-        images, blocks = params[sampling]["images"], params[scoring]["blocks"]
+    for sampling, scoring in (
+        ("sample_generator.common.images", "score_generator"),
+        ("sample_tokenizer.images", "score_tokenizer_samples"),
+    ):
+        images, blocks = lookup(params, sampling), params[scoring]["blocks"]
         if images < 2 * blocks:
             raise DarkroomError(
                 f"{PARAMS}: `{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; "
-                f"`{sampling}.images` is {images}."
+                f"`{sampling}` is {images}."
             )
 
 
 def _guidance_fits(params: Mapping[str, Any]) -> None:
     """Check that whoever guides asks a model that has learned what no class looks like."""
-    dit = params["train_dit"]["diffusion"]["label_dropout"]
-    told = [("sample_dit.guidance", params["sample_dit"]["guidance"], "train_dit.diffusion.label_dropout", dit)]
+    told = []
+    kind = params["train_generator"]["kind"]
+    if "guidance" in (sampling := params["sample_generator"][kind]):
+        key = f"{kind}.diffusion.label_dropout"
+        dropout = lookup(params["train_generator"], key)
+        told.append((f"sample_generator.{kind}.guidance", sampling["guidance"], f"train_generator.{key}", dropout))
     tokenizer = params["train_tokenizer"]
     if tokenizer["kind"] == "vq_ar" and tokenizer["vq_ar"]["classes"]:
         guidance, dropout = params["sample_tokenizer"]["guidance"], tokenizer["vq_ar"]["label_dropout"]
@@ -288,6 +290,9 @@ def check(params: dict[str, Any] | None = None) -> str:
     tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
     kind = tokenizer.chosen
     _fits(whole_params.model_dump(), kind.factor, kind.discrete)
+    generator: Any = whole_params.train_generator  # type: ignore[attr-defined]
+    if reason := generator.chosen.unfit(whole_params.ingest.image_size // kind.factor):  # type: ignore[attr-defined]
+        raise DarkroomError(f"{PARAMS}: `train_generator.{generator.kind}`: {reason}.")
     _guidance_fits(whole_params.model_dump())
     _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
     perceptual = getattr(kind, "perceptual", None)

@@ -14,4 +14,5 @@ class Params(Section):
     """What dvc.yaml gives to `code`."""
 
     run: Run
+    train_generator: Chosen
     train_tokenizer: Chosen

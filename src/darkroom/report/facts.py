@@ -92,7 +92,7 @@ class Reference(Facts):
 
 
 class Samples(Facts):
-    """samples/dit: how many images of which classes, and how they were made."""
+    """samples/generator: how many images of which classes, and how they were made."""
 
     classes: list[str]
     images: int

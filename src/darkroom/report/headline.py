@@ -71,7 +71,7 @@ def _difference(run: Number, real: Number) -> str:
 def headlines(inputs: Inputs) -> list[Headline]:
     """Return the numbers at the top: label accuracy, a distance for each extractor, what was told, reconstructions."""
     found: list[Headline] = []
-    scores, n = inputs.dit.scores, inputs.dit.card.n_fake
+    scores, n = inputs.generator.scores, inputs.generator.card.n_fake
     if "label_accuracy" in scores:
         share = scores["label_accuracy"]
         found.append(

@@ -16,11 +16,11 @@ from darkroom.report.pictures import Picture, read_png, read_svg
 from darkroom.report.scored import Scored, read_scored
 
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
-SAMPLES, RECONSTRUCTIONS = Path("samples/dit"), Path("samples/reconstructions")
+SAMPLES, RECONSTRUCTIONS = Path("samples/generator"), Path("samples/reconstructions")
 PICTURES = Path("samples/catalog")
 TOKENIZER_SAMPLES = Path("samples/tokenizer")
 DAG, GRID, CODES = Path("docs/dag.svg"), "grid.png", "codes.tsv"
-TRAININGS = ("teacher", "tokenizer", "extractor", "dit", "clip")
+TRAININGS = ("teacher", "tokenizer", "extractor", "generator", "clip")
 FURTHER = ("prior", "scene_reader")  # behind the U-Nets
 
 
@@ -45,7 +45,7 @@ class Inputs:
     reference: Reference
     samples: Samples
     reconstructions: Reconstructions
-    dit: Scored
+    generator: Scored
     tokenizer: Scored
     own: Own | None
     clip: ClipScored
@@ -84,14 +84,15 @@ def _belong(inputs: Inputs) -> None:
     faults = {
         f"{REFERENCE} was made from another {CATALOG}": inputs.reference.catalog == catalog,
         f"{PICTURES} shows another {CATALOG}": read_manifest(PICTURES, "pictures").get("catalog") == catalog,
-        f"cards/dit.json was made with another {REFERENCE}": inputs.dit.card.reference.id == reference,
+        f"cards/generator.json was made with another {REFERENCE}": inputs.generator.card.reference.id == reference,
         f"cards/tokenizer.json was made with another {CATALOG}": inputs.tokenizer.card.reference.id == catalog,
         f"cards/clip.json was made with another {CATALOG}": inputs.clip.card.reference.id == catalog,
         f"{SAMPLES} has other classes than {CATALOG}": inputs.samples.classes == inputs.catalog.classes,
-        f"{SAMPLES} has another number of images than cards/dit.json": inputs.samples.images == inputs.dit.card.n_fake,
+        f"{SAMPLES} has another number of images than cards/generator.json": inputs.samples.images
+        == inputs.generator.card.n_fake,
         f"{RECONSTRUCTIONS / CODES} has another number of codes than its manifest": inputs.reconstructions.codes
         == (len(inputs.codes.train) if inputs.codes else 0),
-        f"cards/dit.json was made from other {SAMPLES}": inputs.dit.card.samples == manifest_hash(SAMPLES),
+        f"cards/generator.json was made from other {SAMPLES}": inputs.generator.card.samples == manifest_hash(SAMPLES),
     }
     if inputs.own is not None:
         fault = f"cards/tokenizer_samples.json was made with another {REFERENCE}"
@@ -116,7 +117,7 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         reference=typed(Reference, read_manifest(REFERENCE, "reference"), REFERENCE),
         samples=typed(Samples, read_manifest(SAMPLES, "samples"), SAMPLES),
         reconstructions=typed(Reconstructions, read_manifest(RECONSTRUCTIONS, "reconstructions"), RECONSTRUCTIONS),
-        dit=read_scored("dit"),
+        generator=read_scored("generator"),
         tokenizer=read_scored("tokenizer"),
         own=read_own(),
         clip=read_clip(),

@@ -37,7 +37,7 @@ from darkroom.report.trainings import drawn
 from darkroom.terminal.tables import bytes_of
 
 # The others do nothing where nobody asks for them, or where published weights are taken.
-ALWAYS = {"tokenizer", "extractor", "dit"}
+ALWAYS = {"tokenizer", "extractor", "generator"}
 _SPLITS = ("train", "val", "test")
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
 
@@ -86,7 +86,7 @@ def _bars(row: Row, where: str, others: dict[str, Number | None]) -> Markup | No
 def groups(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
     others = {name.removeprefix("Images "): each.scored for name, each in told(inputs)}
-    yield from generated(inputs, inputs.dit, "Generated images", others)
+    yield from generated(inputs, inputs.generator, "Generated images", others)
     if inputs.own is not None:
         yield from generated(inputs, inputs.own.scored, "The tokenizer's own images", {})
     for title, each in told(inputs):
@@ -124,7 +124,7 @@ def pair_groups(inputs: Inputs) -> list[Group]:
 
 def _notes(inputs: Inputs) -> list[str]:
     """Return what the cards note, each note once; whose it is where an image was told something."""
-    plain = [inputs.dit, *([inputs.own.scored] if inputs.own else []), inputs.tokenizer]
+    plain = [inputs.generator, *([inputs.own.scored] if inputs.own else []), inputs.tokenizer]
     notes = [note for each in plain for note in each.card.notes]
     return list(
         dict.fromkeys([*notes, *(f"{name}: {note}" for name, of in told(inputs) for note in of.scored.card.notes)])
@@ -203,7 +203,7 @@ def render(title: str, inputs: Inputs) -> str:
         # Some are trained only where they are asked for.
         curves=[drawn(each) for each in inputs.trainings if each.name in ALWAYS or each.train.points],
         cards={
-            "Generated images": list(flat(inputs.dit.protocol)),
+            "Generated images": list(flat(inputs.generator.protocol)),
             **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),
             "Reconstructions": list(flat(inputs.tokenizer.protocol)),
             **{name: list(flat(each.scored.protocol)) for name, each in told(inputs)},

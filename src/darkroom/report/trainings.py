@@ -13,7 +13,7 @@ _TITLES = {
     "teacher": "Teacher",
     "tokenizer": "Tokenizer",
     "extractor": "Extractor",
-    "dit": "Diffusion transformer",
+    "generator": "Generator",
     "clip": "CLIP",
     "prior": "Prior",
     "scene_reader": "Scene reader",

@@ -31,7 +31,7 @@ def summary(manifest: Mapping[str, Any]) -> str:
     unlabelled, duplicates = sum(manifest["unlabelled"].values()), manifest["duplicates"]
     if unlabelled:
         text += (
-            f"\n{unlabelled:,} images have no label, and train_extractor and train_dit need one of each: "
+            f"\n{unlabelled:,} images have no label, and train_extractor and train_generator need one of each: "
             "name `ingest.default_label`, or leave them out by `ingest.rules.label_missing`"
         )
     if left_out := manifest["quarantine"]["quarantine"]:

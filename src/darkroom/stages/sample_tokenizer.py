@@ -11,7 +11,7 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
 from darkroom.data.sample import Sample
-from darkroom.models.tokenizers.kind_settings import GENERATING
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sample_settings import Params
 
 OUT, MODEL = Path("samples/tokenizer"), Path("models/tokenizer")
@@ -40,7 +40,7 @@ def run(params: Params) -> None:
     require_writable(OUT)
     manifest = read_manifest(MODEL, "tokenizer")
     kind = manifest["tokenizer_kind"]
-    if kind in GENERATING:
+    if TOKENIZERS.has("sample", kind):
         _sample(params, manifest)
         return
     with atomic_folder(OUT) as folder:
@@ -54,8 +54,8 @@ def _sample(params: Params, manifest: dict[str, Any]) -> None:
     from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
     from darkroom.models.tokenizers.load import load_tokenizer
-    from darkroom.models.tokenizers.vq_ar.generate import generate
 
+    generate = TOKENIZERS.load("sample", manifest["tokenizer_kind"])
     settings, classes = params.sample_tokenizer, list(manifest.get("classes", []))
     device = set_up_device(settings.threads, params.run.device)
     model: Any = load_tokenizer(MODEL)[0]

@@ -1,4 +1,4 @@
-"""What `score_dit` and `score_tokenizer_samples` do: samples and reference in, metrics and their card out."""
+"""What `score_generator` and `score_tokenizer_samples` do: samples and reference in, metrics and their card out."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from darkroom.metrics.names import score_names
 from darkroom.metrics.reference import Reference, distances
 from darkroom.models.evaluators.labels import class_scores, label_accuracy, require_known
 from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_judge
-from darkroom.models.generators.score_settings import ScoreDiT
+from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.params.inception import Inception
 from darkroom.terminal.progress import told
 
@@ -37,7 +37,7 @@ Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Further]
 
 def score(
     folder: Path,
-    settings: ScoreDiT,
+    settings: ScoreGenerator,
     inception: Inception,
     device: str,
     metrics: Path,

@@ -25,7 +25,7 @@ from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.score_settings import Judges
 from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
 from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader, things_in
-from darkroom.models.generators.score_settings import ScoreDiT
+from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.params.inception import Inception
 from darkroom.params.numbers import NO_FILE
 from darkroom.stages.scoring import Further, score
@@ -149,7 +149,7 @@ def measure_pairs(
 
 
 def score_pairs(
-    folder: Path, settings: ScoreDiT, judges: Judges, inception: Inception, device: str, metrics: Path, card: Path
+    folder: Path, settings: ScoreGenerator, judges: Judges, inception: Inception, device: str, metrics: Path, card: Path
 ) -> None:
     """Score the samples in `folder`, and write how it was done."""
     measured = partial(measure_pairs, judges, settings.batch, folder)

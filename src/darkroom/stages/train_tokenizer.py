@@ -10,7 +10,7 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
-from darkroom.kinds import Kinds
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.protocol import KIND, Tokenizer
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
 from darkroom.models.tokenizers.settings import Params
@@ -22,22 +22,6 @@ from darkroom.training.recipe import Rows
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
-RECIPES = Kinds(
-    "train_tokenizer",
-    "train_tokenizer.kind",
-    {
-        "kl": "darkroom.models.tokenizers.kl.recipe:KLRecipe",
-        "dvae": "darkroom.models.tokenizers.dvae.recipe:DVAERecipe",
-        "vqgan": "darkroom.models.tokenizers.vqgan.recipe:VQGANRecipe",
-        "vq_ar": "darkroom.models.tokenizers.vq_ar.recipe:VQARRecipe",
-    },
-)
-# Kinds that are not trained, and what opens their weights.
-IMPORTED = Kinds(
-    "train_tokenizer",
-    "train_tokenizer.kind",
-    {"pretrained": "darkroom.models.tokenizers.pretrained.network:load_pretrained"},
-)
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
 
@@ -50,7 +34,7 @@ def build(
 ) -> TokenizerRecipe:
     """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
     settings = params.train_tokenizer
-    recipe: type[TokenizerRecipe] = RECIPES.load(settings.kind)
+    recipe: type[TokenizerRecipe] = TOKENIZERS.load("recipe", settings.kind)
     with seeded(derive(settings.training.seed, "tokenizer/weights")):
         return recipe.build(settings.chosen, settings.training, image_shape, train_rows, val_rows, perceptual)
 
@@ -84,7 +68,7 @@ def _write(model: Tokenizer, params: Params, selection: Selection, trained: dict
 def _import(params: Params, selection: Selection) -> None:
     """Write published weights as the tokenizer; its curves have no point."""
     chosen: Any = params.train_tokenizer.chosen
-    model: Any = IMPORTED.load(params.train_tokenizer.kind)(chosen, selection.spec.shape)
+    model: Any = TOKENIZERS.load("imported", params.train_tokenizer.kind)(chosen, selection.spec.shape)
     print(f"{chosen.name or chosen.folder}: {sum(p.numel() for p in model.parameters()):,} parameters, not trained")
     write_curves(CURVES, [])
     _write(model, params, selection, {"images_seen": 0, "selected": "last", "best_validation": None})
@@ -97,7 +81,7 @@ def run(params: Params) -> None:
         require_writable(path)
     set_up_device(training.threads, params.run.device)
     selection = load_selection()
-    if settings.kind in IMPORTED:
+    if TOKENIZERS.has("imported", settings.kind):
         _import(params, selection)
         return
     splits = {split: ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")}

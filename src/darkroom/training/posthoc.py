@@ -64,7 +64,7 @@ def reconstruct(folder: Path, sigma_rel: float, images: int | None = None) -> di
     """Return the weights of a module averaged with a relative width, from the snapshots of its training.
 
     Args:
-        folder: what `training.profiles.export` wrote, say `models/dit/profiles`.
+        folder: what `training.profiles.export` wrote, say `models/generator/profiles`.
         sigma_rel: the width wanted, as a share of the training's length.
         images: of the time at which the average ends; None: the end of the training.
 

@@ -73,26 +73,40 @@ def test_what_a_url_is_counts_though_fetching_it_does_not(stage: str) -> None:
     assert "darkroom.urls" in found and "darkroom.data.remote" not in found
 
 
-def test_a_table_of_kinds_is_of_literals(tmp_path: Path) -> None:
-    sources = write(tmp_path, {"one": "from darkroom.kinds import Kinds\n\nT = Kinds('x', 'x.kind', made())\n"})
-    with pytest.raises(
-        DarkroomError, match=r"one\.py, line 3: a table of kinds is a name, a key of params\.yaml and a dict"
-    ):
+TABLE = "Kinds(chosen_by='x.kind', package='darkroom', parts={'net': 'x', 'other': 'y'}, kinds={'a': ['two:A', None]})"
+
+
+@pytest.mark.parametrize("kinds", ["made()", "{'a': ['two:A']}", "{'a': 'two:A'}"])
+def test_a_table_of_kinds_is_of_literals_with_a_place_for_each_part(tmp_path: Path, kinds: str) -> None:
+    table = f"T = Kinds(chosen_by='x.kind', package='darkroom', parts={{'net': 'x', 'other': 'y'}}, kinds={kinds})"
+    sources = write(tmp_path, {"one": f"from darkroom.kinds import Kinds\n\n{table}\n"})
+    with pytest.raises(DarkroomError, match=r"one\.py, line 3: the arguments of a table of kinds are literals"):
         sources.closure(["darkroom.one"])
 
 
-TABLES = ["class A:\n  T = kinds.Kinds('x', 'x.kind', {})", "print(Kinds('x', 'x.kind', {}))"]
-
-
-@pytest.mark.parametrize("text", TABLES)
+@pytest.mark.parametrize("text", [f"class A:\n  T = kinds.{TABLE}", f"print({TABLE})"])
 def test_a_table_that_would_not_be_read_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DarkroomError, match="a table of kinds is assigned outside of classes and functions"):
+    with pytest.raises(DarkroomError, match="a table of kinds is assigned to a name outside of classes and functions"):
         write(tmp_path, {"one": text}).closure(["darkroom.one"])
 
 
-def test_a_table_is_read_by_its_modules_name_too(tmp_path: Path) -> None:
-    sources = write(tmp_path, {"one": "T = kinds.Kinds('x', 'x.kind', {'a': 'darkroom.two:A'})"})
-    assert [table.places for _, table in sources.closure(["darkroom.one"]).tables] == [{"a": "darkroom.two:A"}]
+@pytest.mark.parametrize("prefix", ["", "kinds."])
+@pytest.mark.parametrize("where", ["one", "three"])
+def test_only_the_parts_that_are_loaded_count(tmp_path: Path, prefix: str, where: str) -> None:
+    """In the table's own module, and where it is imported."""
+    use = 'def f(kind):\n  return T.load("net", kind)\n'
+    modules = {"one": f"T = {prefix}{TABLE}\n", "three": "from darkroom.one import T\n"}
+    modules[where] += use
+    tables = write(tmp_path, modules).closure(["darkroom.three"]).tables
+    assert [(module, table.name, table.places) for module, table in tables] == [
+        ("darkroom.one", "x", {"a": "darkroom.two:A"})
+    ]
+
+
+def test_a_part_that_no_table_has_is_refused(tmp_path: Path) -> None:
+    sources = write(tmp_path, {"one": f"T = {TABLE}\nT.load(\"nte\", 'a')\n"})
+    with pytest.raises(DarkroomError, match="T has no part `nte`"):
+        sources.closure(["darkroom.one"])
 
 
 def test_what_is_not_for_a_type_checker_counts(tmp_path: Path) -> None:

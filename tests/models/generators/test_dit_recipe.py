@@ -6,12 +6,13 @@ import torch
 
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.generators.dit.settings import Diffusion
+from darkroom.models.generators.dit.settings import Diffusion, Sampling
 from darkroom.models.generators.normaliser import Normaliser
 from darkroom.random import draws
 from darkroom.training.recipe import Batch
 
 SHAPE = (2, 4, 4)
+SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
 MEAN, STD = [0.5, -1.0], [2.0, 3.0]
 
 
@@ -36,7 +37,7 @@ def recipe(tokenizer=None, **changes):
     settings = {"normalise": "channel", "time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
     torch.manual_seed(0)
     model = Spy(DiTConfig(2, 4, 5, 16, 1, 2, 2))
-    return DiTRecipe(model, Diffusion(**settings | changes), 9, [], [], Normaliser(MEAN, STD), tokenizer)
+    return DiTRecipe(model, Diffusion(**settings | changes), 9, [], [], Normaliser(MEAN, STD), tokenizer, SAMPLING)
 
 
 def batch(positions):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.stages.train_tokenizer import RECIPES
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.training.loop import train
 from helpers import run, training
 from models.tokenizers.dvae_reference import settings as dvae
@@ -15,20 +15,22 @@ from models.tokenizers.small_vqgan import Pictures
 from models.tokenizers.small_vqgan import section as vqgan
 from training.toy import places, weights
 
+TRAINED = [kind for kind in TOKENIZERS if TOKENIZERS.has("recipe", kind)]
 SECTIONS = {"kl": kl, "dvae": dvae, "vqgan": vqgan, "vq_ar": vq_ar}
 FACTORS = {"kl": 2, "dvae": 4, "vqgan": 4, "vq_ar": 4}
 
 
 def build(kind, shape=(3, 16, 16), settings=None, **changes):
     torch.manual_seed(0)
-    return RECIPES.load(kind).build(SECTIONS[kind](**changes), settings or training(), shape, Pictures(), Pictures())
+    recipe = TOKENIZERS.load("recipe", kind)
+    return recipe.build(SECTIONS[kind](**changes), settings or training(), shape, Pictures(), Pictures())
 
 
 def test_each_kind_is_tried():
-    assert SECTIONS.keys() == RECIPES.keys()
+    assert list(SECTIONS) == TRAINED
 
 
-@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize("kind", TRAINED)
 @pytest.mark.parametrize("size", [(17, 17), (16, 32)])
 def test_images_that_a_kind_does_not_divide_are_refused(kind, size):
     with pytest.raises(DarkroomError) as fault:
@@ -82,4 +84,9 @@ def test_a_training_tells_the_use_of_codes_whenever_it_validates_and_learns_the_
 def test_what_has_no_codes_or_no_validation_images_tells_nothing_of_them():
     assert build("kl").evaluate_every == 0
     section = SECTIONS["vqgan"]()
-    assert RECIPES.load("vqgan").build(section, training(), (3, 16, 16), Pictures(), Pictures(0)).evaluate_every == 0
+    assert (
+        TOKENIZERS.load("recipe", "vqgan")
+        .build(section, training(), (3, 16, 16), Pictures(), Pictures(0))
+        .evaluate_every
+        == 0
+    )

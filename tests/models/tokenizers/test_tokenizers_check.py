@@ -170,7 +170,7 @@ def test_another_configuration(published, text, told):
         ("score_tokenizer.vgg16", "it is a file with torchvision's weights of VGG16"),
         ("reference_stats.inception.weights", "it is a file with torch-fidelity's weights"),
         ("train_tokenizer.common.init.folder", "it is a folder with weights to begin with, or data/none"),
-        ("train_dit.training.init.folder", "it is a folder with weights to begin with, or data/none"),
+        ("train_generator.training.init.folder", "it is a folder with weights to begin with, or data/none"),
     ],
 )
 def test_a_file_of_weights_that_is_missing_is_named_by_its_key(attempt, key, told):
@@ -181,7 +181,7 @@ def test_a_file_of_weights_that_is_missing_is_named_by_its_key(attempt, key, tol
     ("source", "key", "kind"),
     [
         ("train_tokenizer.vq_ar.label_dropout", "sample_tokenizer.guidance", "vq_ar"),
-        ("train_dit.diffusion.label_dropout", "sample_dit.guidance", "kl"),
+        ("train_generator.dit.diffusion.label_dropout", "sample_generator.dit.guidance", "kl"),
     ],
 )
 def test_guidance_needs_a_model_that_knows_no_class(attempt, source, key, kind):
@@ -192,14 +192,18 @@ def test_guidance_needs_a_model_that_knows_no_class(attempt, source, key, kind):
 
 def test_scores_while_training_are_guided_by_a_model_that_knows_no_class(attempt):
     """The section itself refuses it, so that the stage does, whoever starts it."""
-    names = {"every": 640, "extractor": "models/extractor", "reference": "data/reference", "guidance": 1.5}
-    asked = {f"train_dit.evaluate.{name}": value for name, value in names.items()}
-    untrained = {"train_dit.diffusion.label_dropout": 0.0, "sample_dit.guidance": 1.0}
+    names = {"every": 640, "extractor": "models/extractor", "reference": "data/reference"}
+    asked = {f"train_generator.evaluate.{name}": value for name, value in names.items()}
+    untrained = {"train_generator.dit.diffusion.label_dropout": 0.0, "sample_generator.dit.guidance": 1.0}
     refused(
-        attempt, "kl", "evaluate.guidance (1.5) needs a model that was trained without labels too", **asked, **untrained
+        attempt,
+        "kl",
+        "dit.sampling.guidance (1.5) needs a model that was trained without labels too",
+        **asked,
+        **untrained,
     )
-    assert "fit each other" in attempt("kl", **asked | {"train_dit.evaluate.guidance": 1.0}, **untrained)
-    assert "fit each other" in attempt("kl", **asked | {"train_dit.evaluate.every": 0}, **untrained)
+    assert "fit each other" in attempt("kl", **asked | {"train_generator.dit.sampling.guidance": 1.0}, **untrained)
+    assert "fit each other" in attempt("kl", **asked | {"train_generator.evaluate.every": 0}, **untrained)
     assert "fit each other" in attempt("kl", **asked)
 
 

@@ -129,8 +129,8 @@ def repository(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir()
     shutil.copy(Path(__file__).parents[3] / ".gitignore", tmp_path)
     for fd, ref in ((1.0, None), (0.5, "refs/exps/ab/cdef/brave-name"), (2.0, None)):
-        (tmp_path / "metrics/dit.json").write_text(json.dumps({"fd": fd, "fd_se": 0.01, "n": 10}))
-        (tmp_path / "cards/dit.json").write_text(json.dumps(CARD))
+        (tmp_path / "metrics/generator.json").write_text(json.dumps({"fd": fd, "fd_se": 0.01, "n": 10}))
+        (tmp_path / "cards/generator.json").write_text(json.dumps(CARD))
         if fd == 2.0:
             break
         git("add", ".")
@@ -150,7 +150,7 @@ def test_the_command_compares_commits_experiments_and_the_working_tree(repositor
     printed = capsys.readouterr().out
     assert "HEAD" in printed and "workspace" in printed and "worse by 70.7 se" in printed
     assert main(["compare", "main", "brave-name", "--md"]) == 0
-    assert "| dit.fd  | 1 ± 0.01 | 0.5 ± 0.01   | -0.5 ± 0.014 | better by 35.4 se |" in capsys.readouterr().out
+    assert "| generator.fd | 1 ± 0.01 | 0.5 ± 0.01   | -0.5 ± 0.014 | better by 35.4 se |" in capsys.readouterr().out
 
 
 def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):

@@ -88,11 +88,11 @@ def test_engines_must_be_on_the_path(monkeypatch, tmp_path):
 
 
 def test_a_compiler_is_needed_where_a_section_compiles(monkeypatch, tmp_path):
-    compiled = {"train_dit": {"training": {"compile": True}}, "train_tokenizer": {"common": {"compile": False}}}
+    compiled = {"train_generator": {"training": {"compile": True}}, "train_tokenizer": {"common": {"compile": False}}}
     monkeypatch.setenv("PATH", str(tmp_path))
     assert levels(packages.compiler({"train_tokenizer": {"common": {"compile": False}}})) == ["note"]
     (found,) = packages.compiler(compiled)
-    assert found.level == "fault" and "in train_dit, and" in found.text
+    assert found.level == "fault" and "in train_generator, and" in found.text
     (tmp_path / "g++").write_text("#!/bin/sh\necho gee 1.2\n")
     (tmp_path / "g++").chmod(0o755)
     (found,) = packages.compiler(compiled)
@@ -217,10 +217,10 @@ def test_a_lock_that_was_cut_short_is_a_fault(empty):
 def test_outputs_that_are_in_no_cache_are_a_note(empty, monkeypatch):
     monkeypatch.setattr(clone, "lost_of", lambda: {})
     assert levels(clone.cache()) == ["ok"]
-    monkeypatch.setattr(clone, "lost_of", lambda: {"train_dit": ["models/dit", "curves/dit"]})
+    monkeypatch.setattr(clone, "lost_of", lambda: {"train_generator": ["models/generator", "curves/generator"]})
     (found,) = clone.cache()
-    assert found.level == "note" and "models/dit, curves/dit: not in DVC's cache" in found.text
-    assert "`dvc commit train_dit`" in found.text
+    assert found.level == "note" and "models/generator, curves/generator: not in DVC's cache" in found.text
+    assert "`dvc commit train_generator`" in found.text
 
 
 def test_marks_of_interrupted_jobs_are_a_note(empty):
@@ -233,12 +233,12 @@ def test_marks_of_interrupted_jobs_are_a_note(empty):
 
 def test_left_over_states_are_told_with_size_and_images(empty):
     assert levels(clone.states()) == ["ok"]
-    folder = empty / ".darkroom/state/train_dit-0123456789abcdef"
+    folder = empty / ".darkroom/state/train_generator-0123456789abcdef"
     for name in ("images-000000000320", "images-000000000640", "damaged-images-000000000960"):
         (folder / name).mkdir(parents=True)
         (folder / name / "modules.safetensors").write_bytes(bytes(1_000_000))
     first, aside = clone.states()
-    assert first.level == "note" and "640 images, 3.0 MB; `dvc repro train_dit` continues it" in first.text
+    assert first.level == "note" and "640 images, 3.0 MB; `dvc repro train_generator` continues it" in first.text
     assert "damaged-images-000000000960: a damaged checkpoint, 1.0 MB" in aside.text
     (folder / "finished.json").write_text("{}")
     assert "finished" in next(clone.states()).text

@@ -42,7 +42,7 @@ def test_artifacts_that_are_up_to_date_are_believed_and_others_not(clone):
         (folder / "manifest.json").write_text(json.dumps({"splits": splits}))
     (clone / "data/catalog").mkdir()
     (clone / "data/catalog/manifest.json").write_text(json.dumps({"classes": ["a", "b", "c"]}))
-    facts = gather({"train_dit"})
+    facts = gather({"train_generator"})
     assert facts.classes == 3 and facts.count("train") == 145 and facts.count("val") == 20 and facts.assumed == ()
     half = gather({"ingest@second", "catalog"})
     assert half.classes == 10 and half.count("train") == 70 + 72 and len(half.assumed) == 2

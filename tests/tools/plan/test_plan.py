@@ -24,7 +24,7 @@ from models.tokenizers.discrete import Patches
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),
     *("sample_tokenizer", "encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
-    *("score_tokenizer_samples", "train_dit", "sample_dit", "score_dit", "train_clip"),
+    *("score_tokenizer_samples", "train_generator", "sample_generator", "score_generator", "train_clip"),
     *("embed_clip@first", "embed_clip@second", "train_decoder@base", "train_decoder@up", "sample_decoder"),
     *("train_scene_reader", "score_decoder", "train_prior", "sample_text", "score_text", "report"),
 ]
@@ -64,18 +64,18 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
     from darkroom.models.generators.dit.network import DiT, DiTConfig
 
     model = DiT(DiTConfig(channels=4, size=8, classes=10, width=16, depth=1, heads=2, patch=2))
-    dit, count = stages["train_dit"], sum(p.numel() for p in model.parameters())
+    dit, count = stages["train_generator"], sum(p.numel() for p in model.parameters())
     assert dit["parameters"] == count
     trained = {"gradients": 4 * count, "optimizer": 2 * 4 * count + 4 * len(list(model.parameters()))}
     assert trained.items() <= dit["memory"].items()
     weights = dit["memory"]["weights"]
     assert dit["disk"] == {"outputs": 4 * weights, "state": 3 * (2 * weights + trained["optimizer"])}
-    trainings = ("train_teacher", "train_tokenizer", "train_extractor", "train_dit", "train_clip")
+    trainings = ("train_teacher", "train_tokenizer", "train_extractor", "train_generator", "train_clip")
     for name in (*trainings, "train_decoder@base", "train_decoder@up", "train_prior"):
         stage = stages[name]
         assert stage["seconds"] > 0 and stage["backward"] > 1.5 * stage["forward"] > 0 and stage["source"] == "measured"
         assert stage["memory"]["activations"] > 0
-    assert stages["sample_dit"]["forward"] > 2 * dit["forward"] / 1.01  # two steps, guided, and the decoder
+    assert stages["sample_generator"]["forward"] > 2 * dit["forward"] / 1.01  # two steps, guided, and the decoder
     assert stages["catalog"]["source"] == stages["report"]["source"] == "guess"
     bodies, whole = sum(stage["seconds"] for stage in stages.values()), found["seconds"]
     assert whole["bodies"] == pytest.approx(bodies) and whole["dvc"] > bodies
@@ -95,13 +95,13 @@ def test_a_tokenizer_that_generates_is_planned_with_its_images(stale):
 
 
 def test_stale_stages_only_unless_asked(stale):
-    stale("score_dit", "report")
+    stale("score_generator", "report")
     Path("logs").mkdir()
     lines = [{"stage": "report", "event": "end", "seconds": 7.5}, {"stage": "report", "event": "start"}]
     Path("logs/runs.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"stage": "rep')
     text = plan.plan()
-    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["score_dit", "report"]
-    assert "train_dit" not in text and "7.5 s" in text
+    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["score_generator", "report"]
+    assert "train_generator" not in text and "7.5 s" in text
     named = json.loads(plan.plan(["ingest", "report"], in_json=True))["stages"]
     assert [(stage["stage"], stage["stale"]) for stage in named] == [
         ("ingest@first", False),
@@ -117,19 +117,19 @@ def test_stale_stages_only_unless_asked(stale):
 
 
 def test_what_does_not_fit_is_counted_and_not_run(stale, monkeypatch):
-    stale("train_dit")
+    stale("train_generator")
     monkeypatch.setattr(trainings, "_available", lambda device: 1000)
     monkeypatch.setattr(trainings, "_measure", lambda *_: pytest.fail("measured"))
     stage = json.loads(plan.plan(in_json=True))["stages"][0]
     assert stage["source"] == "too large" and stage["forward"] > 0 and stage["memory"]["activations"] > 0
-    assert "lower `run.micro_batch`" in stage["notes"][0] and "train_dit" in stage["notes"][0]
+    assert "lower `run.micro_batch`" in stage["notes"][0] and "train_generator" in stage["notes"][0]
     text = plan.plan()
     assert "?" in text and "and more" in text
 
 
 def test_time_grows_with_the_images_and_with_what_is_done_beside(stale, monkeypatch):
     """Seconds of an update, of a validated image and of a grid are given: the sum by hand."""
-    clone = stale("train_dit")
+    clone = stale("train_generator")
     monkeypatch.setattr(rehearsal.Rehearsal, "update_seconds", lambda self, budget: (2.0, 9.0))
     monkeypatch.setattr(rehearsal.Rehearsal, "validation_seconds", lambda self: 0.5)
     monkeypatch.setattr(rehearsal.Rehearsal, "grid_seconds", lambda self: 7.0)
@@ -143,7 +143,7 @@ def test_time_grows_with_the_images_and_with_what_is_done_beside(stale, monkeypa
     assert seconds() == pytest.approx(once + 2 * 2.0 + 2 * 24 * 0.5)
     change(clone, "run", "grid_every", value=40)  # and at the last image; of the averaged and of the raw weights
     assert seconds() == pytest.approx(once + 2 * 2.0 + 2 * 24 * 0.5 + 2 * 2 * 7.0)
-    change(clone, "train_dit", "training", "images", value=128)
+    change(clone, "train_generator", "training", "images", value=128)
     assert seconds() == pytest.approx(once + 4 * 2.0 + 4 * 24 * 0.5 + 4 * 2 * 7.0)
 
 
@@ -195,26 +195,26 @@ def test_numbers_are_told_as_people_say_them():
 def test_the_table_is_aligned_and_ends_with_its_total():
     plans = [
         StagePlan("ingest@first", seconds=10.0),
-        StagePlan("train_dit", 1234, 1e6, 2e6, {"weights": 10_000}, {"outputs": 10**6}, 50.0, notes=["a note"]),
+        StagePlan("train_generator", 1234, 1e6, 2e6, {"weights": 10_000}, {"outputs": 10**6}, 50.0, notes=["a note"]),
     ]
     whole = Whole(bodies=60.0, dvc=100.0, snakemake=80.0, cores=2, between=5.0, load=1.0)
-    lines = as_text(plans, whole, {"train_dit": 33.0}, ["a thing"]).splitlines()
-    assert " ".join(lines[3].split()) == "train_dit 1,234 1 M + 2 M 10 kB 1 MB 50 s measured 33 s"
+    lines = as_text(plans, whole, {"train_generator": 33.0}, ["a thing"]).splitlines()
+    assert " ".join(lines[3].split()) == "train_generator 1,234 1 M + 2 M 10 kB 1 MB 50 s measured 33 s"
     assert lines[5].split()[0] == "total" and lines[5].endswith("1 min 0 s")
     engines = ["`snakemake --cores 2`, side by side: 1 min 20 s", "`dvc repro`, one after another: 1 min 40 s"]
     assert lines[6:] == ["", *engines, "", "Assumed:", "- a thing.", "- a note."]
 
 
 def test_what_ran_here_decides_and_what_was_measured_stays_beside_it():
-    plans = [StagePlan("train_dit", seconds=50.0), StagePlan("sample_dit", seconds=9.0)]
-    plan._settle(plans, {"train_dit": Run(40.0, alike=True), "sample_dit": Run(8.0, alike=False)})
+    plans = [StagePlan("train_generator", seconds=50.0), StagePlan("sample_generator", seconds=9.0)]
+    plan._settle(plans, {"train_generator": Run(40.0, alike=True), "sample_generator": Run(8.0, alike=False)})
     found = [(each.seconds, each.source, each.measured_seconds) for each in plans]
     assert found == [(40.0, "last run", 50.0), (9.0, "measured", None)]
 
 
 def test_on_a_busy_machine_the_work_counts_and_on_a_quiet_one_the_wall():
     def settled(*walls):
-        plans = [StagePlan("train_dit", seconds=50.0, wall=wall, work=10.0) for wall in walls]
+        plans = [StagePlan("train_generator", seconds=50.0, wall=wall, work=10.0) for wall in walls]
         load = plan._settle(plans, {})
         return load, [each.seconds for each in plans]
 
@@ -234,17 +234,21 @@ def test_stages_of_one_thread_are_measured_side_by_side_and_the_others_alone(mon
         asked.append(names)
         return [StagePlan(name) for name in names]
 
-    params = {"run": {"ingest_processes": 2}, "train_dit": {"training": {"threads": 2, "processes": 1}}}
-    names = ["ingest@first", "catalog", "train_dit", "train_clip", "score_dit"]
+    params = {"run": {"ingest_processes": 2}, "train_generator": {"training": {"threads": 2, "processes": 1}}}
+    names = ["ingest@first", "catalog", "train_generator", "train_clip", "score_generator"]
     found = plan._measured(measure, names, None, params)
     assert [each.stage for each in found] == names
-    assert asked == [["train_clip", "catalog", "score_dit"], ["ingest@first"], ["train_dit"]]
+    assert asked == [["train_clip", "catalog", "score_generator"], ["ingest@first"], ["train_generator"]]
 
 
 def test_a_last_run_of_another_model_says_nothing_of_this_one():
-    dag = Dag(["train_dit", "sample_dit", "report"], {"train_dit", "sample_dit"}, {"sample_dit": {"train_dit"}})
+    dag = Dag(
+        ["train_generator", "sample_generator", "report"],
+        {"train_generator", "sample_generator"},
+        {"sample_generator": {"train_generator"}},
+    )
     last = {name: Run(8.0, alike=True) for name in dag.stages}
-    assert plan._comparable(last, dag).keys() == {"train_dit", "report"}
+    assert plan._comparable(last, dag).keys() == {"train_generator", "report"}
 
 
 def test_two_processes_measure_what_one_would(clone, monkeypatch):
@@ -252,6 +256,6 @@ def test_two_processes_measure_what_one_would(clone, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     known = facts.gather(set(KNOWN))
     with plan._measuring(2) as measure:
-        found = measure(["catalog", "train_dit"], known)
-    assert [each.stage for each in found] == ["catalog", "train_dit"]
+        found = measure(["catalog", "train_generator"], known)
+    assert [each.stage for each in found] == ["catalog", "train_generator"]
     assert found[1].parameters > 0 and found[1].seconds > 0 and found[1].wall >= found[1].work > 0

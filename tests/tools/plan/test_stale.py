@@ -12,7 +12,7 @@ from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
 STAGES = """
 stages:
   report: {cmd: cp b c, deps: [b], outs: [c]}
-  train_dit: {cmd: cp a b, deps: [a], outs: [b]}
+  train_generator: {cmd: cp a b, deps: [a], outs: [b]}
   catalog: {cmd: cp source d, deps: [source], outs: [d]}
   ingest: {foreach: [y, x], do: {cmd: "echo ${item} > ${item}", outs: ["${item}"]}}
 """
@@ -28,11 +28,17 @@ def test_what_is_below_a_stale_stage_is_stale(tmp_path, monkeypatch):
     dvc = Path(sys.executable).with_name("dvc")
     for words in (["init", "--no-scm", "--quiet"], ["repro", "--quiet"]):
         subprocess.run([dvc, *words], check=True, capture_output=True)
-    known = ["ingest@x", "ingest@y", "catalog", "train_dit", "report"]
-    above = {"catalog": set(), "ingest@x": set(), "ingest@y": set(), "train_dit": set(), "report": {"train_dit"}}
+    known = ["ingest@x", "ingest@y", "catalog", "train_generator", "report"]
+    above = {
+        "catalog": set(),
+        "ingest@x": set(),
+        "ingest@y": set(),
+        "train_generator": set(),
+        "report": {"train_generator"},
+    }
     assert ask_dvc() == Dag(known, set(), above)
     Path("a").write_text("other")
-    assert ask_dvc().stale == {"train_dit", "report"}  # report itself sees no change yet
+    assert ask_dvc().stale == {"train_generator", "report"}  # report itself sees no change yet
     Path("x").unlink()
-    assert ask_dvc().stale == {"train_dit", "report", "ingest@x"}
+    assert ask_dvc().stale == {"train_generator", "report", "ingest@x"}
     assert lock_seconds() > 0 == lock_seconds(Path("none"))

@@ -6,12 +6,14 @@ from torch import nn
 
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.generators.dit.settings import Diffusion
+from darkroom.models.generators.dit.settings import Diffusion, Sampling
 from darkroom.models.generators.normaliser import Normaliser
 from darkroom.tools.plan.rows import NoiseImages, NoiseLatents
 from darkroom.tools.plan.step import Step
 from darkroom.training.recipe import Phase, Recipe
 from helpers import run, training
+
+SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
 
 CPU = torch.device("cpu")
 IN, OUT, LAYERS = 12, 5, 4
@@ -108,7 +110,17 @@ def test_a_dit_is_counted_on_latents_in_any_form(form, device):
         book = torch.zeros(9, 4)
         model = DiT(DiTConfig(channels=4, size=2, classes=3, width=16, depth=1, heads=2, patch=1))
         rows, normaliser = NoiseLatents(20, (4, 2, 2), 3, form, 9), Normaliser([0.0] * 4, [1.0] * 4)
-        recipe = DiTRecipe(model, settings, 0, rows, rows, normaliser, None, codebook=book)
+        recipe = DiTRecipe(
+            model,
+            settings,
+            0,
+            rows,
+            rows,
+            normaliser,
+            None,
+            Sampling(solver="euler", steps=25, guidance=1.5),
+            codebook=book,
+        )
         step = Step(recipe, training(), run(), torch.device(device))
     forward, backward = step.operations()
     assert forward > 0 and backward > forward and step.activations() > 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 
-KEY = "train_dit-0123456789abcdef"
+KEY = "train_generator-0123456789abcdef"
 
 
 def checkpoint(folder: Path, images: int) -> Path:

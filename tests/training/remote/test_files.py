@@ -11,7 +11,7 @@ from darkroom.artifacts.manifest import file_hashes, open_artifact, write_manife
 from darkroom.errors import DarkroomError
 from darkroom.training.remote.open import open_place
 
-KEY = "train_dit-0123456789abcdef"
+KEY = "train_generator-0123456789abcdef"
 
 
 class Failing(MemoryFileSystem):
@@ -107,7 +107,7 @@ def test_one_is_never_all_that_is_kept(where, tmp_path):
 
 def test_another_training_finds_nothing(where, tmp_path, capsys):
     open_place(where, KEY, 2).push(checkpoint(tmp_path / "a" / KEY, 8))
-    other = "train_dit-fedcba9876543210"
+    other = "train_generator-fedcba9876543210"
     assert open_place(where, other, 2).fetch(tmp_path / "b" / other) is None
     assert f"no checkpoint of {other} to begin with in {where}" in capsys.readouterr().out
 

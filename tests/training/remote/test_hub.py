@@ -85,12 +85,12 @@ def test_a_damaged_or_unfinished_one_is_not_taken(repository, tmp_path, capsys):
 
 
 def test_other_trainings_in_the_repository_are_left_alone(repository, tmp_path):
-    other = "train_dit-fedcba9876543210"
+    other = "train_generator-fedcba9876543210"
     for key in (other, KEY):
         for images in (8, 16, 24):
             open_place("hub:owner/name", key, 2).push(checkpoint(tmp_path / key, images))
     assert sum(name.startswith(other) for name in repository.files) == 4
-    assert open_place("hub:owner/name", "train_dit-0", 2).fetch(tmp_path / "b") is None
+    assert open_place("hub:owner/name", "train_generator-0", 2).fetch(tmp_path / "b") is None
 
 
 def test_a_repository_that_is_not_there_stops_before_training(repository, tmp_path):

@@ -17,14 +17,23 @@ PACKAGE = "darkroom"
 _WITHOUT_EFFECT = re.compile(r"^# No effect on any (output|weight): \S", re.MULTILINE)
 _STRAY = re.compile(r"\..*|.*~|#.*#")  # what editors leave
 _KINDS = "Kinds"
+_LOADS = ("load", "has")  # the methods of a table whose first argument is a part
+_MAY_USE = re.compile(r"\bKinds\(|\.(load|has)\(\"")
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # fields of statements in which statements stand
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of kinds, as `darkroom.kinds.Kinds` has it."""
+    """One part of a table of kinds, as `darkroom.kinds.Kinds` has it.
+
+    name: the stage or the artifact that runs it: its code stands in `build/code/NAME.json`.
+    part: the part's name.
+    chosen_by: the key of params.yaml that chooses.
+    places: "MODULE:NAME" of each kind that has it.
+    """
 
     name: str
+    part: str
     chosen_by: str
     places: dict[str, str]
 
@@ -36,7 +45,8 @@ class Source:
         name: the module's dotted name.
         path: its file.
         effect: whether a line of it can change an output; a module that cannot says so itself, in a comment.
-        tables: the tables of kinds in it.
+        tables: the tables of kinds in it, by the names that they are assigned to, each by the names of its parts.
+        uses: (table, part) of each call that loads a part of a kind.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -48,27 +58,41 @@ class Source:
         self.name, self.path = name, path
         self.effect = _WITHOUT_EFFECT.search(text) is None
         self._reads_docstrings = "__doc__" in text
-        self.tables: list[Table] = []
-        if f"{_KINDS}(" in text:
-            calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call) and _is_table(node.func)]
-            for call in calls:
+        self.tables: dict[str, dict[str, Table]] = {}
+        self.uses: set[tuple[str, str]] = set()
+        calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call)] if _MAY_USE.search(text) else []
+        for call in calls:
+            if _is_table(call.func):
                 self._take(call)
+            elif isinstance(call.func, ast.Attribute) and call.func.attr in _LOADS and call.args:
+                table, part = call.func.value, call.args[0]
+                if isinstance(table, ast.Name) and isinstance(part, ast.Constant):
+                    self.uses.add((table.id, str(part.value)))
 
     def _take(self, call: ast.Call) -> None:
         """Read a table of kinds, and leave the kinds out of what is hashed of this module."""
-        try:
-            name, chosen_by, places = (ast.literal_eval(argument) for argument in call.args)
-            self.tables.append(Table(name, chosen_by, {str(kind): str(place) for kind, place in places.items()}))
-        except (ValueError, AttributeError) as error:
+        assigned = next((node for node in self._tree.body if getattr(node, "value", None) is call), None)
+        if not isinstance(assigned, ast.Assign) or not isinstance(assigned.targets[0], ast.Name):
             raise DarkroomError(
-                f"{self.path}, line {call.lineno}: a table of kinds is a name, a key of params.yaml and a dict, all "
-                f'literals, as in `{_KINDS}("train_x", "train_x.kind", {{"y": "{PACKAGE}.models.y:Y"}})`.'
-            ) from error
-        if call not in [getattr(node, "value", None) for node in self._tree.body]:
-            raise DarkroomError(
-                f"{self.path}, line {call.lineno}: a table of kinds is assigned outside of classes and functions."
+                f"{self.path}, line {call.lineno}: a table of kinds is assigned to a name outside of classes and "
+                "functions."
             )
-        call.args[2:] = []
+        try:
+            given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+            chosen_by, package, kinds = given["chosen_by"], given["package"], given["kinds"]
+            if any(isinstance(row, str) or len(row) != len(given["parts"]) for row in kinds.values()):
+                raise ValueError
+            tables: dict[str, Table] = {}
+            for column, (part, name) in enumerate(given["parts"].items()):
+                places = {kind: f"{package}.{row[column]}" for kind, row in kinds.items() if row[column] is not None}
+                tables[part] = Table(name, part, chosen_by, places)
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise DarkroomError(
+                f"{self.path}, line {call.lineno}: the arguments of a table of kinds are literals, each with its "
+                "keyword, and each kind has as many places as there are parts, as in src/darkroom/models/kinds.py."
+            ) from error
+        self.tables[assigned.targets[0].id] = tables
+        call.keywords = [keyword for keyword in call.keywords if keyword.arg != "kinds"]
 
     @cached_property
     def definitions(self) -> Definitions:
@@ -112,7 +136,7 @@ class Closure:
     """What some modules load, directly or not.
 
     modules: the loaded modules that can change an output.
-    tables: (module, table) of each table of kinds in them. What a kind loads is not among `modules`.
+    tables: (module, table) of each part of kinds that they load. What a kind loads is not among `modules`.
     """
 
     modules: frozenset[str]
@@ -158,8 +182,22 @@ class Sources:
             seen[source.name] = source
             for name in [source.name, *source.imported]:
                 waiting += _prefixes(name)
-        tables = tuple((name, table) for name, source in sorted(seen.items()) for table in source.tables)
-        return Closure(frozenset(seen), tables)
+        tables: list[tuple[str, Table]] = []
+        for _, source in sorted(seen.items()):
+            for use in sorted(source.uses):
+                tables += [found for found in self._used(source, use) if found not in tables]
+        return Closure(frozenset(seen), tuple(tables))
+
+    def _used(self, source: Source, use: tuple[str, str]) -> Iterator[tuple[str, Table]]:
+        """Yield the module of a table of kinds and the part of it that a call loads; nothing where it is no table's."""
+        name, part = use
+        modules = [dotted.rpartition(".")[0] for dotted in source.imported if dotted.rpartition(".")[2] == name]
+        for module in modules or [source.name]:
+            holder = self.source(module)
+            if holder is not None and name in holder.tables:
+                if part not in holder.tables[name]:
+                    raise DarkroomError(f"{source.path}: {name} has no part `{part}`.")
+                yield module, holder.tables[name][part]
 
     def hashes(self, modules: Iterable[str]) -> dict[str, Definitions]:
         """Return the hashes of the definitions of modules, and of the data files that lie beside them."""

@@ -86,7 +86,7 @@ def _chosen(
         for table in tables:
             kind = lookup(params, table.chosen_by)
             if kind in table.places:
-                lines.setdefault(module, {})[kind] = digest(table.places[kind])
+                lines.setdefault(module, {})[f"{kind}.{table.part}"] = digest(table.places[kind])
                 start.add(table.places[kind].partition(":")[0])
     closure = sources.closure(sorted(start))
     for module, table in closure.tables:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from darkroom.models.generators.score_settings import InceptionOnly, ScoreDiT
+from darkroom.models.generators.score_settings import InceptionOnly, ScoreGenerator
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
@@ -16,7 +16,7 @@ class Judges(Section):
     attributes: Literal["none", "scenes"]
 
 
-class ScoreDecoder(ScoreDiT, Judges):
+class ScoreDecoder(ScoreGenerator, Judges):
     """How the standard errors are made, and who judges."""
 
 

@@ -1,4 +1,4 @@
-"""The sections that `score_dit` reads."""
+"""The sections that `score_generator` reads."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from darkroom.params.run import Run
 from darkroom.params.section import Section
 
 
-class ScoreDiT(Section):
+class ScoreGenerator(Section):
     """How the standard errors are made."""
 
     threads: Positive
@@ -25,8 +25,8 @@ class InceptionOnly(Section):
 
 
 class Params(Section):
-    """What dvc.yaml gives to `score_dit`."""
+    """What dvc.yaml gives to `score_generator`."""
 
     run: Run
     reference_stats: InceptionOnly
-    score_dit: ScoreDiT
+    score_generator: ScoreGenerator

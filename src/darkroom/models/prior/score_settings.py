@@ -1,7 +1,7 @@
 """The sections that `score_text` reads."""
 
 from darkroom.models.decoder.score_settings import Judges
-from darkroom.models.generators.score_settings import InceptionOnly, ScoreDiT
+from darkroom.models.generators.score_settings import InceptionOnly, ScoreGenerator
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
@@ -12,4 +12,4 @@ class Params(Section):
     run: Run
     reference_stats: InceptionOnly
     score_decoder: Judges
-    score_text: ScoreDiT
+    score_text: ScoreGenerator

@@ -7,9 +7,6 @@ from pydantic import AfterValidator, Field, field_validator
 from darkroom.params.overrides import OWN_TRAINING, require_known
 from darkroom.params.section import Section
 
-# The kinds that make images by themselves, which `sample_tokenizer` then does.
-GENERATING = ("vq_ar",)
-
 # Every latent is compared with all codes, and `score_tokenizer` counts each of them.
 _MOST_CODES = 2**20
 

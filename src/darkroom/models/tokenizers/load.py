@@ -3,20 +3,8 @@
 from pathlib import Path
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
-from darkroom.kinds import Kinds
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.protocol import KIND, Tokenizer
-
-KINDS = Kinds(
-    "models/tokenizer",
-    "train_tokenizer.kind",
-    {
-        "kl": "darkroom.models.tokenizers.kl.network:KLAutoencoder",
-        "dvae": "darkroom.models.tokenizers.dvae.tokenizer:DiscreteVAE",
-        "vqgan": "darkroom.models.tokenizers.vqgan.network:VQGANTokenizer",
-        "vq_ar": "darkroom.models.tokenizers.vq_ar.network:VQAutoregressive",
-        "pretrained": "darkroom.models.tokenizers.kl.network:KLAutoencoder",
-    },
-)
 
 
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
@@ -31,5 +19,5 @@ def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None
             f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
             "train the tokenizer on them (`dvc repro train_tokenizer`)."
         )
-    kind: type[Tokenizer] = KINDS.load(manifest["tokenizer_kind"])
+    kind: type[Tokenizer] = TOKENIZERS.load("network", manifest["tokenizer_kind"])
     return kind.from_pretrained(folder), manifest_hash(folder)

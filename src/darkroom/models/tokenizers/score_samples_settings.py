@@ -1,6 +1,6 @@
 """The sections that `score_tokenizer_samples` reads."""
 
-from darkroom.models.generators.score_settings import InceptionOnly, ScoreDiT
+from darkroom.models.generators.score_settings import InceptionOnly, ScoreGenerator
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
@@ -10,4 +10,4 @@ class Params(Section):
 
     run: Run
     reference_stats: InceptionOnly
-    score_tokenizer_samples: ScoreDiT
+    score_tokenizer_samples: ScoreGenerator

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import create_model, model_validator
 
-from darkroom.kinds import Kinds
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
 from darkroom.params.numbers import NO_FILE, PartNames
@@ -13,22 +13,11 @@ from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
 
-SETTINGS = Kinds(
-    "train_tokenizer",
-    "train_tokenizer.kind",
-    {
-        "kl": "darkroom.models.tokenizers.kl.settings:KL",
-        "dvae": "darkroom.models.tokenizers.dvae.settings:DVAE",
-        "vqgan": "darkroom.models.tokenizers.vqgan.settings:VQGAN",
-        "vq_ar": "darkroom.models.tokenizers.vq_ar.settings:VQAR",
-        "pretrained": "darkroom.models.tokenizers.pretrained.settings:Pretrained",
-    },
-)
-_sections: dict[str, Any] = {kind: (SETTINGS.load(kind) | None, None) for kind in SETTINGS}
+_sections: dict[str, Any] = {kind: (TOKENIZERS.load("settings", kind) | None, None) for kind in TOKENIZERS}
 
 
 # `kind`, and a section for each kind.
-class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tuple(SETTINGS)], ...), **_sections)):  # type: ignore[misc]
+class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tuple(TOKENIZERS)], ...), **_sections)):  # type: ignore[misc]
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
     teacher: str
@@ -85,8 +74,8 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tupl
 
     @model_validator(mode="after")
     def _imported_once(self) -> "TrainTokenizer":
-        if self.kind == "pretrained" and self.common.processes > 1:
-            raise ValueError("kind is pretrained, which is not trained: set `common.processes` to 1")
+        if not TOKENIZERS.has("recipe", self.kind) and self.common.processes > 1:
+            raise ValueError(f"kind is {self.kind}, which is not trained: set `common.processes` to 1")
         return self
 
     @model_validator(mode="after")
@@ -108,4 +97,6 @@ class Params(Section):
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: it is."""
-        return "published weights are taken as they are" if self.train_tokenizer.kind == "pretrained" else None
+        return (
+            None if TOKENIZERS.has("recipe", self.train_tokenizer.kind) else "published weights are taken as they are"
+        )

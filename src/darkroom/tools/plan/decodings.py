@@ -13,7 +13,7 @@ from darkroom.models.decoder.sample_settings import Decoding, SampleDecoder
 from darkroom.models.decoder.score_settings import Judges
 from darkroom.models.decoder.unet import Conditions, UNetConfig
 from darkroom.models.decoder.variations import COLUMNS
-from darkroom.models.generators.score_settings import ScoreDiT
+from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.models.tokenizers.perceptual import untrained as perceptual_network
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.params.numbers import NO_FILE
@@ -121,7 +121,7 @@ def plan_sample_text(facts: Facts) -> StagePlan:
     return _written(passes.plan, images, facts)
 
 
-def _score(stage: str, settings: ScoreDiT, judges: Judges, images: int, device: str, facts: Facts) -> StagePlan:
+def _score(stage: str, settings: ScoreGenerator, judges: Judges, images: int, device: str, facts: Facts) -> StagePlan:
     """Plan the scores of samples: each extractor sees them, each other judge them and their originals."""
     passes = Passes(stage, settings.threads, device, facts.watch)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})

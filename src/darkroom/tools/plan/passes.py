@@ -13,9 +13,9 @@ from darkroom.device import set_up_device
 from darkroom.diffusion.guidance import guided
 from darkroom.diffusion.samplers import SOLVERS
 from darkroom.metrics.image import BASIC, SMALLEST, image_scores, ms_ssim
-from darkroom.models.generators.dit.settings import Evaluate
-from darkroom.models.generators.sample_settings import SampleDiT
-from darkroom.models.tokenizers.kind_settings import GENERATING
+from darkroom.models.generators.dit.settings import Sampling
+from darkroom.models.generators.sampler import Request
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.perceptual import untrained
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.protocol import Codes
@@ -171,30 +171,30 @@ def plan_reference(facts: Facts) -> StagePlan:
 
 
 def plan_sample(facts: Facts) -> StagePlan:
-    """Plan sample_dit: its images, and their files."""
-    params = section("sample_dit")
-    settings = params.sample_dit
-    passes = Passes("sample_dit", settings.threads, params.run.device, facts.watch)
-    _generate(passes, settings, facts)
+    """Plan sample_generator: its images, and their files."""
+    params = section("sample_generator")
+    settings = params.sample_generator.common
+    passes = Passes("sample_generator", settings.threads, params.run.device, facts.watch)
+    _generate(passes, settings, params.sample_generator.dit, facts)
     passes.plan.seconds += settings.images * facts.prepare_seconds
     passes.plan.disk = {"outputs": int(2 * settings.images * (facts.image_bytes + 1024))}
     return passes.plan
 
 
 def plan_dit(facts: Facts) -> StagePlan:
-    """Plan train_dit: the training, and the scores while it trains."""
+    """Plan train_generator: the training, and the scores while it trains."""
     plan = trainings.plan_dit(facts)
-    params = section("train_dit")
-    settings = params.train_dit.evaluate
+    params = section("train_generator")
+    settings = params.train_generator.evaluate
     if settings.every and plan.source == "measured":
-        passes = Passes("train_dit", params.train_dit.training.threads, params.run.device, facts.watch)
-        _generate(passes, settings, facts)
+        passes = Passes("train_generator", params.train_generator.own_training.threads, params.run.device, facts.watch)
+        _generate(passes, settings, params.train_generator.chosen.sampling, facts)
         see(passes, ["in_domain"], facts, settings.batch, settings.images)
-        plan.seconds += params.train_dit.training.images // settings.every * passes.plan.seconds
+        plan.seconds += params.train_generator.own_training.images // settings.every * passes.plan.seconds
     return plan
 
 
-def _generate(passes: Passes, settings: SampleDiT | Evaluate, facts: Facts) -> None:
+def _generate(passes: Passes, settings: Request, sampling: Sampling, facts: Facts) -> None:
     """Add the passes that make images: evaluations of the solver with guidance, then the decoder."""
     recipe = dit_recipe(facts, passes.device)
     model, tokenizer = recipe.model, recipe.tokenizer
@@ -202,25 +202,25 @@ def _generate(passes: Passes, settings: SampleDiT | Evaluate, facts: Facts) -> N
     noise = torch.randn(settings.batch, *tokenizer.latent_shape)
     labels = (torch.arange(settings.batch) % facts.classes).to(passes.device)
     time = torch.full((settings.batch,), 0.5, device=passes.device)
-    velocity = guided(model, labels, model.null_label, settings.guidance)
+    velocity = guided(model, labels, model.null_label, sampling.guidance)
     calls = batches(settings.images, settings.batch)
-    evaluations = len(SOLVERS[settings.solver](settings.steps).timesteps)
+    evaluations = len(SOLVERS[sampling.solver](sampling.steps).timesteps)
     passes.add(lambda x: velocity(x, time), noise, calls, settings.images, scale=evaluations)
     passes.add(tokenizer.decode, noise, calls, settings.images)
 
 
 def plan_score(facts: Facts) -> StagePlan:
-    """Plan score_dit: each extractor of the reference sees the samples."""
-    params = section("score_dit")
-    settings = params.score_dit
-    passes = Passes("score_dit", settings.threads, params.run.device, facts.watch)
+    """Plan score_generator: each extractor of the reference sees the samples."""
+    params = section("score_generator")
+    settings = params.score_generator
+    passes = Passes("score_generator", settings.threads, params.run.device, facts.watch)
     names = sorted({"in_domain", *section("reference_stats").reference_stats.extractors})
-    see(passes, names, facts, settings.batch, section("sample_dit").sample_dit.images)
+    see(passes, names, facts, settings.batch, section("sample_generator").sample_generator.common.images)
     return passes.plan
 
 
 def _generates() -> bool:
-    return section("train_tokenizer").train_tokenizer.kind in GENERATING
+    return TOKENIZERS.has("sample", section("train_tokenizer").train_tokenizer.kind)
 
 
 def plan_sample_tokenizer(facts: Facts) -> StagePlan:
@@ -243,7 +243,7 @@ def plan_sample_tokenizer(facts: Facts) -> StagePlan:
 
 
 def plan_score_tokenizer_samples(facts: Facts) -> StagePlan:
-    """Plan score_tokenizer_samples: as score_dit, where there are samples."""
+    """Plan score_tokenizer_samples: as score_generator, where there are samples."""
     if not _generates():
         return StagePlan("score_tokenizer_samples")
     params = section("score_tokenizer_samples")

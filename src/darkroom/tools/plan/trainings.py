@@ -9,13 +9,15 @@ import torch
 
 from darkroom.check.check import schema
 from darkroom.device import set_up_device
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.normaliser import Normaliser
 from darkroom.models.tokenizers.pretrained.settings import Pretrained
 from darkroom.params.run import Run
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.params.training import Training
-from darkroom.stages import train_dit, train_extractor, train_teacher, train_tokenizer
+from darkroom.stages import train_extractor, train_teacher, train_tokenizer
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.plan.facts import Facts
 from darkroom.tools.plan.rehearsal import rehearsal
@@ -65,7 +67,7 @@ def teacher_recipe(facts: Facts) -> Any:
 
 
 def dit_recipe(facts: Facts, device: torch.device) -> Any:
-    """Return the recipe of train_dit on noise, with an untrained tokenizer on the device."""
+    """Return the recipe of train_generator on noise, with an untrained tokenizer on the device."""
     tokenizer = tokenizer_recipe(facts).model.eval().to(device)
     shape, form = tokenizer.latent_shape, latent_form(facts)
     book = tokenizer.codebook.detach().float() if form == "codes" else None
@@ -74,7 +76,10 @@ def dit_recipe(facts: Facts, device: torch.device) -> Any:
         for split in ("train", "val")
     )
     normaliser = Normaliser([0.0] * shape[0], [1.0] * shape[0])
-    return train_dit.build(section("train_dit"), facts.classes, normaliser, tokenizer, train, val, codebook=book)
+    settings = section("train_generator").train_generator
+    dit, seed = settings.chosen, settings.own_training.seed
+    model = DiT(DiTConfig(shape[0], shape[1], facts.classes, **dit.model.model_dump()))
+    return DiTRecipe(model, dit.diffusion, seed, train, val, normaliser, tokenizer, dit.sampling, codebook=book)
 
 
 def latent_form(facts: Facts) -> str:
@@ -120,10 +125,15 @@ def plan_teacher(facts: Facts) -> StagePlan:
 
 
 def plan_dit(facts: Facts) -> StagePlan:
-    """Plan train_dit: its output is the averaged and the raw weights."""
-    params = section("train_dit")
+    """Plan train_generator: its output is the averaged and the raw weights."""
+    params = section("train_generator")
     return plan_training(
-        "train_dit", lambda device: dit_recipe(facts, device), params.train_dit.training, params.run, facts, 2
+        "train_generator",
+        lambda device: dit_recipe(facts, device),
+        params.train_generator.own_training,
+        params.run,
+        facts,
+        2,
     )
 
 

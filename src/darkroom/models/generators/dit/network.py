@@ -192,7 +192,7 @@ class DiT(nn.Module):
         Raises:
             ArtifactError: a file is missing, damaged, or does not fit the other; names it.
         """
-        return open_network(folder, lambda config: cls(DiTConfig(**config)), "transformer", "train_dit")
+        return open_network(folder, lambda config: cls(DiTConfig(**config)), "transformer", "train_generator")
 
 
 def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:

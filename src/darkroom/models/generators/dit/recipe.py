@@ -1,6 +1,5 @@
 """Trains the diffusion transformer on latents, by flow matching."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,66 +9,39 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.data.catalog import Catalog
-from darkroom.data.latents import LatentShards
 from darkroom.diffusion.flow import flow_matching_loss, interpolate, logit_normal_times
 from darkroom.diffusion.guidance import guided
 from darkroom.diffusion.samplers import sample
-from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.dit.settings import Diffusion
+from darkroom.models.generators.data import GeneratorData
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.sample import DiTSampler
+from darkroom.models.generators.dit.settings import Diffusion, Sampling
+from darkroom.models.generators.dit.settings import DiT as Settings
 from darkroom.models.generators.evaluation import Evaluation
 from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.random import draws, normal
-from darkroom.training.data import Positions, label_numbers, mirrored
-from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
+from darkroom.params.training import Training
+from darkroom.random import derive, draws, normal
+from darkroom.training.loop import seeded
+from darkroom.training.recipe import Batch, Losses, Phase, Rows
 
-_PREVIEW_STEPS, _PREVIEW_GUIDANCE = 25, 1.5
 _BANDS = 4  # of the time, in validation
 
 
-class LabelledLatents:
-    """Stored latents with their class numbers, `labels` int64 (N,).
-
-    Latents are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
-    the device, where z is sampled; or `codes` int32 (N, H, W). Of the rows whose mirror image was encoded too, half are
-    its latents in training. `seed` is the training's.
-    """
-
-    def __init__(self, shards: LatentShards, catalog: Catalog, seed: int = 0) -> None:
-        self.shards, self.seed = shards, seed
-        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, "`train_dit`")
-
-    def __len__(self) -> int:
-        return len(self.shards)
-
-    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents and class numbers of some rows, some of them mirrored where positions are given."""
-        stored = self.shards.__getitems__(rows, mirrored(self.seed, self.shards.mirrors, rows, positions))
-        tensors = {name: _tensor(value, self.shards.form) for name, value in stored.items()}
-        return {**tensors, "labels": self.labels[list(rows)]}
-
-    def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows, by which a person finds the images."""
-        return self.shards.keys_of(rows)
-
-
-def _tensor(stored: NDArray[Any], form: str) -> Tensor:
-    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits, and torch indexes by no uint16."""
-    if form == "codes":
-        return torch.from_numpy(stored.astype(np.int32, copy=False))
-    tensor = torch.from_numpy(stored)
-    return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
-
-
-class DiTRecipe(Recipe):
+class DiTRecipe(GeneratorRecipe):
     """L = E || v(x_t, t, y) - (noise - x_0) ||², some labels dropped.
 
     x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for.
 
+    sampling: how grids and evaluations sample.
     codebook: of codes, the vector that each stands for, float32 (K, C).
     """
+
+    name = "dit"
+    model: DiT
+    scale: dict[str, Any]
 
     def __init__(
         self,
@@ -80,6 +52,7 @@ class DiTRecipe(Recipe):
         val: Rows,
         normaliser: Normaliser,
         tokenizer: Tokenizer,
+        sampling: Sampling,
         evaluation: Evaluation | None = None,
         codebook: Tensor | None = None,
     ) -> None:
@@ -89,8 +62,46 @@ class DiTRecipe(Recipe):
         self.modules: dict[str, nn.Module] = {"dit": model}
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
+        self.evaluation_settings = sampling
         self.evaluation = evaluation
         self.evaluate_every = evaluation.every if evaluation else 0
+
+    @classmethod
+    def build(
+        cls, settings: Settings, training: Training, data: GeneratorData, evaluation: Evaluation | None
+    ) -> "DiTRecipe":
+        """Return the recipe with its untrained network."""
+        mean, std = data.latents.statistics
+        if settings.diffusion.normalise == "principal":
+            widest = data.latents.principal_deviation()
+            std = [each * widest for each in std]
+        channels, size, _ = data.tokenizer.latent_shape
+        with seeded(derive(training.seed, "dit/weights")):
+            model = DiT(DiTConfig(channels, size, len(data.catalog.classes), **settings.model.model_dump()))
+        codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
+        recipe = cls(
+            model,
+            settings.diffusion,
+            training.seed,
+            data.train,
+            data.val,
+            Normaliser(mean, std),
+            data.tokenizer,
+            settings.sampling,
+            evaluation,
+            codebook,
+        )
+        recipe.scale = {"latent_mean": mean, "latent_std": std}
+        return recipe
+
+    @property
+    def sampler(self) -> DiTSampler:
+        """The network as it is, as a sampler of images."""
+        return DiTSampler(self.model, self.normaliser, self.tokenizer)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the scale of the latents."""
+        return self.scale
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""
@@ -143,11 +154,6 @@ class DiTRecipe(Recipe):
             return uniforms.astype(np.float32)
         return logit_normal_times(normals, self.settings.time_mean, self.settings.time_std)
 
-    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return the scores of `train_dit.evaluate`."""
-        assert self.evaluation is not None  # the loop asks where `evaluate_every` is above 0
-        return self.evaluation.scores(self.model, rank, count, gather)
-
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, from the same noise each time.
 
@@ -158,7 +164,8 @@ class DiTRecipe(Recipe):
         labels = torch.arange(10 * classes, device=device) % classes
         shape = self.tokenizer.latent_shape
         noise = torch.from_numpy(normal(self.seed, "dit/preview", range(10 * classes), shape)).to(device)
-        guidance = _PREVIEW_GUIDANCE if self.settings.label_dropout else 1.0
+        sampling = self.evaluation_settings
+        guidance = sampling.guidance if self.settings.label_dropout else 1.0
         velocity = guided(self.model, labels, self.model.null_label, guidance)
-        latents = self.normaliser.invert(sample(velocity, noise, "euler", _PREVIEW_STEPS))
+        latents = self.normaliser.invert(sample(velocity, noise, sampling.solver, sampling.steps))
         return decode_all(self.tokenizer, latents, 10, device).numpy()  # ten at once: pixels take more than latents

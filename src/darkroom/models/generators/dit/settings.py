@@ -1,16 +1,15 @@
-"""The sections that `train_dit` reads."""
+"""The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import NO_FILE, Positive, Seed, Share
-from darkroom.params.run import Run
+from darkroom.models.generators.kind_settings import Kind
+from darkroom.params.numbers import Positive, Share
 from darkroom.params.section import Section
-from darkroom.params.training import Training
 
 
-class DiTModel(Section):
+class Model(Section):
     """The size of the transformer."""
 
     width: Positive
@@ -20,7 +19,7 @@ class DiTModel(Section):
     mlp_ratio: Annotated[float, Field(gt=0)]
 
     @model_validator(mode="after")
-    def _divisible(self) -> "DiTModel":
+    def _divisible(self) -> "Model":
         if self.width % self.heads:
             raise ValueError(f"heads ({self.heads}) must divide width ({self.width})")
         if self.width % 4:
@@ -29,7 +28,7 @@ class DiTModel(Section):
 
 
 class Diffusion(Section):
-    """The scale of the latents, the law of the time, and the share of labels dropped."""
+    """The scale of the latents, the distribution of the time, and the fraction of labels dropped."""
 
     normalise: Literal["principal", "channel"]
     time: Literal["logit_normal", "uniform"]
@@ -38,48 +37,31 @@ class Diffusion(Section):
     label_dropout: Share
 
 
-class Evaluate(Section):
-    """Scores of the averaged weights while training: a look, which decides nothing."""
+class Sampling(Section):
+    """How images are sampled."""
 
-    every: Annotated[int, Field(ge=0)]
-    images: Annotated[int, Field(ge=2)]
-    batch: Positive
-    seed: Seed
     solver: Literal["euler", "heun"]
     steps: Positive
-    guidance: float
-    extractor: str
-    reference: str
-
-    @model_validator(mode="after")
-    def _judged(self) -> "Evaluate":
-        if self.every and NO_FILE in (self.extractor, self.reference):
-            raise ValueError(
-                "every is above 0, so extractor and reference must be named: models/extractor and data/reference"
-            )
-        return self
+    guidance: Annotated[float, Field(ge=0)]
 
 
-class TrainDiT(Section):
-    """The diffusion transformer and its training."""
+class DiT(Kind):
+    """The diffusion transformer.
 
-    model: DiTModel
+    sampling: of grids and evaluations while training.
+    """
+
+    model: Model
     diffusion: Diffusion
-    training: Training
-    evaluate: Evaluate
+    sampling: Sampling
 
-    @model_validator(mode="after")
-    def _guided(self) -> "TrainDiT":
-        if self.evaluate.every and self.evaluate.guidance != 1 and not self.diffusion.label_dropout:
-            raise ValueError(
-                f"evaluate.guidance ({self.evaluate.guidance}) needs a model that was trained without labels too: give "
-                "diffusion.label_dropout a share, or set it to 1.0"
-            )
-        return self
+    def unfit(self, latent_size: int) -> str | None:
+        """Return why the section does not fit latents of a height and width; None: it does."""
+        if latent_size % self.model.patch:
+            return f"`model.patch` is {self.model.patch}, and must divide the latent's size, {latent_size}"
+        return None
 
-
-class Params(Section):
-    """What dvc.yaml gives to `train_dit`."""
-
-    run: Run
-    train_dit: TrainDiT
+    @property
+    def label_dropout(self) -> float:
+        """The fraction of labels dropped, without which nothing guides."""
+        return self.diffusion.label_dropout

@@ -1,4 +1,4 @@
-"""Stage `sample_dit`: models in, `samples/dit/` out."""
+"""Stage `sample_generator`: models in, `samples/generator/` out."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,14 +14,12 @@ from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
-from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.generate import generate
-from darkroom.models.generators.normaliser import Normaliser
 from darkroom.models.generators.sample_settings import Params
+from darkroom.models.generators.sampler import generate
+from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.training.posthoc import reconstruct
 
-OUT, MODEL = Path("samples/dit"), Path("models/dit")
+OUT, MODEL = Path("samples/generator"), Path("models/generator")
 _COLUMNS, _ROWS = 10, 10
 
 
@@ -42,22 +40,22 @@ def numbered(
 
 def run(params: Params) -> None:
     """Generate images, class i modulo the number of classes, and a grid with one class a column."""
-    settings = params.sample_dit
+    settings = params.sample_generator.common
     require_writable(OUT)
     device = set_up_device(settings.threads, params.run.device)
-    manifest = open_artifact(MODEL, "dit")
+    manifest = open_artifact(MODEL, "generator")
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:
         raise ArtifactError(
             f"{MODEL} was trained on latents of another tokenizer than models/tokenizer holds: "
-            "train it again (`dvc repro train_dit`)."
+            "train it again (`dvc repro train_generator`)."
         )
-    model = DiT.from_pretrained(MODEL if settings.weights == "ema" else MODEL / "raw")
-    if settings.sigma_rel is not None:
-        model.load_state_dict(reconstruct(MODEL / "profiles", settings.sigma_rel))
-    model.to(device)
-    normaliser = Normaliser(manifest["latent_mean"], manifest["latent_std"])
-    batches = generate(model, tokenizer.to(device), normaliser, settings, device)
+    kind = manifest["generator_kind"]
+    sampling = getattr(params.sample_generator, kind)
+    sampler = GENERATORS.load("sampler", kind).open(
+        MODEL, manifest, tokenizer.to(device), settings.weights, settings.sigma_rel
+    )
+    batches = generate(sampler.to(device), settings, sampling)
     kept: list[NDArray[np.uint8]] = []
     with atomic_folder(OUT) as folder:
         shards = write_shards(folder, numbered(batches, manifest["classes"], kept), settings.shard_size, "png")
@@ -70,7 +68,7 @@ def run(params: Params) -> None:
             image_shape=list(ImageSpec.of(manifest).shape),
             classes=manifest["classes"],
             model=manifest_hash(MODEL),
-            sampler=settings.model_dump(exclude={"threads", "shard_size"}),
+            sampler={**settings.model_dump(exclude={"threads", "shard_size"}), **sampling.model_dump()},
             files={"grid.png": sha256_file(folder / "grid.png")},
             **shards,
         )

@@ -1,4 +1,4 @@
-"""The stage `sample_dit`: which weights it takes."""
+"""The stage `sample_generator`: which weights it takes."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,14 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.sample_settings import Params
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.stages import sample_dit
+from darkroom.stages import sample_generator
 from darkroom.training.posthoc import reconstruct
 from darkroom.training.profiles import Profiles, export
 from helpers import training
 from models.tokenizers.sections import kl
 
 VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
-TINY = {"threads": 1, "images": 4, "batch": 4, "steps": 2, "shard_size": 4}
+TINY = {"threads": 1, "images": 4, "batch": 4, "shard_size": 4}
 
 
 def write_models(profiles: bool) -> None:
@@ -39,18 +39,19 @@ def write_models(profiles: bool) -> None:
         averages.update(update)
         if averages.due(update * 4, update * 4 + 4, 64, settings.ema_snapshots):
             averages.snapshot(Path("state"), update * 4 + 4)
-    model.save_pretrained(Path("models/dit"))
+    model.save_pretrained(Path("models/generator"))
     if profiles:
-        export(Path("state"), "dit", Path("models/dit/profiles"), settings)
+        export(Path("state"), "dit", Path("models/generator/profiles"), settings)
     write_manifest(
-        Path("models/dit"),
-        "dit",
+        Path("models/generator"),
+        "generator",
+        generator_kind="dit",
         classes=list("0123456789"),
         image=ImageSpec(16, "RGB", "png").facts(),
         latent_mean=[0.0, 0.0],
         latent_std=[1.0, 1.0],
         tokenizer=load_tokenizer(Path("models/tokenizer"))[1],
-        files=file_hashes(Path("models/dit")),
+        files=file_hashes(Path("models/generator")),
     )
 
 
@@ -58,17 +59,22 @@ def write_models(profiles: bool) -> None:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_models(profiles=True)
-    return tmp_path / "models/dit"
+    return tmp_path / "models/generator"
 
 
 def shards(**changes: object) -> bytes:
     """Run the stage and return its images."""
-    values = {key: VALUES[key] for key in ("run", "sample_dit")}
-    values["sample_dit"] = {**values["sample_dit"], **TINY, **changes}
+    values = {key: VALUES[key] for key in ("run", "sample_generator")}
+    common, dit = (
+        {**values["sample_generator"][name], **own} for name, own in (("common", TINY | changes), ("dit", {"steps": 2}))
+    )
+    values["sample_generator"] = {"common": common, "dit": dit}
     values["run"] = {**values["run"], "device": "cpu"}
-    sample_dit.run(Params.model_validate(values))
-    assert json.loads(Path("samples/dit/manifest.json").read_text())["sampler"]["sigma_rel"] == changes.get("sigma_rel")
-    return Path("samples/dit/00000.tar").read_bytes()
+    sample_generator.run(Params.model_validate(values))
+    assert json.loads(Path("samples/generator/manifest.json").read_text())["sampler"]["sigma_rel"] == changes.get(
+        "sigma_rel"
+    )
+    return Path("samples/generator/00000.tar").read_bytes()
 
 
 def test_a_width_takes_the_rebuilt_weights(model: Path) -> None:
@@ -86,6 +92,6 @@ def test_a_width_takes_the_rebuilt_weights(model: Path) -> None:
 def test_a_width_without_kept_averages_names_the_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_models(profiles=False)
-    assert not Path("models/dit/profiles").exists() and shards()
+    assert not Path("models/generator/profiles").exists() and shards()
     with pytest.raises(DarkroomError, match="ema_profiles"):
         shards(sigma_rel=0.1)

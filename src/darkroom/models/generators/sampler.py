@@ -1,0 +1,56 @@
+"""Images from a generator, batch by batch: at one compute batch, the last one padded."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Request(Protocol):
+    """How many images, in which batches, from which random numbers."""
+
+    seed: int
+    images: int
+    batch: int
+
+
+class Sampler(Protocol):
+    """A generator with its weights and what turns its outputs into images."""
+
+    classes: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network lies."""
+        ...
+
+    def __call__(self, numbers: Sequence[int], labels: Tensor, seed: int, settings: Any) -> Tensor:
+        """Return images, uint8 (N, C, H, W).
+
+        Args:
+            numbers: of the images, (N,); the noise of image i follows from (seed, i).
+            labels: their classes, int64 (N,), on the device.
+            seed: of all random numbers.
+            settings: the kind's section of `sample_generator`.
+        """
+        ...
+
+
+def generate(
+    sampler: Sampler, request: Request, settings: Any, starts: Sequence[int] | None = None
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield images in batches, uint8 (n, C, H, W), n at most `request.batch`.
+
+    With `starts`, only the batches that begin with these images.
+
+    Image i has class i modulo the number of classes, and noise that follows from (seed, i): it is the same, bit for
+    bit, however many images are requested, because the networks always see `request.batch` of them.
+    """
+    for start in range(0, request.images, request.batch) if starts is None else starts:
+        numbers = np.arange(start, start + request.batch)  # past the last image: padding
+        labels = torch.from_numpy(numbers % sampler.classes).to(sampler.device)
+        images = sampler(numbers.tolist(), labels, request.seed, settings)
+        yield images[: request.images - start].cpu().numpy()

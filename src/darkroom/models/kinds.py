@@ -1,0 +1,48 @@
+"""The kinds of tokenizers and generators: a room and a line here each, and a section of params.yaml."""
+
+from darkroom.kinds import Kinds
+
+TOKENIZERS = Kinds(
+    chosen_by="train_tokenizer.kind",
+    package="darkroom.models.tokenizers",
+    parts={
+        "settings": "train_tokenizer",
+        "network": "models/tokenizer",
+        "recipe": "train_tokenizer",  # of a kind that is trained
+        "imported": "train_tokenizer",  # of a kind that is not: its published weights
+        "sample": "sample_tokenizer",  # of a kind that generates by itself
+    },
+    kinds={
+        "kl": ["kl.settings:KL", "kl.network:KLAutoencoder", "kl.recipe:KLRecipe", None, None],
+        "dvae": ["dvae.settings:DVAE", "dvae.tokenizer:DiscreteVAE", "dvae.recipe:DVAERecipe", None, None],
+        "vqgan": ["vqgan.settings:VQGAN", "vqgan.network:VQGANTokenizer", "vqgan.recipe:VQGANRecipe", None, None],
+        "vq_ar": [
+            "vq_ar.settings:VQAR",
+            "vq_ar.network:VQAutoregressive",
+            "vq_ar.recipe:VQARRecipe",
+            None,
+            "vq_ar.generate:generate",
+        ],
+        "pretrained": [
+            "pretrained.settings:Pretrained",
+            "kl.network:KLAutoencoder",
+            None,
+            "pretrained.network:load_pretrained",
+            None,
+        ],
+    },
+)
+
+GENERATORS = Kinds(
+    chosen_by="train_generator.kind",
+    package="darkroom.models.generators",
+    parts={
+        "settings": "train_generator",
+        "recipe": "train_generator",
+        "sampler": "models/generator",
+        "sampling": "models/generator",  # the settings of the sampler
+    },
+    kinds={
+        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:Sampling"],
+    },
+)

@@ -1,0 +1,71 @@
+"""Stage `train_generator`: latents or codes in, `models/generator/` and its curves out."""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.latents import LatentShards
+from darkroom.device import set_up_device
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.data import GeneratorData, LabelledLatents
+from darkroom.models.generators.evaluation import Evaluation
+from darkroom.models.generators.recipe import GeneratorRecipe
+from darkroom.models.generators.settings import Params
+from darkroom.models.kinds import GENERATORS
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.training.loop import train
+from darkroom.training.profiles import export
+from darkroom.training.state import open_state
+from darkroom.training.trainer import Places
+
+OUT, CURVES, LOGS = Path("models/generator"), Path("curves/generator"), Path("logs/train_generator")
+
+
+def run(params: Params) -> None:
+    """Train the generator that `kind` names and write it: averaged weights, and the raw ones in `raw/`."""
+    settings = params.train_generator
+    training = settings.own_training
+    for path in (OUT, CURVES):
+        require_writable(path)
+    device = set_up_device(training.threads, params.run.device)
+    catalog = load_catalog(shards=None)
+    tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
+    parts = list(catalog.parts)
+    shards = {split: LatentShards.open_parts(parts, split) for split in ("train", "val")}
+    latents = shards["train"]
+    catalog.require_parts(latents.sources)
+    if latents.tokenizer != tokenizer_hash:
+        raise DarkroomError(
+            "data/latents was encoded by another tokenizer than models/tokenizer holds: encode it again "
+            "(`dvc repro encode_latents`)."
+        )
+    with open_state("train_generator") as state:
+        rows = [LabelledLatents(shards[split], catalog, training.seed) for split in ("train", "val")]
+        data = GeneratorData(rows[0], rows[1], latents, tokenizer.to(device), catalog)
+        recipe: GeneratorRecipe = GENERATORS.load("recipe", settings.kind).build(
+            settings.chosen, training, data, Evaluation.open(settings.evaluate, catalog)
+        )
+        parameters = sum(p.numel() for p in recipe.model.parameters())
+        what = "latents" if latents.codebook is None else f"latents, of {len(latents.codebook):,} codes"
+        print(f"{settings.kind}: {parameters:,} parameters, {len(latents):,} {what}")
+        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
+        with atomic_folder(OUT) as folder:
+            recipe.save(folder / "raw")
+            with trainer.averaged():
+                recipe.save(folder)
+            export(state, recipe.name, folder / "profiles", training)
+            write_manifest(
+                folder,
+                "generator",
+                generator_kind=settings.kind,
+                classes=list(catalog.classes),
+                image=catalog.spec.facts(),
+                latent_shape=list(latents.shape),
+                **recipe.facts(),
+                tokenizer=tokenizer_hash,
+                catalog=catalog.identity,
+                images_seen=trainer.images,
+                **trainer.facts(),
+                files=file_hashes(folder),
+            )
