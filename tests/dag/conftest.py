@@ -75,7 +75,7 @@ def guided(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict
 
     def change(engine: str) -> tuple[Sandbox, list[str]]:
         sandbox = committed.copy(roots[engine])
-        sandbox.edit({"sample_generator": {"guidance": 3.0}})
+        sandbox.edit({"sample_generator": {"dit": {"guidance": 3.0}}})
         with sandbox.bodies() as ran:
             sandbox.run(*ENGINES[engine])
         return sandbox, ran

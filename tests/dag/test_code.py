@@ -70,7 +70,7 @@ def test_a_lock_without_the_code_gives_the_same_plan(fresh: Sandbox) -> None:
     assert NOTHING in fresh.snakemake("--dry-run")
     del values["stages"]["train_generator"]
     lock.write_text(yaml.safe_dump(values, sort_keys=False))
-    fresh.edit({"train_generator": {"model": {"depth": 2}}})
+    fresh.edit({"train_generator": {"dit": {"model": {"depth": 2}}}})
     with fresh.bodies() as ran:
         fresh.snakemake()
     assert ran == ["train_generator", "sample_generator", "score_generator", "report"]
@@ -135,7 +135,11 @@ def tree(tmp_path: Path) -> Path:
 
 
 def of(folder: Path, kind: str) -> dict[str, Fingerprint]:
-    return fingerprints([stage for stage in STAGES if stage != "code"], {"train_tokenizer": {"kind": kind}}, folder)
+    return fingerprints(
+        [stage for stage in STAGES if stage != "code"],
+        {"train_tokenizer": {"kind": kind}, "train_generator": {"kind": "dit"}},
+        folder,
+    )
 
 
 @cache
@@ -155,7 +159,7 @@ def append(tree: Path, *modules: str) -> None:
         path.write_text(path.read_text() + "\n\nMORE = 1\n")
 
 
-DIT = {"train_generator", "sample_generator"}
+DIT = {"train_generator", "models/generator"}
 TOKENIZER = {"train_tokenizer", "models/tokenizer"}
 
 
@@ -202,7 +206,7 @@ TOKENIZER = {"train_tokenizer", "models/tokenizer"}
         ),
         (["models/tokenizers/pretrained/settings.py", "models/tokenizers/pretrained/network.py"], "kl", set()),
         (["data/catalog_writer.py"], "kl", {"catalog"}),
-        (["cli.py", "tools/check/check.py", "runner.py", "training/saver.py", "params/run.py"], "kl", set()),
+        (["cli.py", "check/check.py", "runner.py", "training/saver.py", "params/run.py"], "kl", set()),
         (["report/page.py"], "kl", {"report"}),
         (["environment.py"], "kl", {stage for stage in STAGES if stage != "code"}),
     ],
@@ -232,13 +236,9 @@ def test_a_module_that_is_added_renamed_or_removed(tree: Path) -> None:
     assert stale(tree) == DIT
     dit.rename(dit.with_name("transformer.py"))
     for path in (tree / "darkroom").rglob("*.py"):
-        path.write_text(
-            path.read_text().replace(
-                "darkroom.models.generators.dit.network ", "darkroom.models.generators.dit.transformer "
-            )
-        )
+        path.write_text(path.read_text().replace("generators.dit.network ", "generators.dit.transformer "))
     assert stale(tree) == DIT
-    told = changes(unchanged("kl")["sample_generator"], of(tree, "kl")["sample_generator"])
+    told = changes(unchanged("kl")["models/generator"], of(tree, "kl")["models/generator"])
     assert (
         "darkroom.models.generators.dit.network: no longer used" in told
         and "darkroom.models.generators.dit.transformer: new" in told
@@ -246,16 +246,11 @@ def test_a_module_that_is_added_renamed_or_removed(tree: Path) -> None:
 
 
 def test_a_new_kind_makes_nothing_stale(tree: Path) -> None:
-    table = tree / "darkroom/models/tokenizers/load.py"
-    table.write_text(
-        table.read_text().replace('"kl":', '"new": "darkroom.models.tokenizers.kl.network:New",\n        "kl":')
-    )
+    table = tree / "darkroom/models/kinds.py"
+    new = '"new": ["new.settings:New", "new.network:New", "new.recipe:New", None, None],\n        '
+    table.write_text(table.read_text().replace('"kl": [', f'{new}"kl": ['))
     assert stale(tree) == set()
-    table.write_text(
-        table.read_text().replace(
-            '"darkroom.models.tokenizers.kl.network:KL', '"darkroom.models.tokenizers.dvae.tokenizer:KL'
-        )
-    )
+    table.write_text(table.read_text().replace('"kl.network:KL', '"dvae.tokenizer:KL', 1))
     assert stale(tree) == {"models/tokenizer"}
 
 
@@ -273,5 +268,5 @@ def test_dvc_yaml_names_every_fingerprint_that_a_stage_needs() -> None:
 def test_code_that_is_not_python_is_named_with_its_line(tree: Path) -> None:
     path = tree / "darkroom/models/generators/dit/network.py"
     path.write_text("def broken(:\n")
-    with pytest.raises(DarkroomError, match=r"dit\.py, line 1, is not valid Python"):
+    with pytest.raises(DarkroomError, match=r"dit/network\.py, line 1, is not valid Python"):
         stale(tree)

@@ -53,7 +53,7 @@ def test_a_damaged_and_a_deleted_output_are_restored_without_work(
 
 def kill(sandbox: Sandbox, end: signal.Signals) -> tuple[Sandbox, list[str], list[str]]:
     """Kill Snakemake and all that it started in the second of three stages, and run it again."""
-    sandbox.edit({"sample_generator": {"seed": 5}})
+    sandbox.edit({"sample_generator": {"common": {"seed": 5}}})
     with sandbox.bodies() as before, sandbox.start(*ENGINES["snakemake"]) as run:
         wait_until(lambda: sandbox.history()[-1]["stage"] == "score_generator", run)
         os.killpg(run.pid, end)

@@ -52,7 +52,7 @@ def spoil(path: Path) -> None:
     [
         ("mlp_ratio:", "mlp_rato:", "unknown key `train_generator.dit.model.mlp_rato`; did you mean `mlp_ratio`?"),
         ("width: 16", "width: -16", "`train_generator.dit.model.width` is -16"),
-        ("sample_generator:", "sample_dti:", "unknown key `sample_dti`; did you mean `sample_generator`?"),
+        ("sample_generator:", "sample_genrator:", "unknown key `sample_genrator`; did you mean `sample_generator`?"),
     ],
 )
 def test_bad_parameters_stop_both_engines_before_any_work(fresh: Sandbox, old, new, sentence):
