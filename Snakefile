@@ -17,14 +17,7 @@ wildcard_constraints:
     item="[a-z0-9][a-z0-9_-]*",
 
 
-include: "workflow/rules/data.smk"
-include: "workflow/rules/tokenizer.smk"
-include: "workflow/rules/scores.smk"
-include: "workflow/rules/generator.smk"
-include: "workflow/rules/clip.smk"
-include: "workflow/rules/decoder.smk"
-include: "workflow/rules/text.smk"
-include: "workflow/rules/report.smk"
+include: "workflow/rules/stages.smk"
 
 
 # Everything that dvc.yaml declares.

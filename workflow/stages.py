@@ -24,10 +24,23 @@ from darkroom.check.check import check
 from darkroom.dag.dvc_cache import as_recorded, sentence
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import keep, mend
+from darkroom.dag.stages import STAGES
 from darkroom.dag.status import status as status_of
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, OUTPUTS, paths, processes, read_yaml, related, stage_entry, threads
+from darkroom.params.stage import (
+    DVC,
+    OUTPUTS,
+    address,
+    file_name,
+    paths,
+    processes,
+    read_yaml,
+    related,
+    spread_over,
+    stage_entry,
+    threads,
+)
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
@@ -59,6 +72,7 @@ class Stages:
                 _require_cached(graph, status)
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error
+        self.names = [name for name in self._dvc["stages"] if name != CODE]
         self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in graph}
         self.all = sorted(out.def_path for stage in graph for out in stage.outs if stage.cmd and stage.name != CODE)
         # Raw data under `dvc add` has no command and no rule: what is stale there shows in the stages that read it.
@@ -75,11 +89,15 @@ class Stages:
         found = paths(stage_entry(self._dvc, name), OUTPUTS, names)
         return [path if Path(path).suffix else directory(path) for path in found]
 
+    def file_name(self, name: str) -> str:
+        """Return what the names of a stage's logs begin with; `{item}` stands for the part or U-Net."""
+        return file_name(name, "{item}" if spread_over(self._dvc, name) else None)
+
     def inputs(self, name: str) -> Callable[[Mapping[str, str]], list[str]]:
         """Return the input function of a stage: the outputs of other stages that it reads."""
 
         def files(wildcards: Mapping[str, str]) -> list[str]:
-            stage = name.format(**wildcards)
+            stage = address(name, wildcards["item"] if spread_over(self._dvc, name) else None)
             if stage not in self._deps:
                 raise WorkflowError(f"{stage} is not a stage of {DVC} with the entries of {PARAMS}.")
             mark = str if stage in self.stale else ancient
@@ -95,6 +113,8 @@ class Stages:
 
     def gpu(self, name: str) -> int:
         """Return the GPUs of a stage with networks, one a process, so that the profile's total holds; 0 without."""
+        if not STAGES[name].networks:
+            return 0
         device = self._params["run"]["device"]
         used = shutil.which("nvidia-smi") is not None if device == "auto" else device != "cpu"
         return int(used) * processes(self._params[name])

@@ -9,52 +9,51 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-SMK = sorted((ROOT / "workflow/rules").glob("*.smk"))
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CODE = DVC.pop("code")  # it runs when the Snakefile is read
-TEXTS = {
-    match["name"]: match["body"]
-    for file in SMK
-    for match in re.finditer(r"^rule (?P<name>\w+):\n(?P<body>(?:    .*\n|\n)+)", file.read_text(), re.MULTILINE)
-}
-ORDER = ["input", "output", "log", "benchmark", "priority", "retries", "threads", "resources", "shell"]
 
 
-def test_every_stage_has_a_rule_of_its_name_and_the_reverse() -> None:
-    assert set(TEXTS) == set(DVC)
+@pytest.fixture(scope="module")
+def jobs() -> dict[str, str]:
+    """What `snakemake --dry-run` says of each rule, were everything to be made."""
+    command = ["snakemake", "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    texts = re.split(r"\n(?:local)?rule ", done.stdout + done.stderr)
+    found: dict[str, str] = {}
+    for text in texts[1:]:
+        name = text.partition(":")[0]
+        found[name] = found.get(name, "") + text
+    return found
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_a_rule_runs_its_own_stage(name: str) -> None:
-    spread = "foreach" in DVC[name]
-    stage = name + ("@{wildcards.item}" if spread else "")
-    shell = f"dvc --wait-for-lock repro --single-item {stage} && python workflow/in_cache.py {stage}"
-    log = f"{name}-{{item}}" if spread else name
-    assert re.findall(r'shell:\s+"(.*)"', TEXTS[name]) == [shell]
-    assert f'stages.inputs("{name}{"@{item}" if spread else ""}")' in TEXTS[name]
-    assert f'stages.outputs("{name}")' in TEXTS[name]
-    assert f'"logs/{log}.log"' in TEXTS[name]
-    assert f'"logs/timing/{log}.tsv"' in TEXTS[name]
+def test_every_stage_has_a_rule_of_its_name_and_the_reverse(jobs: dict[str, str]) -> None:
+    assert set(jobs) - {"all", "stale"} == set(DVC)
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_directives_stand_in_one_order(name: str) -> None:
-    found = re.findall(r"^    (\w+):", TEXTS[name], re.MULTILINE)
-    assert found == [directive for directive in ORDER if directive in found]
+@pytest.mark.parametrize("name", DVC)
+def test_a_rule_runs_its_own_stage(jobs: dict[str, str], name: str) -> None:
+    items = re.findall(r"wildcards: item=(\S+)", jobs[name])
+    assert bool(items) == ("foreach" in DVC[name])
+    for item in items or [None]:
+        stage, log = (name, name) if item is None else (f"{name}@{item}", f"{name}-{item}")
+        command = f"dvc --wait-for-lock repro --single-item {stage} && python workflow/in_cache.py {stage}"
+        assert f"Shell command: {command}\n" in jobs[name]
+        assert f"log: logs/{log}.log" in jobs[name] and f"benchmark: logs/timing/{log}.tsv" in jobs[name]
 
 
-def test_all_markers_are_made_before_a_stage_begins() -> None:
+def test_all_markers_are_made_before_a_stage_begins(jobs: dict[str, str]) -> None:
     """Else a stage whose marker is there takes a core before one that is to go first."""
+    priorities = {name: int((re.search(r"priority: (\d+)", text) or [0, 0])[1]) for name, text in jobs.items()}
     stale = re.search(r"^rule stale:\n(?:    .*\n)+", (ROOT / "Snakefile").read_text(), re.MULTILINE)
-    given = {name: re.search(r"priority: (\d+)", text) for name, text in {**TEXTS, "stale": stale[0]}.items()}  # type: ignore[index]
-    numbers = {name: int(found[1]) if found else 0 for name, found in given.items()}
-    assert all(numbers["stale"] > number for name, number in numbers.items() if name != "stale")
+    assert stale is not None
+    highest = max(priority for name, priority in priorities.items() if name != "stale")
+    assert int(re.search(r"priority: (\d+)", stale[0])[1]) > highest > 0  # type: ignore[index]
 
 
-@pytest.mark.parametrize("file", [ROOT / "Snakefile", *SMK], ids=lambda path: path.name)
-def test_no_rule_is_made_in_a_loop(file: Path) -> None:
-    # `shell` and `params` are evaluated late: in a loop every rule would run the last command (snakemake#2832).
-    assert not re.search(r"^\s*(for|while|if|def)\b", file.read_text(), re.MULTILINE)
+def test_only_sources_are_tried_again(jobs: dict[str, str]) -> None:
+    rules = (ROOT / "workflow/rules/stages.smk").read_text()
+    assert re.search(r"^RETRIES = (.*?)  #", rules, re.MULTILINE)[1] == '{"ingest": 1}'  # type: ignore[index]
 
 
 def test_the_profile_says_what_the_bridge_needs() -> None:

@@ -15,17 +15,19 @@ class Stage:
     settings: module of the class `Params`, which validates what dvc.yaml gives to the stage.
     foreach: key of params.yaml for each of whose entries it runs once, as in dvc.yaml; None: it runs once.
     trains: whether it trains, and may run in several processes.
+    networks: whether it runs networks, for which a GPU is reserved.
     """
 
     settings: str
     foreach: str | None = None
     trains: bool = False
+    networks: bool = True
 
 
 STAGES = {
-    "code": Stage("darkroom.params.code"),
-    "ingest": Stage("darkroom.params.ingest", foreach="parts"),
-    "catalog": Stage("darkroom.params.catalog"),
+    "code": Stage("darkroom.params.code", networks=False),
+    "ingest": Stage("darkroom.params.ingest", foreach="parts", networks=False),
+    "catalog": Stage("darkroom.params.catalog", networks=False),
     "train_teacher": Stage("darkroom.models.evaluators.teacher.settings", trains=True),
     "train_tokenizer": Stage("darkroom.models.tokenizers.settings", trains=True),
     "score_tokenizer": Stage("darkroom.models.tokenizers.score_settings"),
@@ -46,7 +48,7 @@ STAGES = {
     "train_prior": Stage("darkroom.models.prior.settings", trains=True),
     "sample_text": Stage("darkroom.models.prior.sample_settings"),
     "score_text": Stage("darkroom.models.prior.score_settings"),
-    "report": Stage("darkroom.report.settings"),
+    "report": Stage("darkroom.report.settings", networks=False),
 }
 FOREACH = {name: stage.foreach for name, stage in STAGES.items() if stage.foreach is not None}
 TRAININGS = tuple(name for name, stage in STAGES.items() if stage.trains)
