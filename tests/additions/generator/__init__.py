@@ -1,0 +1,1 @@
+"""Normal latents with a mean and a deviation for each class."""

@@ -1,0 +1,64 @@
+"""Images from normal latents."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from darkroom.models.generators.normal.settings import Sampling
+from torch import Tensor, nn
+
+from darkroom.artifacts.networks import open_network, write_network
+from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.random import normal
+
+
+class Means(nn.Module):
+    """A latent for each class."""
+
+    def __init__(self, classes: int, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.means = nn.Parameter(torch.zeros(classes, *shape))
+
+    def forward(self, labels: Tensor) -> Tensor:
+        """Return the means of some classes, (N, C, H, W)."""
+        return self.means[labels]
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write configuration and weights."""
+        folder.mkdir(parents=True, exist_ok=True)
+        classes, *shape = self.means.shape
+        write_network(folder, {"classes": classes, "shape": shape}, self.state_dict())
+
+
+class NormalSampler:
+    """Means and deviations, and the tokenizer that decodes latents."""
+
+    def __init__(self, model: Means, std: Sequence[float], tokenizer: Tokenizer) -> None:
+        self.model, self.tokenizer, self.classes = model, tokenizer, len(model.means)
+        self.std = torch.tensor(std)[:, None, None]
+
+    @classmethod
+    def open(
+        cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str, sigma_rel: float | None
+    ) -> "NormalSampler":
+        """Return the sampler of a folder that `train_generator` wrote."""
+        source = folder if weights == "ema" else folder / "raw"
+        model = open_network(source, lambda config: Means(**config), "generator", "train_generator")
+        return cls(model, manifest["latent_std"], tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the means lie."""
+        return self.model.means.device
+
+    def to(self, device: torch.device) -> "NormalSampler":
+        """Move to a device."""
+        self.model.to(device)
+        return self
+
+    @torch.no_grad()
+    def __call__(self, numbers: Sequence[int], labels: Tensor, seed: int, settings: Sampling) -> Tensor:
+        """Return images, uint8 (N, C, H, W), from noise that follows from (seed, number)."""
+        noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.model.means.shape[1:])).to(self.device)
+        return self.tokenizer.decode(self.model(labels) + settings.temperature * self.std.to(self.device) * noise)

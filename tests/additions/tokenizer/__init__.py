@@ -1,0 +1,1 @@
+"""Patches to vectors and back, by two linear maps."""
