@@ -14,8 +14,10 @@ from darkroom.check.check import check, schema, whole
 from darkroom.cli import main
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
+from darkroom.params.renamed import RENAMED
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import DVC, given, items, lookup, read_yaml, related, resolve
+from darkroom.tools.params.keys import keys
 
 ROOT = Path(__file__).parents[2]
 INGEST = yaml.safe_load((ROOT / "params.yaml").read_text())["ingest"]
@@ -422,6 +424,32 @@ def test_an_experiment_would_change_one_line(clone):
 )
 def test_paths_are_related_where_one_lies_in_the_other(one, other, expected):
     assert related(one, other) is expected
+
+
+def test_old_names_are_answered_with_the_new_ones(clone, capsys):
+    """Those that a params.yaml of before has, one sentence each, and with the most specific name."""
+    values = {**read_yaml(PARAMS), "score_dit": {}, "sample_dit": {"images": 9, "steps": 4}}
+    values["train_dit"] = {"model": {"width": 8, "depth": 1}, "evaluate": {"every": 0, "solver": "heun"}}
+    values["train_tokenizer"]["common"] = {"images": 64, "batch": 8}
+    PARAMS.write_text(yaml.safe_dump(values))
+    assert main(["check"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 7
+    for old, new in [
+        ("score_dit", "score_generator"),
+        ("sample_dit", "sample_generator.common"),
+        ("sample_dit.steps", "sample_generator.dit.steps"),
+        ("train_dit.model", "train_generator.dit.model"),
+        ("train_dit.evaluate", "train_generator.evaluate"),
+        ("train_dit.evaluate.solver", "train_generator.dit.sampling.solver"),
+        ("train_tokenizer.common", "train_tokenizer.training"),
+    ]:
+        assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: write it there.") for line in lines)
+
+
+def test_every_new_name_is_one_of_the_schema():
+    known = {key.name for key in keys(whole())}
+    assert set(RENAMED.values()) <= known and not set(RENAMED) & known
 
 
 def test_a_kind_of_tokenizer_has_its_own_training(clone):

@@ -18,6 +18,7 @@ from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import unfit as clip_unfit
 from darkroom.models.tokenizers.loss_settings import SMALLEST
+from darkroom.params.renamed import require_new_names
 from darkroom.params.section import PARAMS, Section, validate
 from darkroom.params.sources import settings_of
 from darkroom.params.stage import (
@@ -77,8 +78,9 @@ def validated(params: Mapping[str, Any]) -> Any:
     """Return the whole of params.yaml, each training completed by the section `training`.
 
     Raises:
-        DarkroomError: all faults, a line each.
+        DarkroomError: all keys with names of before, or all faults, a line each.
     """
+    require_new_names(params)
     shared = params.get("training") or {}
     validate(SharedTraining, shared, "training")
     trained = {
