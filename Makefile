@@ -42,13 +42,15 @@ lint: setup
 	PYTHONPATH=src .venv/bin/lint-imports
 	.venv/bin/mypy
 	PYTHONPATH=src .venv/bin/python -m darkroom dag
+	PYTHONPATH=src .venv/bin/python -m darkroom params --check
 
-# Also draws docs/dag.svg.
+# Also draws docs/dag.svg and writes docs/params.md.
 format: setup
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 	.venv/bin/snakefmt Snakefile workflow
 	PYTHONPATH=src .venv/bin/python -m darkroom dag --write
+	PYTHONPATH=src .venv/bin/python -m darkroom params --write
 
 # What the DAG made, logs and the tools' caches. DVC's cache stays: `dvc checkout` brings the outputs back.
 clean:

@@ -87,9 +87,9 @@ def bare(photographs: Path, out: Path, processes: int) -> None:
 
 def stage_values(photographs: Path, processes: int) -> dict:
     """Return params.yaml's values for one part of these files."""
-    import yaml
+    from darkroom.check.check import read_params
 
-    values = yaml.safe_load(Path("params.yaml").read_text())
+    values = read_params()
     part = {"source": "folder", "path": str(photographs), "start": 0, "stop": None, "settings": {}}
     kept = {name: values[name] for name in ("run", "folder", "ingest")}
     kept["run"]["ingest_processes"] = processes

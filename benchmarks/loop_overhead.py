@@ -35,7 +35,7 @@ from latent_reads import write_darkroom  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from darkroom.check.check import schema  # noqa: E402
+from darkroom.check.check import read_params, schema  # noqa: E402
 from darkroom.data.catalog import Catalog  # noqa: E402
 from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
@@ -46,7 +46,7 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import given, lookup, read_yaml  # noqa: E402
+from darkroom.params.stage import given, lookup  # noqa: E402
 from darkroom.training import loop  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
 
@@ -64,7 +64,7 @@ class Labelled(LatentShards):
 
 def latents(root: Path) -> LabelledLatents:
     """Write and open random latents in the shape that the tokenizer of params.yaml gives them."""
-    values = read_yaml(ROOT / "params.yaml")
+    values = read_params(ROOT / "params.yaml")
     kl = lookup(values, "train_tokenizer.kl")
     side = lookup(values, "ingest.image_size") // 2 ** (len(kl["channels"]) - 1)
     mean = np.random.default_rng(0).standard_normal((IMAGES, kl["latent_channels"], side, side), dtype=np.float32)

@@ -41,11 +41,11 @@ def inside(kinds: list[str], file: str, arguments: list[str]) -> None:
 
 def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
     """Return the section `train_tokenizer` for a kind, with some of its keys, and a training that does not end."""
+    from darkroom.check.check import read_params
     from darkroom.models.tokenizers.settings import TrainTokenizer
-    from darkroom.params.stage import read_yaml
 
-    values = read_yaml(ROOT / "params.yaml")["train_tokenizer"] | {"kind": kind, "teacher": "data/none"}
-    values["common"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6}
+    values = read_params(ROOT / "params.yaml")["train_tokenizer"] | {"kind": kind, "teacher": "data/none"}
+    values["training"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6}
     values[kind] |= {"training": {}, **keys}
     return TrainTokenizer.model_validate(values)
 
@@ -77,16 +77,16 @@ def kl() -> Iterator[tuple[str, Step, Step]]:
     from diffusers import AutoencoderKL
     from torch.nn import functional
 
+    from darkroom.check.check import read_params
     from darkroom.models.tokenizers.kl.recipe import KLRecipe
-    from darkroom.params.stage import read_yaml
     from originals.pairs import Images
 
     size = 32
-    batch = read_yaml(ROOT / "params.yaml")["train_tokenizer"]["common"]["batch"]
+    batch = read_params(ROOT / "params.yaml")["train_tokenizer"]["training"]["batch"]
     images = Images(64, 3, size)
     bare = {"perceptual": {"network": "none", "weight": 0.0}, "reconstruction": "mse", "learn_variance": False}
     section = settings("kl", bare, batch)
-    chosen, training = section.chosen, section.training
+    chosen, training = section.chosen, section.own_training
     recipe = KLRecipe.build(chosen, training, (3, size, size), images, images)
     theirs = AutoencoderKL.from_config(recipe.model.network.config)
     rate, decay = training.learning_rate, training.weight_decay
@@ -157,7 +157,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Ite
     }
     section = settings("vqgan", keys, batch)
     perceptual = untrained("vgg16", size) if adversarial else None
-    recipe = VQGANRecipe.build(section.chosen, section.training, (3, size, size), images, images, perceptual)
+    recipe = VQGANRecipe.build(section.chosen, section.own_training, (3, size, size), images, images, perceptual)
 
     theirs = muse().VQGanVAE(
         dim=width,
@@ -188,7 +188,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Ite
 
     with_what = f"VGG16, discriminator, our penalty every {penalty_every}" if adversarial else "bare"
     label = f"{batch} images of {size} px, {codes:,} codes, {'plain VQ' if plain else 'lookup-free'}, {with_what}"
-    with ours(recipe, section.training) as update:
+    with ours(recipe, section.own_training) as update:
         yield f"vqgan against muse-maskgit-pytorch: {label}", update, step
 
 
@@ -211,7 +211,7 @@ def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[
         "kl_weight": 0.0,
     }
     section = settings("dvae", keys, batch)
-    recipe = DVAERecipe.build(section.chosen, section.training, (3, size, size), images, images)
+    recipe = DVAERecipe.build(section.chosen, section.own_training, (3, size, size), images, images)
     theirs = dalle().DiscreteVAE(
         image_size=size,
         num_tokens=tokens,
@@ -228,7 +228,7 @@ def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[
         optimizer.zero_grad()
 
     label = f"{batch} images of {size} px, {tokens:,} codes of {dim}, width {hidden}"
-    with ours(recipe, section.training) as update:
+    with ours(recipe, section.own_training) as update:
         yield f"dvae against dalle-pytorch: {label}", update, step
 
 
@@ -261,7 +261,7 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
         "ar_commitment_weight": 1.0,
     }
     section = settings("vq_ar", keys, batch)
-    recipe = VQARRecipe.build(section.chosen, section.training, (1, size, size), images, images)
+    recipe = VQARRecipe.build(section.chosen, section.own_training, (1, size, size), images, images)
     theirs = genie().VQImageAutoregressiveAutoencoder(
         image_size=size, patch_size=4, dim_head=16, recon_from_pred_codes_weight=0.5, **shape
     )
@@ -274,7 +274,7 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
         optimizer.zero_grad()
 
     label = f"{batch} images of {size} px, 49 codes of {shape['codebook_size']}, width {shape['dim']}, 4 layers"
-    with ours(recipe, section.training) as update:
+    with ours(recipe, section.own_training) as update:
         yield f"vq_ar against genie2-pytorch: {label}", update, step
 
 

@@ -14,6 +14,7 @@ import pytest
 from darkroom import runner
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
+from darkroom.params.run import Run
 from helpers import Screen
 
 
@@ -88,7 +89,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
     monkeypatch.setattr(runner, "check", lambda: "")
     monkeypatch.setattr(runner, "given", lambda stage, item: {"report": {}, "run": {"device": "auto", "cache_gb": 20}})
-    monkeypatch.setattr(runner, "validate", lambda model, values: values)
+    monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=Run()))
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", os.environ.get(f"{name}_NUM_THREADS", "1"))
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -174,7 +175,7 @@ def training(project, monkeypatch):
 
     def give(count, device="cpu", accelerate=None):
         values = {"train_generator": {"training": {"processes": count}}, "run": {"device": device, "cache_gb": 20}}
-        run = types.SimpleNamespace(device=device, accelerate=accelerate)
+        run = types.SimpleNamespace(device=device, accelerate=accelerate, cache_gb=20)
         monkeypatch.setattr(runner, "given", lambda stage, item: values)
         monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
         monkeypatch.setattr(runner, "launch", lambda *facts: started.append(facts))
@@ -216,7 +217,7 @@ import sys, types
 from darkroom import runner
 from darkroom.errors import DarkroomError
 values = {"train_generator": {"training": {"processes": 2}}, "run": {"device": "cpu", "cache_gb": 20}}
-params = types.SimpleNamespace(run=types.SimpleNamespace(device="cpu", accelerate=None))
+params = types.SimpleNamespace(run=types.SimpleNamespace(device="cpu", accelerate=None, cache_gb=20))
 runner._own_checkout, runner.check = lambda: None, lambda: None
 runner.given, runner.validate, runner.take_device = lambda *a: values, lambda *a: params, lambda device: None
 def body(params):

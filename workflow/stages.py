@@ -20,7 +20,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
-from darkroom.check.check import check
+from darkroom.check.check import check, read_params
 from darkroom.dag.dvc_cache import as_recorded, sentence
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import keep, mend
@@ -59,7 +59,7 @@ class Stages:
     def __init__(self, ask: bool = True) -> None:
         try:
             check()
-            self._params, self._dvc = read_yaml(PARAMS), read_yaml(DVC)
+            self._params, self._dvc = read_params(), read_yaml(DVC)
             if ask:
                 if said := mend():
                     logger.warning(said)

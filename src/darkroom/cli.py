@@ -38,6 +38,11 @@ def parser() -> argparse.ArgumentParser:
     reason = commands.add_parser("why", help="which parameter, input or function made a stage stale")
     reason.add_argument("stage", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")
     commands.add_parser("doctor", help="check the installation and this clone, and say what to do")
+    explained = commands.add_parser("params", help="the keys of params.yaml: value, default, description")
+    explained.add_argument("key", nargs="?", help="a stage, a section or a key; without: all")
+    explained.add_argument("--all", action="store_true", help="also the keys that do not stand in params.yaml")
+    explained.add_argument("--check", action="store_true", help="check that docs/params.md describes all keys")
+    explained.add_argument("--write", action="store_true", help="write docs/params.md")
     preset = commands.add_parser("preset", help="list the presets, or lay one over params.yaml")
     preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
@@ -141,6 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.tools.sample.command import sample
 
             print(sample(options.text, options.embedding_of, options.images, options.seed, options.out))
+        elif options.command == "params" and (options.check or options.write):
+            from darkroom.tools.params.page import write_page
+
+            print(f"darkroom params: {write_page(options.write)}")
+        elif options.command == "params":
+            from darkroom.tools.params.command import params
+
+            print(params(options.key, options.all))
         elif options.command == "preset":
             from darkroom.tools import preset
 

@@ -104,13 +104,13 @@ def _without_commit() -> bool:
     return False
 
 
-def _processes(stage: str, values: Mapping[str, Any], place: Rank | None) -> int:
+def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank | None) -> int:
     """Return in how many processes a stage runs, which params.yaml says and nobody else."""
-    count = processes(values[stage]) if stage in TRAININGS else 1
+    count = processes(section) if stage in TRAININGS else 1
     if place is not None and (started := place.size) != count:
         where = f"{PARAMS} says {count}: change `processes` there" if stage in TRAININGS else "it runs in one"
         raise DarkroomError(f"{stage} was started with {started} processes, and {where}.")
-    require_shareable(values["run"]["device"], count)
+    require_shareable(device, count)
     return count
 
 
@@ -165,11 +165,11 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     _own_checkout()
     check()
     values = given(stage, item)
-    params = validate(schema(stage), values)
-    count = _processes(stage, values, place)
+    params: Any = validate(schema(stage), values)
+    count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))
-    choose_device(values["run"]["device"])
-    set_cache(values["run"]["cache_gb"])
+    choose_device(params.run.device)
+    set_cache(params.run.cache_gb)
     name = address(stage, item)
     require_writable(LOGS / "runs.jsonl")
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history

@@ -36,7 +36,7 @@ ENTRY = {
     "foreach": "${train_nets.nets}",
     "do": {
         "cmd": "PYTHONPATH=src python -m darkroom train_nets",
-        "params": ["train_nets.common", "train_nets.nets.${key}"],
+        "params": ["train_nets.training", "train_nets.nets.${key}"],
         "deps": ["build/code/train_nets.json", "${item.embeddings}", "data/catalog"],
         "outs": ["models/nets/${key}", "curves/nets/${key}"],
     },
@@ -54,12 +54,12 @@ class Net(Section):
 class TrainNets(Section):
     """All of them, or in what a stage is given, one."""
 
-    common: Training
+    training: Training
     nets: dict[str, Net]
 
     def training_of(self, item: str) -> Training:
         """Return the settings of one training."""
-        return Training.model_validate({**self.common.model_dump(), **self.nets[item].training})
+        return Training.model_validate({**self.training.model_dump(), **self.nets[item].training})
 
 
 class Params(Section):
@@ -74,7 +74,7 @@ def clone(tmp_path, monkeypatch):
     """This clone's parameters and DAG, and one more stage."""
     values, dvc = (read_yaml(ROOT / name) for name in ("params.yaml", "dvc.yaml"))
     values["train_nets"] = {
-        "common": training().model_dump(mode="json"),
+        "training": training().model_dump(mode="json"),
         "nets": {
             "base": {"embeddings": "data/latents", "width": 8, "training": {}},
             "up64": {"embeddings": "data/none", "width": 4, "training": {"images": 128}},
@@ -251,7 +251,7 @@ def started(clone, monkeypatch):
     monkeypatch.setattr(runner, "launch", lambda *facts: seen.append(facts))
 
     def start(processes):
-        change("params.yaml", "train_nets", "common", "processes", value=processes)
+        change("params.yaml", "train_nets", "training", "processes", value=processes)
         assert cli.main(["train_nets", "base"]) == 0
         return seen
 

@@ -39,12 +39,11 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def overlay(values: dict[str, Any], changes: dict[str, Any]) -> None:
-    """Lay nested `changes` over `values`, in place; every key must exist, so that the overlay cannot go out of date."""
+    """Lay nested `changes` over `values`, in place; a key that the schema does not have is refused by what reads it."""
     for key, change in changes.items():
         if isinstance(change, dict) and key != "parts":
-            overlay(values[key], change)
+            overlay(values.setdefault(key, {}), change)
         else:
-            assert key in values, f"{key} is not in params.yaml"
             values[key] = change
 
 

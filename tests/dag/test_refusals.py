@@ -108,7 +108,7 @@ def test_corrupted_latents_are_named(fresh: Sandbox):
 
 def test_a_tokenizer_that_does_not_fit_the_latents_is_refused(fresh: Sandbox):
     """Another seed gives another tokenizer; the latents of the first one stay."""
-    fresh.edit({"train_tokenizer": {"common": {"seed": 1}}})
+    fresh.edit({"train_tokenizer": {"training": {"seed": 1}}})
     fresh.run("env", "PYTHONPATH=src", "python", "-m", "darkroom", "train_tokenizer")
     told = side_by_side({name: partial(stage, fresh, name) for name in ("train_generator", "sample_generator")})
     assert "was encoded by another tokenizer" in told["train_generator"].result()

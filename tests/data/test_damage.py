@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkroom.artifacts.manifest import read_manifest
+from darkroom.check.check import read_params
 from darkroom.data.damage import CHOSEN, Reason
 from darkroom.data.keys import key_of
 from darkroom.data.quarantine import NAME, read_quarantine
@@ -26,7 +26,7 @@ from darkroom.stages import ingest
 from data.making import contents
 from data.mess import ALL, GOOD, SETTINGS, SMALLEST, Mess, make_mess, png
 
-VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 STRICT = dict.fromkeys((reason.value for reason in CHOSEN), "quarantine")
 ACTIONS = {reason: get_args(Rules.model_fields[reason].annotation) for reason in CHOSEN}  # what params.yaml may say
 SHARDS = Path("data/shards/mess")

@@ -16,6 +16,7 @@ import pytest
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.check.check import read_params
 from darkroom.data import catalog_writer, latent_writer
 from darkroom.data.images import ImageSpec
 from darkroom.data.in_place import tars_of, write_in_place
@@ -324,13 +325,12 @@ def test_a_disk_without_room_for_a_shard_is_no_damage(tmp_path: Path, monkeypatc
 
 
 def test_the_stage_writes_either(tmp_path: Path, laion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import yaml
 
     from darkroom.params.ingest import Params
     from darkroom.params.section import validate
     from darkroom.stages import ingest as stage
 
-    values = yaml.safe_load(Path("params.yaml").read_text())
+    values = read_params(Path("params.yaml"))
     values = {name: values[name] for name in ("run", "webdataset", "ingest")}
     values["ingest"]["max_quarantined"] = 0.5
     monkeypatch.chdir(tmp_path)

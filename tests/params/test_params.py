@@ -14,8 +14,10 @@ from darkroom.check.check import check, schema, whole
 from darkroom.cli import main
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
+from darkroom.params.renamed import RENAMED
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import DVC, given, items, lookup, read_yaml, related, resolve
+from darkroom.tools.params.keys import keys
 
 ROOT = Path(__file__).parents[2]
 INGEST = yaml.safe_load((ROOT / "params.yaml").read_text())["ingest"]
@@ -39,7 +41,7 @@ def change(path: Path, key: str, value=None, remove=False):
     *parents, last = key.split(".")
     place = document
     for name in parents:
-        place = place[name]
+        place = place.setdefault(name, {})
     if remove:
         del place[last]
     else:
@@ -128,8 +130,8 @@ FAULTS = [
     ),
     ("sample_text.images", 19, "`score_text.blocks` is 10, and needs at least 20 images; `sample_text.images` is 19"),
     ("embed_clip.store", ["train", "val"], "`train_prior.evaluate.split` is test, whose embeddings `embed_clip.store`"),
-    ("train_decoder.common.init.folder", "models/x", "each U-Net has weights of its own"),
-    ("train_decoder.common.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
+    ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
+    ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
     (
         "train_tokenizer.parts",
         ["third"],
@@ -279,7 +281,7 @@ def test_all_faults_are_told_at_once(clone):
 
 
 @pytest.mark.parametrize(
-    "section", ["train_generator", "run", "parts", "train_tokenizer.kl", "train_generator.training.seed"]
+    "section", ["train_generator", "parts", "train_tokenizer.kl", "train_generator.training.images"]
 )
 def test_a_missing_section_is_named(clone, section):
     change(clone / "params.yaml", section, remove=True)
@@ -324,7 +326,7 @@ def test_a_stage_sees_its_own_sections_and_run(clone):
     assert set(values) == {"run", "train_generator"}
     assert set(given("ingest", "first")) == {"run", "parts", "digits", "ingest"}
     assert set(given("ingest", "first")["parts"]) == {"first"}
-    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "common", "kl"}
+    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "training", "kl"}
 
 
 def test_every_stage_validates_what_it_is_given(clone):
@@ -338,19 +340,6 @@ def test_no_stage_depends_on_run():
     for name, entry in stages.items():
         named = entry.get("do", entry).get("params", [])
         assert not [key for key in named if key.split(".")[0] == "run"], name
-
-
-def test_every_key_of_params_is_explained():
-    """Each key with a value has a comment beside it or above it, or an earlier key of that name has."""
-    lines = (ROOT / "params.yaml").read_text().splitlines()
-    explained = set()
-    for above, line in zip(["", *lines], lines, strict=False):
-        key, _, rest = line.strip().partition(":")
-        if not rest.strip() or line.strip().startswith(("#", "-")):
-            continue
-        if "#" in rest or above.strip().startswith("#"):
-            explained.add(key)
-        assert key in explained, f"{line!r} has no comment, and no earlier key of that name has one"
 
 
 def test_templates_resolve_as_in_dvc():
@@ -437,26 +426,86 @@ def test_paths_are_related_where_one_lies_in_the_other(one, other, expected):
     assert related(one, other) is expected
 
 
+def test_old_names_are_answered_with_the_new_ones(clone, capsys):
+    """Those that a params.yaml of before has, one sentence each, and with the most specific name."""
+    values = {**read_yaml(PARAMS), "score_dit": {}, "sample_dit": {"images": 9, "steps": 4}}
+    values["train_dit"] = {"model": {"width": 8, "depth": 1}, "evaluate": {"every": 0, "solver": "heun"}}
+    values["train_tokenizer"]["common"] = {"images": 64, "batch": 8}
+    PARAMS.write_text(yaml.safe_dump(values))
+    assert main(["check"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 7
+    for old, new in [
+        ("score_dit", "score_generator"),
+        ("sample_dit", "sample_generator.common"),
+        ("sample_dit.steps", "sample_generator.dit.steps"),
+        ("train_dit.model", "train_generator.dit.model"),
+        ("train_dit.evaluate", "train_generator.evaluate"),
+        ("train_dit.evaluate.solver", "train_generator.dit.sampling.solver"),
+        ("train_tokenizer.common", "train_tokenizer.training"),
+    ]:
+        assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: write it there.") for line in lines)
+
+
+def test_every_new_name_is_one_of_the_schema():
+    known = {key.name for key in keys(whole())}
+    assert set(RENAMED.values()) <= known and not set(RENAMED) & known
+
+
 def test_a_kind_of_tokenizer_has_its_own_training(clone):
-    path = clone / "params.yaml"
-    text = path.read_text()
-    path.write_text(text.replace("    training: {}", "    training:\n      learning_rate: 0.5\n      warmup: 32", 1))
+    change(clone / "params.yaml", "train_tokenizer.kl.training", {"learning_rate": 0.5, "warmup": 32})
     settings = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
-    assert (settings.training.learning_rate, settings.training.warmup) == (0.5, 32)
-    assert settings.training.images == settings.common.images and settings.common.learning_rate != 0.5
+    own, shared = settings.own_training, settings.training
+    assert (own.learning_rate, own.warmup) == (0.5, 32)
+    assert own.images == shared.images and shared.learning_rate != 0.5
+
+
+def test_the_narrowest_section_decides_what_a_training_does(clone):
+    """Defaults of the schema, then `training`, then the stage's own, then that of the kind or of the U-Net."""
+    kept = [read_yaml(PARAMS)[stage]["training"] for stage in ("train_tokenizer", "train_decoder")]
+    assert all("weight_decay" not in training for training in kept)
+
+    def decays():
+        tokenizer = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
+        decoder = validate(schema("train_decoder"), given("train_decoder", "base")).train_decoder
+        return tokenizer.own_training.weight_decay, decoder.training_of("base").weight_decay
+
+    assert decays() == (0.0, 0.0)
+    change(PARAMS, "training.weight_decay", 0.1)
+    assert decays() == (0.1, 0.1)
+    for stage in ("train_tokenizer", "train_decoder"):
+        change(PARAMS, f"{stage}.training.weight_decay", 0.2)
+    assert decays() == (0.2, 0.2)
+    change(PARAMS, "train_tokenizer.kl.training", {"weight_decay": 0.3})
+    change(PARAMS, "train_decoder.unets.base.training", {"weight_decay": 0.4})
+    assert decays() == (0.3, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"bacth": 64}, "unknown key `training.bacth`; did you mean `batch`?"),
+        ({"precision": "fp23"}, "`training.precision` is 'fp23', and is one of fp32, bf16, fp16"),
+        ({"init": {"folder": "models/x"}}, "unknown key `training.init`"),
+    ],
+)
+def test_a_fault_of_the_shared_training_is_one_sentence(clone, values, sentence):
+    change(PARAMS, "training", {**read_yaml(PARAMS)["training"], **values})
+    with pytest.raises(DarkroomError, match=re.escape(sentence)) as error:
+        check()
+    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     ("own", "sentence"),
     [
-        ("threads: 4", "`threads` is none of the keys that a kind may have for itself"),
-        ("learning_rat: 4", "`learning_rat` is none of the keys that a kind may have for itself"),
-        ("learning_rate: -1", "`kl.training.learning_rate`: Input should be greater than 0"),
-        ("images: 33", "`kl.training`: images (33) must be a multiple of batch (32)"),
+        ({"threads": 4}, "`threads` is none of the keys that a kind may have for itself"),
+        ({"learning_rat": 4}, "`learning_rat` is none of the keys that a kind may have for itself"),
+        ({"learning_rate": -1}, "`kl.training.learning_rate`: Input should be greater than 0"),
+        ({"images": 33}, "`kl.training`: images (33) must be a multiple of batch (32)"),
     ],
 )
 def test_a_training_of_a_kind_that_is_not_valid_is_one_sentence(clone, own, sentence):
-    path = clone / "params.yaml"
-    path.write_text(path.read_text().replace("    training: {}", f"    training:\n      {own}", 1))
+    change(clone / "params.yaml", "train_tokenizer.kl.training", own)
     with pytest.raises(DarkroomError, match=re.escape(sentence)):
         check()

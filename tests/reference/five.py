@@ -15,9 +15,9 @@ sys.path[:0] = [str(ROOT / "src"), str(TESTS)]
 
 import numpy as np  # noqa: E402
 
-from darkroom.check.check import schema  # noqa: E402
+from darkroom.check.check import read_params, schema  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import given, lookup, read_yaml  # noqa: E402
+from darkroom.params.stage import given, lookup  # noqa: E402
 from darkroom.random import derive, normal  # noqa: E402
 from darkroom.tools import preset  # noqa: E402
 
@@ -55,12 +55,12 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     from darkroom.training.trainer import Places
 
     preset.apply(name)
-    values = read_yaml(preset.PARAMS)
+    values = read_params()
     params: Any = validate(schema("train_generator"), given("train_generator"))
     kl = lookup(values, "train_tokenizer.kl")
     side = values["ingest"]["image_size"] // 2 ** (len(kl["channels"]) - 1)
     shape = (kl["latent_channels"], side, side)
-    settings = params.train_generator.training.model_copy(
+    settings = params.train_generator.own_training.model_copy(
         update={"processes": 1, "batch": 1, "images": UPDATES, "log_every": 1, "validate_every": UPDATES}
     )
     run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "at_risk": 1e9})

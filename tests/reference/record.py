@@ -27,7 +27,7 @@ PREFIX = {"train_tokenizer": 20, "train_extractor": 20, "train_generator": 40}
 WAITING = {"OMP_WAIT_POLICY": "passive"}  # beside other work, a thread that waits must not spin; the bits are the same
 _OFF = {"run": {"device": "cpu", "grid_every": 0, "workers": 0, "trackers": []}}  # changes no result
 THREADS = 2  # of the trainings as recorded, whatever params.yaml says
-_SECTIONS = {"train_tokenizer": "common", "train_extractor": "training", "train_generator": "training"}
+_SECTIONS = {"train_tokenizer": "training", "train_extractor": "training", "train_generator": "training"}
 
 
 def whole(preset: str, root: Path, threads: int = THREADS) -> tuple[dict[str, curves.Rows], dict[str, Any]]:
@@ -67,6 +67,7 @@ def _train_prefix(root: Path, threads: int) -> None:
     import yaml
 
     from dag.sandbox import overlay
+    from darkroom.check.check import read_params
     from darkroom.tools.preset import laid_over
     from darkroom.tools.preset import overlay as of_preset
 
@@ -76,7 +77,8 @@ def _train_prefix(root: Path, threads: int) -> None:
     (root / "data").mkdir()
     (root / "data/none").touch()
     os.chdir(root)
-    values = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), of_preset("digits")))
+    (root / "params.yaml").write_text(laid_over((ROOT / "params.yaml").read_text(), of_preset("digits")))
+    values = read_params()
     overlay(values, _OFF)
     overlay(values, {"train_generator": {"training": {"log_every": values["train_generator"]["training"]["batch"]}}})
     overlay(values, {stage: {section: {"threads": threads}} for stage, section in _SECTIONS.items()})

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from darkroom.check.check import read_params
 from darkroom.models.generators.dit.network import DiT, DiTConfig
-from darkroom.params.stage import read_yaml
 from darkroom.tools.preset import overlay
 from reference.five import CLASSES, ROOT, UPDATES, bare_bones, five_updates
 
@@ -26,7 +26,7 @@ def test_these_are_all_the_presets_of_papers():
 
 @pytest.mark.parametrize("name", MILLIONS)
 def test_the_model_has_the_size_of_the_paper(bare, name):
-    values = read_yaml(ROOT / "params.yaml")["train_generator"]["model"]
+    values = read_params(ROOT / "params.yaml")["train_generator"]["dit"]["model"]
     sizes = {key: overlay(name).get(f"train_generator.dit.model.{key}", value) for key, value in values.items()}
     with torch.device("meta"):
         model = DiT(DiTConfig(4, 32, CLASSES, **sizes))

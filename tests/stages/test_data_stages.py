@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from PIL import Image
 
+from darkroom.check.check import read_params
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
@@ -13,7 +13,7 @@ from darkroom.params.catalog import Params as CatalogParams
 from darkroom.params.ingest import Params as IngestParams
 from darkroom.stages import catalog, ingest
 
-VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 DIGITS = {"source": "digits", "path": "data/none"}
 PARTS = {"one": {**DIGITS, "start": 0, "stop": 30}, "two": {**DIGITS, "start": 1777, "stop": None}}
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-import yaml
 from torch import nn
 
+from darkroom.check.check import read_params
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.latent_file import CODEBOOK, FORMS, to_float32
@@ -34,7 +34,7 @@ from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
 SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
 
-VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 
 
 class Gaussians(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dag.sandbox import TINY, overlay
-from darkroom.check.check import check, schema
+from darkroom.check.check import check, read_params, schema
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.params.section import validate
@@ -52,11 +52,11 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any]) -> None:
     """Ingest one part and take every training to one update."""
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT / "params.yaml")
     overlay(values, yaml.safe_load(TINY.read_text()))
     overlay(values, {"parts": {"only": part}, "train_tokenizer": {"parts": None}})
     overlay(values, changes)
-    for stage, section in zip(TRAININGS, ("training", "common", "training", "training"), strict=True):
+    for stage, section in zip(TRAININGS, ("training",) * 4, strict=True):
         values[stage][section] |= ONE_UPDATE
     (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     check()

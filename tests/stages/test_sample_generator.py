@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.check.check import read_params
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.network import DiT, DiTConfig
@@ -20,7 +20,7 @@ from darkroom.training.profiles import Profiles, export
 from helpers import training
 from models.tokenizers.sections import kl
 
-VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 TINY = {"threads": 1, "images": 4, "batch": 4, "shard_size": 4}
 
 

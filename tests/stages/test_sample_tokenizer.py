@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.labels import class_scores
@@ -19,7 +19,7 @@ from darkroom.stages import sample_tokenizer
 from models.tokenizers.making_vq_ar import SHAPE, network
 
 ROOT = Path(__file__).parents[2]
-VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
+VALUES = read_params(ROOT / "params.yaml")
 TINY = {"threads": 1, "images": 5, "batch": 4, "shard_size": 4}
 CHOICE = {"min_p": 0.125, "temperature": 1.25, "guidance": 1.75}
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 from torch import nn
 
 from darkroom.artifacts.manifest import file_hashes, read_manifest, write_manifest
+from darkroom.check.check import read_params
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
@@ -28,7 +28,7 @@ from data.making import make_part
 from helpers import add_tokenizer
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
-VALUES = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 SIDE = 16
 CODES = {
     *(

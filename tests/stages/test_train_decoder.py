@@ -104,7 +104,7 @@ def params(
             "tokenizer": "models/tokenizer" if tokenizer else "data/none",
             "latents": "data/latents" if latents else "data/none",
             "timesteps": 20,
-            "common": how.model_dump(),
+            "training": how.model_dump(),
             "unets": {name: told},
         },
     )

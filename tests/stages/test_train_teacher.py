@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.check.check import schema
+from darkroom.check.check import read_params, schema
 from darkroom.data.selection import write_selection
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher.network import Teacher, open_teacher
@@ -54,7 +54,7 @@ def clone(tmp_path, monkeypatch):
     make_data(3)
 
     def params(kind="kl", network="none", target="labels", **changes):
-        values = yaml.safe_load((ROOT / "params.yaml").read_text())
+        values = read_params(ROOT / "params.yaml")
         values["run"] |= {"device": "cpu", "grid_every": 0}
         values["train_tokenizer"] |= {"kind": kind, **changes}
         if network != "none":

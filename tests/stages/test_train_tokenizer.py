@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
+from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
 from darkroom.data.selection import load_selection, write_selection
 from darkroom.errors import DarkroomError
@@ -19,7 +19,7 @@ from darkroom.stages import train_tokenizer
 from data.making import make_part
 
 ROOT = Path(__file__).parents[2]
-VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
+VALUES = read_params(ROOT / "params.yaml")
 TINY = {
     "kl": {"channels": [8, 8], "norm_groups": 4},
     "dvae": {"layers": 1, "width": 8, "codebook_dim": 4, "codebook_size": 8},
@@ -49,7 +49,7 @@ def clone(tmp_path, monkeypatch):
 def trained(kind, **changes):
     """Train a tiny tokenizer of a kind; return it and its manifest."""
     tokenizer = {**VALUES["train_tokenizer"], "kind": kind}
-    tokenizer["common"] = {**tokenizer["common"], "threads": 1}
+    tokenizer["training"] = {**tokenizer["training"], "threads": 1}
     tokenizer[kind] = {**tokenizer[kind], **TINY[kind], **changes, "training": TRAINING}
     run = {**VALUES["run"], "device": "cpu", "grid_every": 0, "workers": 0}
     train_tokenizer.run(Params.model_validate({"run": run, "train_tokenizer": tokenizer}))

@@ -14,10 +14,11 @@ from pydantic import create_model
 from darkroom.check.texts import texts_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
-from darkroom.dag.stages import FOREACH, STAGES, singular
+from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import unfit as clip_unfit
 from darkroom.models.tokenizers.loss_settings import SMALLEST
+from darkroom.params.renamed import require_new_names
 from darkroom.params.section import PARAMS, Section, validate
 from darkroom.params.sources import settings_of
 from darkroom.params.stage import (
@@ -35,6 +36,7 @@ from darkroom.params.stage import (
     spread_over,
     stage_entry,
 )
+from darkroom.params.training import SharedTraining, with_shared
 
 SSIM_WINDOW = 11  # pixels
 # Keys that name a file or folder, and what it may be.
@@ -63,13 +65,41 @@ def schema(stage: str) -> type[Section]:
 
 
 def whole() -> type[Section]:
-    """Return the class that validates the whole of params.yaml: the sections of all stages."""
-    fields: dict[str, Any] = {}
+    """Return the class that validates the whole of params.yaml: the sections of all stages, and `training`."""
+    fields: dict[str, Any] = {"training": (SharedTraining, SharedTraining())}
     for stage in STAGES:
         for name, field in schema(stage).model_fields.items():
             if name not in fields or name == stage:  # a stage may see a part of another's section
                 fields[name] = (field.annotation, field)
     return create_model("Whole", __base__=Section, **fields)
+
+
+def validated(params: Mapping[str, Any]) -> Any:
+    """Return the whole of params.yaml, each training completed by the section `training`.
+
+    Raises:
+        DarkroomError: all keys with names of before, or all faults, a line each.
+    """
+    require_new_names(params)
+    shared = params.get("training") or {}
+    validate(SharedTraining, shared, "training")
+    trained = {
+        name: with_shared(shared, section)
+        for name, section in params.items()
+        if name in TRAININGS and isinstance(section, Mapping)
+    }
+    return validate(whole(), {**params, **trained})
+
+
+def read_params(path: Path = PARAMS) -> dict[str, Any]:
+    """Return the values of params.yaml with the defaults of what it leaves out.
+
+    Each stage's `training` is complete, and the section `training` therefore empty.
+
+    Raises:
+        DarkroomError: it is missing or not valid.
+    """
+    return {**validated(read_yaml(path)).model_dump(mode="json"), "training": {}}
 
 
 def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -279,19 +309,19 @@ def check(params: dict[str, Any] | None = None) -> str:
         DarkroomError: the first fault found, or all faults of params.yaml at once.
     """
     params, dvc = read_yaml(PARAMS) if params is None else params, read_yaml(DVC)
-    whole_params = validate(whole(), params)
-    for name, part in whole_params.parts.items():  # type: ignore[attr-defined]
+    whole_params = validated(params)
+    for name, part in whole_params.parts.items():
         settings_of(name, part, params.get(part.source))
         if "embeddings" not in params["parts"][name]:  # dvc.yaml names it
             raise DarkroomError(f"{PARAMS}: `parts.{name}.embeddings` is missing: {_NAMED['parts.*.embeddings']}.")
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
-    tokenizer: Any = whole_params.train_tokenizer  # type: ignore[attr-defined]
+    tokenizer: Any = whole_params.train_tokenizer
     kind = tokenizer.chosen
     _fits(whole_params.model_dump(), kind.factor, kind.discrete)
-    generator: Any = whole_params.train_generator  # type: ignore[attr-defined]
-    if reason := generator.chosen.unfit(whole_params.ingest.image_size // kind.factor):  # type: ignore[attr-defined]
+    generator: Any = whole_params.train_generator
+    if reason := generator.chosen.unfit(whole_params.ingest.image_size // kind.factor):
         raise DarkroomError(f"{PARAMS}: `train_generator.{generator.kind}`: {reason}.")
     _guidance_fits(whole_params.model_dump())
     _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
@@ -302,7 +332,7 @@ def check(params: dict[str, Any] | None = None) -> str:
     if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
         raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
     texts_fit(whole_params, kind.factor)
-    if reason := clip_unfit(whole_params.train_clip, size):  # type: ignore[attr-defined]
+    if reason := clip_unfit(whole_params.train_clip, size):
         raise DarkroomError(f"{PARAMS}: {reason}.")
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"

@@ -9,8 +9,10 @@ from darkroom.params.section import Section
 class Catalog(Section):
     """What to show of the data."""
 
-    threads: Positive
-    grid_images: Positive
+    threads: Positive = 1
+    """CPU threads."""
+    grid_images: Positive = 64
+    """Images in the grid that shows the data; no training reads it."""
 
 
 class TokenizerParts(Section):

@@ -15,8 +15,11 @@ class Splits(Section):
     """Shares of the keys that go to each split."""
 
     train: Annotated[float, Field(gt=0, le=1)]
+    """Fraction of the keys in the train split: trained on, and the reference of the scores."""
     val: Annotated[float, Field(ge=0, lt=1)]
+    """Fraction of the keys in the val split: validation while training."""
     test: Annotated[float, Field(ge=0, lt=1)]
+    """Fraction of the keys in the test split: reconstructed, and the real images of the noise floor."""
 
     @model_validator(mode="after")
     def _sum(self) -> "Splits":
@@ -29,32 +32,53 @@ class Splits(Section):
 class Rules(Section):
     """What is done with samples that are damaged in a way that training could live with."""
 
-    wrong_extension: Literal["keep", "quarantine"]
-    duplicate: Literal["keep", "quarantine"]
-    caption_missing: Literal["keep", "quarantine"]
-    caption_not_utf8: Literal["repair", "quarantine"]
-    label_missing: Literal["keep", "quarantine"]
-    label_out_of_range: Literal["keep", "quarantine"]
+    wrong_extension: Literal["keep", "quarantine"] = "keep"
+    """A PNG called .jpg."""
+    duplicate: Literal["keep", "quarantine"] = "quarantine"
+    """The same content as an earlier sample of the part."""
+    caption_missing: Literal["keep", "quarantine"] = "keep"
+    """No caption where the source has captions."""
+    caption_not_utf8: Literal["repair", "quarantine"] = "repair"
+    """A caption that is not UTF-8; repair: read it as Windows-1252."""
+    label_missing: Literal["keep", "quarantine"] = "quarantine"
+    """No label; the extractor and the generator need one for each image."""
+    label_out_of_range: Literal["keep", "quarantine"] = "quarantine"
+    """A label that is not one of the source's classes."""
 
 
 class Ingest(Section):
     """How images are stored, and which."""
 
-    threads: Positive
-    image_size: Positive
-    channels: Literal["RGB", "RGBA", "L"]
-    crop: Literal["adm", "center", "random"]
-    resample: Literal["box", "bilinear", "bicubic", "lanczos"]
-    format: Literal["png", "webp", "jpeg"]
-    quality: Annotated[int, Field(ge=1, le=100)]
-    shard_size: Positive
-    max_pixels: Positive
-    min_size: Positive
-    rules: Rules
-    default_label: Annotated[str, Field(min_length=1)] | None
-    max_quarantined: Share
-    split_seed: Seed
+    threads: Positive = 1
+    """CPU threads."""
+    image_size: Positive = 32
+    """Pixels, height and width of the stored images."""
+    channels: Literal["RGB", "RGBA", "L"] = "RGB"
+    """Channels of the stored images."""
+    crop: Literal["adm", "center", "random"] = "center"
+    """Crop to a square; adm: halved by averaging, then resized, as ADM and DiT."""
+    resample: Literal["box", "bilinear", "bicubic", "lanczos"] = "bicubic"
+    """Filter of the resizing."""
+    format: Literal["png", "webp", "jpeg"] = "png"
+    """Format of the stored images; png and webp are lossless."""
+    quality: Annotated[int, Field(ge=1, le=100)] = 95
+    """Quality of jpeg."""
+    shard_size: Positive = 10000
+    """Images in a shard."""
+    max_pixels: Positive = 100000000
+    """Images with more pixels are quarantined, not decoded."""
+    min_size: Positive = 1
+    """Pixels; images whose shorter side is below are quarantined."""
+    rules: Rules = Rules()
+    """What is done with damaged samples that could still be used."""
+    default_label: Annotated[str, Field(min_length=1)] | None = None
+    """Class of images that have none, so that a flat folder trains a generator of one class; null: none."""
+    max_quarantined: Share = 0.05
+    """Largest fraction of a part's samples that may be quarantined; more of them fail the stage."""
+    split_seed: Seed = 0
+    """The split of a key follows from this number and the key alone."""
     splits: Splits
+    """Fractions of the keys in each split, of sum 1."""
 
     @model_validator(mode="after")
     def _no_alpha_in_jpeg(self) -> "Ingest":

@@ -22,11 +22,17 @@ class Part(Section):
     """
 
     source: SourceName
-    path: str
+    """Source of the images; the section of its name holds its settings: docs/data.md."""
+    path: str = NO_FILE
+    """The local file or folder that the source reads; data/none: none."""
     start: Annotated[int, Field(ge=0)] = 0
+    """First image of the slice, counted from 0; of webdataset: first shard."""
     stop: Annotated[int, Field(gt=0)] | None = None
+    """One past the last image of the slice; null: to the end."""
     embeddings: str = NO_FILE
+    """A folder of CLIP embeddings by others: `embed_clip.imported`; data/none: none."""
     settings: Settings = Field(default_factory=dict)
+    """Keys of the source's section that have another value for this part."""
 
     @model_validator(mode="after")
     def _not_empty(self) -> "Part":

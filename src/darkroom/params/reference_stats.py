@@ -15,14 +15,22 @@ Split = Literal["train", "val", "test"]
 class ReferenceStats(Section):
     """Which real images are the reference, seen through which networks."""
 
-    threads: Positive
-    batch: Positive
-    split: Split
-    held_out: Split
-    kid_images: Annotated[int, Field(ge=2)]
-    blocks: Annotated[int, Field(ge=2)]
-    extractors: Annotated[list[Literal["in_domain", "inception"]], Field(min_length=1)]
-    inception: Inception
+    threads: Positive = 1
+    """CPU threads."""
+    batch: Positive = 64
+    """Images in a forward pass."""
+    split: Split = "train"
+    """Split of the real images that generated ones are compared with."""
+    held_out: Split = "test"
+    """Split of real images scored as if generated: the score of a perfect generator."""
+    kid_images: Annotated[int, Field(ge=2)] = 10000
+    """Features of the reference kept for the kernel distance, at most."""
+    blocks: Annotated[int, Field(ge=2)] = 10
+    """Blocks of the jackknife that gives the standard errors of the noise floor."""
+    extractors: Annotated[list[Literal["in_domain", "inception"]], Field(min_length=1)] = ["in_domain"]
+    """Feature networks; in_domain: train_extractor's network; inception: the network of FID."""
+    inception: Inception = Inception()
+    """Weights of FID's network."""
 
     @model_validator(mode="after")
     def _sensible(self) -> "ReferenceStats":

@@ -23,7 +23,8 @@ JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
 class Digits(Section):
     """The digits that scikit-learn carries."""
 
-    caption: str
+    caption: str = "a handwritten {word}"
+    """Caption of an image; {word}: zero to nine, {label}: 0 to 9."""
 
     @model_validator(mode="after")
     def _fields(self) -> "Digits":
@@ -37,21 +38,35 @@ class Digits(Section):
 class Shapes(Section):
     """Rendered, captioned scenes of coloured forms."""
 
-    seed: Seed
-    size: Annotated[int, Field(ge=8)]
-    kinds: Annotated[list[Literal["position", "count", "relation"]], Field(min_length=1)]
-    transparent: bool
+    seed: Seed = 0
+    """Seed of the scenes."""
+    size: Annotated[int, Field(ge=8)] = 64
+    """Pixels, height and width of a scene."""
+    kinds: Annotated[list[Literal["position", "count", "relation"]], Field(min_length=1)] = [
+        "position",
+        "count",
+        "relation",
+    ]
+    """position: one form at a place; count: two or three equal ones; relation: one left of another."""
+    transparent: bool = False
+    """Forms on a transparent background, RGBA."""
 
 
 class Torchvision(Section):
     """A classification data set of torchvision."""
 
-    dataset: str
-    split: str | None
-    options: dict[str, bool | int | str]
-    download: bool
-    caption: str | None
-    mirror: bool
+    dataset: str = "CIFAR10"
+    """Name in torchvision.datasets."""
+    split: str | None = "train"
+    """train, test or another of the data set; null: it has none."""
+    options: dict[str, bool | int | str] = Field(default_factory=dict)
+    """Further arguments of its class: `split: letters` for EMNIST, `size: 160px` for Imagenette."""
+    download: bool = True
+    """Download it where it is missing; to .darkroom/downloads/torchvision where the part's path is data/none."""
+    caption: str | None = "a photo of a {label}"
+    """Caption of an image; {label}: the name of the class; null: no captions."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
 
     @model_validator(mode="after")
     def _fields(self) -> "Torchvision":
@@ -65,26 +80,41 @@ class Torchvision(Section):
 class Folder(Section):
     """Image files in a folder."""
 
-    label: Literal["none", "parent", "top", "metadata"]
-    label_column: str
-    caption: Literal["none", "txt", "metadata"]
-    caption_column: str
-    classes: Classes
-    mirror: bool
+    label: Literal["none", "parent", "top", "metadata"] = "parent"
+    """parent or top: the name of the folder nearest to the file, or to the path; metadata: of a table."""
+    label_column: str = "label"
+    """Column with the labels in metadata.jsonl, .csv or .parquet, whose column file_name names the files."""
+    caption: Literal["none", "txt", "metadata"] = "none"
+    """txt: KEY.txt beside the image; metadata: of the same table."""
+    caption_column: str = "text"
+    """Column with the captions in the same table."""
+    classes: Classes = None
+    """Labels that are allowed; null: all."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
 
 
 class Webdataset(Section):
     """Existing shards: tars with images, captions, labels and facts."""
 
-    url: str | None
-    image: Annotated[list[Ending], Field(min_length=1)]
-    label: Ending | JsonField | None
-    caption: Ending | JsonField | None
-    classes: Classes
-    shard_in_key: bool
-    repack: bool
-    damaged_shard: Literal["stop", "quarantine"]
-    mirror: bool
+    url: str | None = None
+    """An fsspec URL, {00000..00099} stands for a range; null: the part's path."""
+    image: Annotated[list[Ending], Field(min_length=1)] = ["jpg", "jpeg", "png", "webp"]
+    """Endings of the members that are images."""
+    label: Ending | JsonField | None = "cls"
+    """Ending of the member that is the label, or json:FIELD; null: no labels."""
+    caption: Ending | JsonField | None = "txt"
+    """Ending of the member that is the caption, or json:FIELD; null: no captions."""
+    classes: Classes = None
+    """Names of the classes, in the order of the numbers in cls, or the labels that are allowed; null: all."""
+    shard_in_key: bool = False
+    """Put the shard's name before each key, for shards that all begin at the same key."""
+    repack: bool = False
+    """false: indexed in place and prepared on reading; true: written anew, prepared."""
+    damaged_shard: Literal["stop", "quarantine"] = "stop"
+    """What to do with a tar that is cut off or has a damaged header."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
 
     @model_validator(mode="after")
     def _integers(self) -> "Webdataset":
@@ -100,28 +130,45 @@ class Webdataset(Section):
 class Urls(Section):
     """A table of addresses, downloaded with img2dataset."""
 
-    url_column: str
-    caption_column: str | None
-    label_column: str | None
-    resize: Positive | None
-    encode_format: Literal["jpg", "png", "webp"]
-    disallowed: list[str]
-    retries: Annotated[int, Field(ge=0)]
-    timeout: Positive
-    mirror: bool
+    url_column: str = "url"
+    """Column with the addresses."""
+    caption_column: str | None = "caption"
+    """Column with the captions; null: none."""
+    label_column: str | None = None
+    """Column with the labels; null: none."""
+    resize: Positive | None = None
+    """Pixels of the shorter side that larger images are reduced to as they are downloaded; null: kept as they are."""
+    encode_format: Literal["jpg", "png", "webp"] = "jpg"
+    """Format of images that are reduced; jpg and webp of quality 95."""
+    disallowed: list[str] = ["noai", "noimageai", "noindex", "noimageindex"]
+    """Words in a server's X-Robots-Tag for which an image is left out; []: none."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """Retries of a download that failed."""
+    timeout: Positive = 10
+    """Seconds until a download fails."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
 
 
 class Hub(Section):
     """A data set of the Hugging Face Hub."""
 
-    dataset: str
-    configuration: str | None
-    split: str
-    revision: str | None
-    image: str
-    label: str | None
-    caption: str | None
-    mirror: bool
+    dataset: str = "ylecun/mnist"
+    """Name of the data set on the Hub."""
+    configuration: str | None = None
+    """Configuration, where the data set has several; null: its only one."""
+    split: str = "train"
+    """Split of the data set."""
+    revision: str | None = None
+    """Commit, so that the data stay the same, or branch or tag; null: the newest."""
+    image: str = "image"
+    """Column of the images."""
+    label: str | None = "label"
+    """Column of the labels; null: none."""
+    caption: str | None = None
+    """Column of the captions; null: none."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -14,6 +14,7 @@ from typing import Any
 
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
+from darkroom.params.training import with_shared
 from darkroom.params.yaml_text import parse_yaml
 
 OUTPUTS = ("outs", "metrics", "plots")
@@ -120,14 +121,13 @@ def _inside(path: str) -> str:
 
 def threads(section: Mapping[str, Any]) -> int:
     """Return the CPU threads that a stage's section of params.yaml gives it."""
-    places = (section, section.get("training", {}), section.get("common", {}))
+    places = (section, section.get("training", {}))
     return next((int(place["threads"]) for place in places if "threads" in place), 1)
 
 
 def processes(section: Mapping[str, Any]) -> int:
     """Return the processes that a stage's section of params.yaml gives it: more than one in a training only."""
-    places = (section.get("training", {}), section.get("common", {}))
-    return next((int(place["processes"]) for place in places if "processes" in place), 1)
+    return int(section.get("training", {}).get("processes", 1))
 
 
 def _insert(target: dict[str, Any], key: str, value: Any) -> None:
@@ -138,13 +138,17 @@ def _insert(target: dict[str, Any], key: str, value: Any) -> None:
 
 
 def cut(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of `params` that a stage's entry in `dvc` names, plus `run`, as nested mappings."""
+    """Return the keys of `params` that a stage's entry in `dvc` names, plus `run`, as nested mappings.
+
+    The section `training` of all trainings is laid under the stage's own.
+    """
     names = scope(params, dvc, stage, item)
-    sliced: dict[str, Any] = {"run": lookup(params, "run")}
+    sliced: dict[str, Any] = {"run": params.get("run") or {}}
     for template in stage_entry(dvc, stage).get("params", []):
         key = resolve(template, names)
         _insert(sliced, key, lookup(params, key))
-    return sliced
+    shared = sliced.pop("training", None)
+    return sliced if shared is None else {**sliced, stage: with_shared(shared, sliced.get(stage) or {})}
 
 
 def given(stage: str, item: str | None = None) -> dict[str, Any]:

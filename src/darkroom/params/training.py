@@ -1,8 +1,13 @@
-"""What every training has: how long, how fast, with which seed. Progress is counted in images."""
+"""What every training has: how long, how fast, with which seed. Progress is counted in images.
 
-from typing import Annotated, Literal
+The section `training` of params.yaml holds what all trainings share; each stage's own `training` goes before it, and
+that of a kind of tokenizer or of a U-Net before both.
+"""
 
-from pydantic import Field, model_validator
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, create_model, model_validator
 
 from darkroom.params.numbers import NO_FILE, Positive, Seed, Sha256, Share
 from darkroom.params.section import Section
@@ -17,26 +22,37 @@ class Milestone(Section):
     """From so many images on, the learning rate is this share of the highest."""
 
     images: Positive
+    """Images from which the fraction holds."""
     rate: Annotated[float, Field(ge=0)]
+    """Learning rate, as a fraction of the highest."""
 
 
 class Group(Section):
     """Parameters with a learning rate, a weight decay or an optimizer of their own."""
 
     match: Annotated[str, Field(min_length=1)]
+    """Glob over MODULE/PARAMETER."""
     rate: Annotated[float, Field(ge=0)] = 1.0
+    """Factor of the learning rate."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """Weight decay; null: the training's."""
     schedule: Schedule | None = None
+    """Schedule; null: the training's."""
     optimizer: Optimizer | None = None
+    """Optimizer; null: the training's."""
 
 
 class Init(Section):
     """Weights to begin with instead of random ones: fine-tuning."""
 
-    folder: str
-    url: str | None
-    sha256: Sha256 | None
-    skip: list[str]
+    folder: str = NO_FILE
+    """A folder with weights, say models/tokenizer of another run; data/none: none."""
+    url: str | None = None
+    """An fsspec URL of a weights file: https://…, hf://OWNER/NAME@REVISION/FILE, s3://…; null: none."""
+    sha256: Sha256 | None = None
+    """SHA-256 of the file behind the URL."""
+    skip: list[str] = []
+    """Globs of weights that are initialised at random though the file has them."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "Init":
@@ -48,34 +64,62 @@ class Init(Section):
 class Training(Section):
     """The settings of the training loop, the same for every model."""
 
-    seed: Seed
-    threads: Positive
-    processes: Positive
-    precision: Literal["fp32", "bf16", "fp16"]
-    tf32: bool
-    compile: bool
-    channels_last: bool
+    seed: Seed = 0
+    """Seed of order, noise and initial weights."""
+    threads: Positive = 1
+    """CPU threads of a process."""
+    processes: Positive = 1
+    """Processes that share each batch, one for each device."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """fp32, or autocast to bf16 or fp16, the latter with a loss scaler."""
+    tf32: bool = False
+    """On NVIDIA GPUs: multiply float32 with 10 bits of the mantissa instead of 23."""
+    compile: bool = False
+    """torch.compile, with fixed shapes."""
+    channels_last: bool = False
+    """The memory layout that convolutions on GPUs like best."""
     images: Positive
+    """Images seen in the whole training."""
     batch: Positive
+    """Images in an optimizer step, of all processes together."""
     learning_rate: Annotated[float, Field(gt=0)]
-    schedule: Schedule
-    warmup: Annotated[int, Field(ge=0)]
-    final_rate: Share
-    decay_images: Positive | None
-    milestones: list[Milestone]
-    optimizer: Optimizer
-    betas: Annotated[tuple[Share, Share], Field(strict=False)]
-    weight_decay: Annotated[float, Field(ge=0)]
-    clip_norm: Annotated[float, Field(gt=0)] | None
-    groups: list[Group]
-    ema_decay: Share
-    ema_profiles: list[Annotated[float, Field(gt=0, lt=0.28)]]
-    ema_snapshots: Positive
-    non_finite: Literal["stop", "skip"]
-    select: Literal["last", "best"]
-    init: Init
-    log_every: Positive
-    validate_every: Positive
+    """Highest learning rate of the schedule."""
+    schedule: Schedule = "constant"
+    """Learning rate schedule."""
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Images until the learning rate is at its highest."""
+    final_rate: Share = 0.0
+    """linear, cosine, exponential: the last learning rate, as a fraction of the highest."""
+    decay_images: Positive | None = None
+    """inverse_sqrt: images after which the learning rate falls."""
+    milestones: list[Milestone] = []
+    """piecewise: `images: N, rate: FRACTION` each; from N images on this fraction of the highest rate."""
+    optimizer: Optimizer = "adamw"
+    """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
+    betas: Annotated[tuple[Share, Share], Field(strict=False)] = (0.9, 0.999)
+    """Betas of AdamW."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay; not of norms, biases and embeddings."""
+    clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    """Largest gradient norm; null: no clipping."""
+    groups: list[Group] = []
+    """Groups of parameters with a learning rate, weight decay, schedule or optimizer of their own."""
+    ema_decay: Share = 0.9999
+    """Decay of the averaged weights in each optimizer step; 0: no average."""
+    ema_profiles: list[Annotated[float, Field(gt=0, lt=0.28)]] = []
+    """Relative widths, say 0.05 and 0.1, of EDM2's power averages, to rebuild any width after the training."""
+    ema_snapshots: Positive = 16
+    """Snapshots of each of these averages, spread evenly over the training."""
+    non_finite: Literal["stop", "skip"] = "stop"
+    """What to do with an optimizer step whose loss or gradient is not finite."""
+    select: Literal["last", "best"] = "last"
+    """Averaged weights that leave the training: the last, or those of the lowest validation loss (best)."""
+    init: Init = Init()
+    """Fine-tuning: initial weights."""
+    log_every: Positive = 6400
+    """Images between points of the loss curve."""
+    validate_every: Positive = 64000
+    """Images between validations."""
 
     @model_validator(mode="after")
     def _whole_updates(self) -> "Training":
@@ -105,3 +149,23 @@ class Training(Section):
         if starts != sorted(set(starts)):
             raise ValueError("milestones must rise in images")
         return self
+
+
+def with_shared(shared: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of a stage, its `training` completed by what all trainings share.
+
+    Args:
+        shared: the section `training` of params.yaml.
+        section: that of the stage; what is no mapping in it is left to its validation.
+    """
+    own = section.get("training") or {}
+    return {**section, "training": {**shared, **own} if isinstance(own, Mapping) else own}
+
+
+# The section `training`: any of these keys but `init`, which is a dependency of one stage.
+_shared: dict[str, Any] = {
+    name: (Any if field.annotation is None else Annotated[field.annotation, field], None)
+    for name, field in Training.model_fields.items()
+    if name != "init"
+}
+SharedTraining = create_model("SharedTraining", __base__=Section, __doc__="What all trainings share.", **_shared)

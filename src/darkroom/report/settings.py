@@ -8,7 +8,8 @@ from darkroom.params.section import Section
 class Report(Section):
     """What stands on the page."""
 
-    title: str
+    title: str = "Darkroom"
+    """Heading of the page."""
 
 
 class Params(Section):

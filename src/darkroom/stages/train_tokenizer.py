@@ -35,8 +35,8 @@ def build(
     """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
     settings = params.train_tokenizer
     recipe: type[TokenizerRecipe] = TOKENIZERS.load("recipe", settings.kind)
-    with seeded(derive(settings.training.seed, "tokenizer/weights")):
-        return recipe.build(settings.chosen, settings.training, image_shape, train_rows, val_rows, perceptual)
+    with seeded(derive(settings.own_training.seed, "tokenizer/weights")):
+        return recipe.build(settings.chosen, settings.own_training, image_shape, train_rows, val_rows, perceptual)
 
 
 def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:
@@ -76,7 +76,7 @@ def _import(params: Params, selection: Selection) -> None:
 
 def run(params: Params) -> None:
     """Train the tokenizer that `kind` names, or import it, and write it with its averaged weights."""
-    settings, training = params.train_tokenizer, params.train_tokenizer.training
+    settings, training = params.train_tokenizer, params.train_tokenizer.own_training
     for path in (OUT, CURVES):
         require_writable(path)
     set_up_device(training.threads, params.run.device)

@@ -32,7 +32,7 @@ def dry_run(stage: str, item: str | None = None) -> str:
     check()
     params: Any = validate(schema(stage), given(stage, item))
     section = getattr(params, stage)
-    settings = section.training if item is None else section.training_of(item)
+    settings = getattr(section, "own_training", section.training) if item is None else section.training_of(item)
     deps, outs = declared(stage, item, ["deps"]), declared(stage, item, OUTPUTS)
     if idle := getattr(params, "idle", None):
         return _text(params, [f"trains nothing: {idle}", f"writes: {', '.join(outs)}"])

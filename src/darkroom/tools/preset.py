@@ -1,7 +1,7 @@
 """`darkroom preset`: lays a file of `presets/` over params.yaml, whose comments, order and style stay.
 
-A preset means the same whatever was applied before: what any of them may change is first set back to the values of
-`digits`, which holds them all. Other keys of params.yaml stay as the person left them.
+A preset means the same whatever was applied before: what any of them may change is first set back to the value of
+`digits`, and taken out where `digits` has none, so that the default holds. Other keys of params.yaml stay.
 """
 
 # No effect on any output: writes params.yaml, which the stages depend on key by key
@@ -12,20 +12,28 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import CommentMark
+from ruamel.yaml.tokens import CommentToken
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
+from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import lookup, read_yaml
+from darkroom.params.stage import DVC, lookup, read_yaml, stage_entry
 from darkroom.params.yaml_text import parse_yaml
 
 PRESETS = Path("presets")
 DEFAULT = "digits"
+DEFAULT_VALUE = object()  # of a key that does not stand in params.yaml
+
+_TEMPLATE = re.compile(r"\$\{[^}]*\}")
 
 # What the grammar of `dvc exp run -S` (Hydra's) reads as text without quotes.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
@@ -64,34 +72,59 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{name}", value
 
 
+def _own(name: str) -> dict[str, Any]:
+    """Return the values of a preset's file, by dotted key."""
+    return dict(leaves(read_yaml(_file(name))))
+
+
 def overlay(name: str) -> dict[str, Any]:
-    """Return what a preset lays over params.yaml, by dotted key: the default's values, and its own over them.
+    """Return what a preset lays over params.yaml, by dotted key; DEFAULT_VALUE: the key is taken out.
 
     Raises:
         DarkroomError: no such preset; names the nearest.
     """
-    own = dict(leaves(read_yaml(_file(name))))
-    return dict(leaves(read_yaml(_file(DEFAULT)))) | own
+    own = _own(name)
+    return {key: DEFAULT_VALUE for other in names() for key in _own(other)} | _own(DEFAULT) | own
 
 
 def changes(name: str, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what a preset changes in the values of params.yaml: old and new by dotted key.
 
+    DEFAULT_VALUE stands for a key that is not there.
+
     Raises:
-        DarkroomError: no such preset, or it names a key that params.yaml does not have.
+        DarkroomError: no such preset, or it names a part or a U-Net that params.yaml does not have.
     """
     found = {}
     for key, new in overlay(name).items():
-        try:
-            old = lookup(values, key)
-        except DarkroomError as error:
-            raise DarkroomError(
-                f"the preset `{name}` does not fit: {error} Presets are laid over the committed params.yaml: bring "
-                "its parts back (`git checkout params.yaml`), or change by hand what the preset says."
-            ) from None
+        _require_entry(name, key, values)
+        old = _value(values, key)
         if (type(old), old) != (type(new), new):
             found[key] = (old, new)
     return found
+
+
+def _value(values: Any, key: str) -> Any:
+    """Return the value under a dotted key, DEFAULT_VALUE where there is none."""
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return DEFAULT_VALUE
+        values = values[part]
+    return values
+
+
+def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
+    """Refuse a preset that names a part or a U-Net of the committed params.yaml which is gone."""
+    for over in FOREACH.values():
+        if key.startswith(f"{over}."):
+            entry = key.removeprefix(f"{over}.").partition(".")[0]
+            try:
+                lookup(values, f"{over}.{entry}")
+            except DarkroomError as error:
+                raise DarkroomError(
+                    f"the preset `{name}` does not fit: {error} Presets are laid over the committed params.yaml: bring "
+                    "its parts back (`git checkout params.yaml`), or change by hand what the preset says."
+                ) from None
 
 
 def _yaml() -> YAML:
@@ -106,22 +139,77 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
     yaml = _yaml()
     document = yaml.load(text)
     for key, value in new.items():
+        if value is DEFAULT_VALUE:
+            _take_out(document, key)
+            continue
         *path, last = key.split(".")
-        place = lookup(document, ".".join(path)) if path else document
-        place[last] = value
+        place = document
+        for part in path:
+            if part not in place:
+                place.insert(0, part, CommentedMap())
+            place = place[part]
+        if last in place:
+            place[last] = value
+        else:
+            place.insert(0, last, value)  # behind the last key stand the comments of the next section
     out = StringIO()
     yaml.dump(document, out)
     return out.getvalue()
 
 
+def _take_out(document: Any, key: str, behind: Any = None) -> None:
+    """Remove a key, and the mappings that are empty then, but for those that dvc.yaml names.
+
+    Args:
+        document: params.yaml with its comments.
+        key: dotted.
+        behind: the comments and empty lines behind its value, where they are not its own: they stay in the file.
+    """
+    path, _, last = key.rpartition(".")
+    place = _value(document, path)
+    if not isinstance(place, CommentedMap) or last not in place:
+        return
+    own = place.ca.items.pop(last, None)
+    behind = own[2] if own is not None and own[2] is not None else behind
+    del place[last]
+    if not place and "." in path and not _is_named(path):
+        _take_out(document, path, behind)
+    elif behind is not None and place:
+        place.ca.items.setdefault(list(place)[-1], [None, None, behind, None])
+    elif behind is not None:  # behind `{}` comments belong to the next key
+        above, _, name = path.rpartition(".")
+        holder = _value(document, above) if above else document
+        following = dict(pairwise(holder))[name]
+        lines = behind.value.partition("\n")[2].splitlines(keepends=True)
+        holder.ca.items.setdefault(following, [None, None, None, None])[1] = [
+            CommentToken(line, CommentMark(0)) for line in lines
+        ]
+
+
+def _is_named(key: str) -> bool:
+    """Return whether dvc.yaml lists a key under `params`."""
+    dvc = read_yaml(DVC)
+    named = [template for stage in dvc["stages"] for template in stage_entry(dvc, stage).get("params", [])]
+    return any(re.fullmatch(_TEMPLATE.sub("[^.]+", template), key) for template in named)
+
+
 def shown(value: Any) -> str:
     """Return a value as one line for a person, as YAML means it."""
+    if value is DEFAULT_VALUE:
+        return "(default)"
     return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
 
 
-def flag(key: str, value: Any) -> str:
-    """Return the option of `dvc exp run` that sets a key, quoted for a shell."""
-    return f"-S {shlex.quote(f'{key}={_literal(value)}')}"
+def flag(key: str, value: Any, there: bool = True) -> str:
+    """Return the option of `dvc exp run` that sets a key, or takes it out, quoted for a shell.
+
+    Args:
+        key: dotted.
+        value: what it is set to; DEFAULT_VALUE: it is taken out.
+        there: whether it stands in params.yaml; Hydra adds a key only where `++` says so.
+    """
+    change = f"~{key}" if value is DEFAULT_VALUE else f"{key if there else '++' + key}={_literal(value)}"
+    return f"-S {shlex.quote(change)}"
 
 
 def _literal(value: Any) -> str:
@@ -142,7 +230,7 @@ def listing() -> str:
 
 def flags(name: str) -> str:
     """Return the command that runs a preset as an experiment, and leaves params.yaml as it is until then."""
-    options = [flag(key, new) for key, (_, new) in changes(name, read_yaml(PARAMS)).items()]
+    options = [flag(key, new, old is not DEFAULT_VALUE) for key, (old, new) in changes(name, read_yaml(PARAMS)).items()]
     return " ".join(["dvc exp run", *options])
 
 

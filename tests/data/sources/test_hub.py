@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from PIL import Image
 
+from darkroom.check.check import read_params
 from darkroom.data.damage import Reason
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Raw
@@ -33,7 +33,7 @@ from data.sources.outcomes import outcomes
 
 datasets = pytest.importorskip("datasets", reason="the extra `hub` is not installed")
 ROOT = Path(__file__).parents[3]
-VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
+VALUES = read_params(ROOT / "params.yaml")
 
 
 def settings(**changes: Any) -> Settings:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+from darkroom.check.check import read_params
 from darkroom.data.images import to_array
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.captions import caption, label
@@ -21,7 +22,7 @@ from darkroom.params.parts import Part
 from darkroom.params.sources import Shapes as Settings
 from darkroom.stages import ingest
 
-VALUES = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text())
+VALUES = read_params(Path(__file__).parents[3] / "params.yaml")
 
 
 def shapes(**changes):

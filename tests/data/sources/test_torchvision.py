@@ -10,9 +10,9 @@ from urllib.error import URLError
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from darkroom.artifacts.manifest import read_manifest
+from darkroom.check.check import read_params
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.images import to_array
@@ -27,7 +27,7 @@ from darkroom.params.sources import Torchvision as Settings
 from darkroom.stages import ingest
 from data.sources import torchvision_files as made
 
-VALUES = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text())
+VALUES = read_params(Path(__file__).parents[3] / "params.yaml")
 DEFAULT = {"dataset": "CIFAR10", "split": "train", "options": {}, "download": True, "mirror": True}
 
 

@@ -19,9 +19,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from PIL import Image
 
+from darkroom.check.check import read_params
 from darkroom.data.damage import Reason
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Raw
@@ -35,7 +35,7 @@ from data.sources.outcomes import outcomes
 from programs import write_program
 
 ROOT = Path(__file__).parents[3]
-VALUES = yaml.safe_load((ROOT / "params.yaml").read_text())
+VALUES = read_params(ROOT / "params.yaml")
 REAL = Path(os.environ.get("DARKROOM_IMG2DATASET", ROOT / VALUES["run"]["img2dataset"]))
 
 # What img2dataset does with its command line: shards without stats are made, in the order of completion, here from the

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from darkroom.check.check import check
+from darkroom.check.check import check, read_params
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,7 +24,7 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callab
     monkeypatch.chdir(tmp_path)
 
     def check_with(change: Callable[[dict[str, Any]], None]) -> str:
-        values = yaml.safe_load((ROOT / "params.yaml").read_text())
+        values = read_params(ROOT / "params.yaml")
         change(values)
         Path("params.yaml").write_text(yaml.safe_dump(values))
         return check()

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
+from darkroom.check.check import read_params
 from darkroom.errors import DarkroomError
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_told(attempt, changes, told):
 
 
 def test_a_folder_of_published_weights_that_is_not_there_is_told(attempt):
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())["train_tokenizer"]["pretrained"]
+    values = read_params(ROOT / "params.yaml")["train_tokenizer"]["pretrained"]
     chosen = {**values, "name": None, "folder": "some/vae"}
     with pytest.raises(DarkroomError, match=r"`train_tokenizer\.pretrained\.folder` is some/vae, which does not exist"):
         attempt(kind="pretrained", pretrained=chosen)

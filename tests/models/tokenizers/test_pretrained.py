@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from diffusers import AutoencoderKL
 from huggingface_hub import constants
 from pydantic import ValidationError
 
 from darkroom.artifacts.manifest import read_manifest
+from darkroom.check.check import read_params
 from darkroom.data.images import ImageSpec
 from darkroom.data.selection import Selection
 from darkroom.errors import DarkroomError
@@ -129,7 +129,7 @@ def test_a_section_that_contradicts_itself(changes, told):
 
 
 def params(tmp_path, **changes):
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT / "params.yaml")
     chosen = {**values["train_tokenizer"], "kind": "pretrained", **changes}
     chosen["pretrained"] = section(tmp_path / "vae").model_dump()
     return Params.model_validate({"run": {**values["run"], "device": "cpu"}, "train_tokenizer": chosen})
@@ -157,9 +157,9 @@ def test_the_stage_writes_it_without_an_update_and_tells_nothing_of_this_machine
 
 
 def test_several_processes_would_all_import_it(tmp_path):
-    common = yaml.safe_load((ROOT / "params.yaml").read_text())["train_tokenizer"]["common"]
-    with pytest.raises(ValidationError, match=r"set `common\.processes` to 1"):
-        params(tmp_path, common={**common, "processes": 2})
+    common = read_params(ROOT / "params.yaml")["train_tokenizer"]["training"]
+    with pytest.raises(ValidationError, match=r"set `training\.processes` to 1"):
+        params(tmp_path, training={**common, "processes": 2})
 
 
 def test_by_name_it_comes_from_the_cache_of_the_hub(tmp_path, monkeypatch):

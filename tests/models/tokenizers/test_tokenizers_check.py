@@ -169,7 +169,7 @@ def test_another_configuration(published, text, told):
         ("train_tokenizer.teacher", "it is models/teacher, or for lpips and vgg16 a file"),
         ("score_tokenizer.vgg16", "it is a file with torchvision's weights of VGG16"),
         ("reference_stats.inception.weights", "it is a file with torch-fidelity's weights"),
-        ("train_tokenizer.common.init.folder", "it is a folder with weights to begin with, or data/none"),
+        ("train_tokenizer.training.init.folder", "it is a folder with weights to begin with, or data/none"),
         ("train_generator.training.init.folder", "it is a folder with weights to begin with, or data/none"),
     ],
 )

@@ -88,9 +88,9 @@ def test_engines_must_be_on_the_path(monkeypatch, tmp_path):
 
 
 def test_a_compiler_is_needed_where_a_section_compiles(monkeypatch, tmp_path):
-    compiled = {"train_generator": {"training": {"compile": True}}, "train_tokenizer": {"common": {"compile": False}}}
+    compiled = {"train_generator": {"training": {"compile": True}}, "train_tokenizer": {"training": {"compile": False}}}
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert levels(packages.compiler({"train_tokenizer": {"common": {"compile": False}}})) == ["note"]
+    assert levels(packages.compiler({"train_tokenizer": {"training": {"compile": False}}})) == ["note"]
     (found,) = packages.compiler(compiled)
     assert found.level == "fault" and "in train_generator, and" in found.text
     (tmp_path / "g++").write_text("#!/bin/sh\necho gee 1.2\n")

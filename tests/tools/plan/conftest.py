@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from darkroom.params.stage import read_yaml
+from darkroom.check.check import read_params
 
 SOURCE = Path(__file__).resolve().parents[3]
 TINY = SOURCE / "tests/dag/tiny.yaml"
@@ -24,7 +24,7 @@ def overlay(values, changes):
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """The folder, which is the working folder; no environment variable that a plan sets outlives the test."""
-    values = read_yaml(SOURCE / "params.yaml")
+    values = read_params(SOURCE / "params.yaml")
     overlay(values, yaml.safe_load(TINY.read_text()))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     shutil.copy(SOURCE / "dvc.yaml", tmp_path)

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from darkroom.check.check import read_params
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.facts import expected_splits, gather
 from data.making_tars import picture, tar
 
@@ -56,7 +56,7 @@ def test_a_part_outside_its_source_is_refused(clone):
 
 
 def other(clone, part, **chosen):
-    values = read_yaml(clone / "params.yaml")
+    values = read_params(clone / "params.yaml")
     values["parts"] = {
         **values["parts"],
         part: {"path": "data/none", "start": 0, "stop": None, "embeddings": "data/none", **chosen},
@@ -90,7 +90,7 @@ def test_a_part_that_is_here_needs_no_source(clone):
     assert gather(EVERYTHING).images["third"]["train"] == 3
     with pytest.raises(DarkroomError, match="folder"):
         gather(EVERYTHING | {"ingest@third"})
-    values = read_yaml(clone / "params.yaml")
+    values = read_params(clone / "params.yaml")
     values["parts"] = {"third": values["parts"]["third"]}
     (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     with pytest.raises(DarkroomError, match=r"no source can be read to measure an image: .*folder"):

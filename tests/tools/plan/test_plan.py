@@ -9,8 +9,8 @@ import pytest
 import torch
 import yaml
 
+from darkroom.check.check import read_params
 from darkroom.errors import DarkroomError
-from darkroom.params.stage import read_yaml
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.plan import facts, passes, plan, rehearsal, trainings
 from darkroom.tools.plan.history import Run
@@ -38,7 +38,7 @@ def stale(quick):
 
 def change(folder, *path, value):
     """Change one value in params.yaml."""
-    values = read_yaml(folder / "params.yaml")
+    values = read_params(folder / "params.yaml")
     place = values
     for name in path[:-1]:
         place = place[name]

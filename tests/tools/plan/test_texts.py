@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from darkroom.params.stage import read_yaml
+from darkroom.check.check import read_params
 from darkroom.tools.plan import passes, plan
 
 IDLE = [
@@ -19,7 +19,7 @@ def planned(quick, clone):
     """Returns what plans some stages under some changes of params.yaml: the plans by name."""
 
     def plans(stages, **changes):
-        values = read_yaml(clone / "params.yaml")
+        values = read_params(clone / "params.yaml")
         for path, value in changes.items():
             *above, last = path.split("__")
             place = values

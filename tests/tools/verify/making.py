@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
+from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.in_place import write_in_place
@@ -24,7 +25,7 @@ CATALOG = Path("data/catalog")
 
 def configure(*parts: str) -> None:
     """Write params.yaml, the clone's with these parts and the splits of `make_part`."""
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT / "params.yaml")
     values["parts"] = {part: {"source": "digits", "path": "data/none"} for part in parts}
     values["ingest"]["splits"] = SHARES
     Path("params.yaml").write_text(yaml.safe_dump(values))

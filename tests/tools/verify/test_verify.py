@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.data.catalog_writer import write_picture
 from darkroom.data.layout import KIND, SHARDS
@@ -157,7 +158,7 @@ def test_an_index_that_agrees_with_its_manifest_but_not_with_the_tars(made: Path
 
 
 def test_other_shares_of_the_splits_are_found_and_not_all_listed(made: Path) -> None:
-    values = yaml.safe_load(Path("params.yaml").read_text())
+    values = read_params(Path("params.yaml"))
     values["ingest"]["splits"] = {"train": 0.0001, "val": 0.0, "test": 0.9999}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     code, text = said("verify", "first")

@@ -23,15 +23,25 @@ NO_CLIP = "`train_clip.source` is none"
 class ClipModel(Section):
     """The sizes of the network of images, a transformer or a residual network, and of the transformer of texts."""
 
-    image_network: Literal["vit", "resnet"]
-    image_size: Positive
-    patch: Positive
-    image_width: Positive
-    image_layers: Positive
-    text_width: Positive
-    text_layers: Positive
-    context_length: Annotated[int, Field(ge=8, le=77)]
-    embed_dim: Positive
+    image_network: Literal["vit", "resnet"] = "vit"
+    """Network of the images: vit, a transformer, or resnet, a ModifiedResNet, which learns from fewer images."""
+    image_size: Positive = 32
+    """Pixels, height and width, of the network's input; images of another size are resized to it."""
+    patch: Positive = 8
+    """vit: pixels, height and width, of an image token."""
+    image_width: Positive = 64
+    """vit: a multiple of 64, since a head has 64 channels; resnet: channels of the first level, a 32nd of the
+    fourth's."""
+    image_layers: Positive = 2
+    """vit: number of layers; resnet: blocks in each of its four levels."""
+    text_width: Positive = 64
+    """Width of the text transformer, a multiple of 64."""
+    text_layers: Positive = 2
+    """Layers of the text transformer."""
+    context_length: Annotated[int, Field(ge=8, le=77)] = 16
+    """Tokens of a caption, start and end token included."""
+    embed_dim: Positive = 64
+    """Length of an embedding."""
 
     @model_validator(mode="after")
     def _loadable(self) -> "ClipModel":
@@ -55,15 +65,19 @@ class ClipModel(Section):
 class Trained(Section):
     """A CLIP of one's own: its size, and what the loss makes of equal captions."""
 
-    model: ClipModel
-    equal_captions: Literal["positives", "negatives"]
+    model: ClipModel = ClipModel()
+    """Sizes of the two networks."""
+    equal_captions: Literal["positives", "negatives"] = "positives"
+    """Equal captions in a batch: positives of each other's images, or negatives, as published."""
 
 
 class Pretrained(Section):
     """A CLIP that others have trained: one of OpenAI's by name, or a file."""
 
-    name: Name | None
-    file: str
+    name: Name | None = "ViT-B/32"
+    """One of OpenAI's models, downloaded once; null: `file`."""
+    file: str = NO_FILE
+    """An archive of OpenAI's or a state dict, say models/clip/model.pt of another run; data/none: by name."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "Pretrained":
@@ -77,11 +91,16 @@ class Pretrained(Section):
 class Evaluate(Section):
     """What the scores are made of."""
 
-    split: Literal["val", "test"]
-    images: Annotated[int, Field(ge=2)]
-    batch: Positive
-    prompts: list[Annotated[str, Field(pattern=r"\{label\}")]]
-    captions: Positive
+    split: Literal["val", "test"] = "test"
+    """Split that is evaluated when the training ends."""
+    images: Annotated[int, Field(ge=2)] = 5000
+    """Largest number of images, the first ones of the split."""
+    batch: Positive = 64
+    """Images in a forward pass."""
+    prompts: list[Annotated[str, Field(pattern=r"\{label\}")]] = []
+    """Texts with {label} that represent a class; []: its captions."""
+    captions: Positive = 16
+    """Captions that then represent a class, its most frequent ones in the train split."""
 
 
 class Nothing(Section):
@@ -91,13 +110,21 @@ class Nothing(Section):
 class TrainClip(Section):
     """Which CLIP, and how it is trained. Only the chosen source's section is a dependency."""
 
-    source: Literal["trained", "pretrained", "none"]
-    long_captions: Literal["stop", "truncate"]
+    source: Literal["trained", "pretrained", "none"] = "trained"
+    """trained: here, on the captions; pretrained; none: no CLIP, no decoder, no prior, as for images without
+    captions."""
+    long_captions: Literal["stop", "truncate"] = "stop"
+    """What to do with a caption of more tokens than `context_length`."""
     trained: Trained | None = None
+    """A small CLIP of one's own, which `clip.load` opens."""
     pretrained: Pretrained | None = None
+    """A published CLIP, which is not trained."""
     none: Nothing | None = None
+    """No CLIP: there is nothing to set."""
     training: Training
-    evaluate: Evaluate
+    """The keys of `training` that have another value here. Each image is compared with all captions of a batch."""
+    evaluate: Evaluate = Evaluate()
+    """Zero-shot accuracy, and recall of captions by images and of images by captions."""
 
     @model_validator(mode="after")
     def _chosen(self) -> "TrainClip":

@@ -15,14 +15,22 @@ from darkroom.params.section import Section
 class UNetSampling(Section):
     """How a U-Net is sampled."""
 
-    solver: Literal["ddpm", "ddim", "dpm", "unipc"]
-    steps: Positive
-    eta: Probability
-    guidance: Annotated[float, Field(ge=0)]
-    threshold: Literal["clip", "dynamic", "none"]
-    percentile: Annotated[float, Field(gt=0, le=1)]
-    embedding_noise: Probability
-    low_noise: Probability
+    solver: Literal["ddpm", "ddim", "dpm", "unipc"] = "dpm"
+    """Sampler; dpm is DPM-Solver++."""
+    steps: Positive = 25
+    """Evaluations of the U-Net."""
+    eta: Probability = 0.0
+    """ddim: fraction of ddpm's noise that is added in each step."""
+    guidance: Annotated[float, Field(ge=0)] = 1.0
+    """Scale of classifier-free guidance; 1: no guidance."""
+    threshold: Literal["clip", "dynamic", "none"] = "clip"
+    """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
+    percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """dynamic: percentile of the pixels' absolute values, as a fraction."""
+    embedding_noise: Probability = 0.0
+    """Fraction of noise in the image embedding, at most what the U-Net was trained on."""
+    low_noise: Probability = 0.1
+    """Fraction of noise in the low-resolution condition, at most what the U-Net was trained on."""
 
     @model_validator(mode="after")
     def _read(self) -> "UNetSampling":
@@ -34,20 +42,29 @@ class UNetSampling(Section):
 class Pictures(Section):
     """Test images in the further pictures; 0: none is made."""
 
-    variations: Annotated[int, Field(ge=0)]
-    interpolations: Annotated[int, Field(ge=0)]
-    inpainted: Annotated[int, Field(ge=0)]
-    resamples: Positive
+    variations: Annotated[int, Field(ge=0)] = 6
+    """Test images that are decoded eight times, each time from other noise."""
+    interpolations: Annotated[int, Field(ge=0)] = 4
+    """Pairs of images with eight steps on the arc between their embeddings."""
+    inpainted: Annotated[int, Field(ge=0)] = 6
+    """Images whose middle is painted anew (RePaint)."""
+    resamples: Positive = 3
+    """How often each step of in-painting is repeated."""
 
 
 class Decoding(Section):
     """How each U-Net is sampled, whatever is asked of them."""
 
-    batch: Positive
-    weights: Literal["ema", "raw"]
-    common: UNetSampling
-    unets: dict[PartName, Overrides]
-    shard_size: Positive
+    batch: Positive = 64
+    """Images in a forward pass, the last one padded."""
+    weights: Literal["ema", "raw"] = "ema"
+    """Averaged weights (ema), or those of the last optimizer step (raw)."""
+    common: UNetSampling = UNetSampling()
+    """How every U-Net is sampled."""
+    unets: dict[PartName, Overrides] = {}
+    """For each U-Net by name, the keys of `common` that have another value."""
+    shard_size: Positive = 1000
+    """Images in a shard."""
 
     def sampling(self, name: str) -> UNetSampling:
         """Return how a U-Net is sampled: `common`, with what its own section has otherwise."""
@@ -64,11 +81,16 @@ class Decoding(Section):
 class SampleDecoder(Decoding):
     """How many images, of which split, and how each U-Net is sampled."""
 
-    seed: Seed
-    threads: Positive
-    split: Literal["test", "val", "train"]
-    images: Positive | None
-    pictures: Pictures
+    seed: Seed = 1
+    """Seed of all noise; image i depends on (seed, i) alone."""
+    threads: Positive = 1
+    """CPU threads."""
+    split: Literal["test", "val", "train"] = "test"
+    """Split whose image embeddings are decoded."""
+    images: Positive | None = None
+    """Number of embeddings that are decoded, the first ones of the split; null: all."""
+    pictures: Pictures = Pictures()
+    """Further pictures beside the grid, of the first images; 0: none."""
 
 
 class Params(Section):

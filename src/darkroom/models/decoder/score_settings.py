@@ -3,6 +3,7 @@
 from typing import Literal
 
 from darkroom.models.generators.score_settings import InceptionOnly, ScoreGenerator
+from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
@@ -10,10 +11,15 @@ from darkroom.params.section import Section
 class Judges(Section):
     """What an image is compared with its original and its caption by; the same for `score_text`."""
 
-    lpips: Literal["none", "lpips"]
-    vgg16: str
-    clip: str
-    attributes: Literal["none", "scenes"]
+    lpips: Literal["none", "lpips"] = "none"
+    """lpips: also measure the perceptual distance of each image from its original."""
+    vgg16: str = NO_FILE
+    """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
+    clip: str = "models/clip"
+    """CLIP that measures the similarity of image and caption: models/clip, better one that was no condition, as a
+    file like OpenAI's ViT-B-32.pt; data/none: no similarity."""
+    attributes: Literal["none", "scenes"] = "none"
+    """scenes: also the fractions of images whose colour, form, size and position are those of the caption."""
 
 
 class ScoreDecoder(ScoreGenerator, Judges):

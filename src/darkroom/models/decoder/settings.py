@@ -16,17 +16,29 @@ class Model(Section):
     """The size of a U-Net, and by which ways its conditions enter."""
 
     channels: Annotated[list[Positive], Field(min_length=1)]
+    """Width of each level; between two levels the resolution is halved."""
     attention: list[bool]
-    layers: Positive
-    head_dim: Positive
-    norm_groups: Positive
-    patch: Positive
-    dropout: Share
-    image_tokens: Annotated[int, Field(ge=0)]
-    image_to_time: bool
-    image_map: Annotated[int, Field(ge=0)]
-    text_tokens: bool
-    self_condition: bool
+    """For each level, whether it has attention over its positions and the tokens of the condition."""
+    layers: Positive = 1
+    """Residual layers of each level."""
+    head_dim: Positive = 32
+    """Width of an attention head."""
+    norm_groups: Positive = 8
+    """Groups of the group norms."""
+    patch: Positive = 1
+    """Pixels, height and width, of one position of the first level: 2 takes a third of the time on a CPU."""
+    dropout: Share = 0.0
+    """Fraction of features dropped in training."""
+    image_tokens: Annotated[int, Field(ge=0)] = 0
+    """Tokens made of the image embedding, which attention reads; 0: none."""
+    image_to_time: bool = False
+    """Also add the image embedding to the timestep embedding."""
+    image_map: Annotated[int, Field(ge=0)] = 0
+    """Channels of a map that a linear layer makes of the image embedding, an input beside the image; 0: none."""
+    text_tokens: bool = False
+    """Tokens of CLIP's encoding of the caption, which attention reads: `embed_clip.encodings`."""
+    self_condition: bool = False
+    """Self-conditioning: in half of the cases the previous prediction is a condition."""
 
     @model_validator(mode="after")
     def _divisible(self) -> "Model":
@@ -45,18 +57,30 @@ class Model(Section):
 class Diffusion(Section):
     """What is predicted, under which noise, and how the losses are weighted."""
 
-    schedule: ScheduleName
-    target: Literal["eps", "x0", "v"]
-    loss: Literal["l1", "l2", "huber"]
-    learned_variance: bool
-    variance_range: Literal["linear", "sigmoid"]
-    bound_weight: Weight
-    p2_gamma: Weight
-    p2_k: Annotated[float, Field(gt=0)]
-    min_snr: Annotated[float, Field(gt=0)] | None
-    image_dropout: Probability
-    text_dropout: Probability
-    embedding_noise: Probability
+    schedule: ScheduleName = "cosine"
+    """Noise schedule."""
+    target: Literal["eps", "x0", "v"] = "x0"
+    """What the U-Net predicts: eps (the noise), x0 (the image) or v (of both)."""
+    loss: Literal["l1", "l2", "huber"] = "l2"
+    """Loss of the prediction."""
+    learned_variance: bool = False
+    """Also learn the variance of each step, which ddpm in few steps needs."""
+    variance_range: Literal["linear", "sigmoid"] = "linear"
+    """Interpolation of the learned variance between its bounds: linear, or sigmoid as DALLE2-pytorch."""
+    bound_weight: Weight = 0.001
+    """Weight of the variational bound, which trains the variance."""
+    p2_gamma: Weight = 0.0
+    """Exponent by which steps with little noise count less (P2); 0: equal weights."""
+    p2_k: Annotated[float, Field(gt=0)] = 1.0
+    """Constant of P2, added to the signal-to-noise ratio."""
+    min_snr: Annotated[float, Field(gt=0)] | None = None
+    """Largest weight of a step, in terms of x0 (Min-SNR), 5 in the paper; null: the prediction's own weighting."""
+    image_dropout: Probability = 0.1
+    """Fraction of image embeddings replaced by a learned null embedding, for guidance."""
+    text_dropout: Probability = 0.5
+    """Fraction of text encodings replaced by a learned null encoding, for guidance."""
+    embedding_noise: Probability = 0.0
+    """Largest fraction of noise in the image embedding, itself a condition; 0: none."""
 
     @model_validator(mode="after")
     def _weighted_once(self) -> "Diffusion":
@@ -68,12 +92,18 @@ class Diffusion(Section):
 class Low(Section):
     """What becomes of the low-resolution image that an up-sampler is told."""
 
-    downsample: Literal["area", "nearest"]
-    blur: Probability
-    blur_sigma: Annotated[tuple[float, float], Field(strict=False)]
-    blur_kernel: Annotated[int, Field(ge=1)]
-    noise: Probability
-    crop: Positive | None
+    downsample: Literal["area", "nearest"] = "area"
+    """How the low-resolution image is made of the larger one."""
+    blur: Probability = 0.5
+    """Fraction of low-resolution images that are blurred."""
+    blur_sigma: Annotated[tuple[float, float], Field(strict=False)] = (0.6, 0.6)
+    """Smallest and largest standard deviation of the blur, in pixels."""
+    blur_kernel: Annotated[int, Field(ge=1)] = 3
+    """Pixels of the kernel's side, odd."""
+    noise: Probability = 0.0
+    """Largest fraction of noise in the low-resolution image, itself a condition; 0: none."""
+    crop: Positive | None = None
+    """Pixels, height and width, of random squares to train on; null: whole images."""
 
     @model_validator(mode="after")
     def _blurs(self) -> "Low":
@@ -87,21 +117,30 @@ class Low(Section):
 class UNet(Section):
     """One U-Net of the cascade.
 
-    weights: a folder with weights to begin with, in place of `common.init.folder`, since each U-Net has its own.
-    training: keys of `common` that have another value for this U-Net; not `threads` and `processes`, which the stage
-        needs before it knows which U-Net it trains.
+    weights: in place of `train_decoder.training.init.folder`, since each U-Net has weights of its own.
+    training: without `threads` and `processes`, which the stage needs before it knows which U-Net it trains.
     """
 
     size: Positive
-    low_size: Positive | None
-    embeddings: str
-    clip: str
-    weights: str
-    trained: bool
+    """Pixels, height and width, of its images; that of the largest U-Net is `ingest.image_size`."""
+    low_size: Positive | None = None
+    """Pixels of the images that it enlarges, the size of another U-Net; null: it enlarges none."""
+    embeddings: str = NO_FILE
+    """data/embeddings: stored embeddings of CLIP are the condition; data/none: none, or `clip`."""
+    clip: str = NO_FILE
+    """models/clip: embeddings are computed while training, for collections too large to store them; data/none."""
+    weights: str = NO_FILE
+    """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
+    trained: bool = True
+    """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
     model: Model
-    diffusion: Diffusion
-    low: Low
-    training: Overrides
+    """Size of the network, and how its conditions enter."""
+    diffusion: Diffusion = Diffusion()
+    """Objective and noise schedule."""
+    low: Low = Low()
+    """Of an up-sampler: augmentation of the low-resolution condition in training."""
+    training: Overrides = Field(default_factory=dict)
+    """The keys of `train_decoder.training` that have another value for this U-Net."""
 
     @field_validator("training")
     @classmethod
@@ -173,17 +212,22 @@ class UNet(Section):
 class TrainDecoder(Section):
     """The cascade. A stage sees what all U-Nets share, and its own."""
 
-    tokenizer: str
-    latents: str
-    timesteps: Annotated[int, Field(ge=2)]
-    common: Training
+    tokenizer: str = NO_FILE
+    """models/tokenizer: the decoder makes latents, with one U-Net of their size; data/none: pixels."""
+    latents: str = NO_FILE
+    """data/latents: stored latents are read; data/none: images are encoded while training."""
+    timesteps: Annotated[int, Field(ge=2)] = 1000
+    """Timesteps of the diffusion, of all U-Nets."""
+    training: Training
+    """The keys of `training` that have another value here."""
     unets: Annotated[dict[PartName, UNet], Field(min_length=1)]
+    """The U-Nets by name, a cascade: the first makes small images, each of the others enlarges those of another."""
 
     def training_of(self, name: str) -> Training:
-        """Return the settings of a U-Net's training: `common`, with what its own section has otherwise."""
+        """Return the settings of a U-Net's training: those of the section, with what its own section has otherwise."""
         unet = self.unets[name]
-        init = {**self.common.init.model_dump(), "folder": unet.weights}
-        return merged(self.common, {**unet.training, "init": init}, f"unets.{name}.training")
+        init = {**self.training.init.model_dump(), "folder": unet.weights}
+        return merged(self.training, {**unet.training, "init": init}, f"unets.{name}.training")
 
     def cascade(self, clip: bool) -> dict[str, UNet]:
         """Return the U-Nets that will have weights: their own, or some to begin with.
@@ -199,11 +243,11 @@ class TrainDecoder(Section):
 
     @model_validator(mode="after")
     def _begins(self) -> "TrainDecoder":
-        init = self.common.init
+        init = self.training.init
         if init.folder != NO_FILE or init.url is not None:
             key, value = ("folder", init.folder) if init.url is None else ("url", init.url)
             raise ValueError(
-                f"common.init.{key} is {value}, and each U-Net has weights of its own: name a folder with them as "
+                f"training.init.{key} is {value}, and each U-Net has weights of its own: name a folder with them as "
                 f"`unets.NAME.weights`, and here nothing (folder: {NO_FILE}, url: null)"
             )
         return self

@@ -1,6 +1,6 @@
 """What the sections of all kinds of generators share."""
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from darkroom.params.overrides import OWN_TRAINING, Overrides, require_known
 from darkroom.params.section import Section
@@ -13,7 +13,8 @@ class Kind(Section):
         `init`, which are read before the kind is known.
     """
 
-    training: Overrides
+    training: Overrides = Field(default_factory=dict)
+    """The keys of `train_generator.training` that have another value for this kind."""
 
     @field_validator("training")
     @classmethod

@@ -13,9 +13,12 @@ from darkroom.params.section import Section
 class ScoreGenerator(Section):
     """How the standard errors are made."""
 
-    threads: Positive
-    batch: Positive
-    blocks: Annotated[int, Field(ge=2)]
+    threads: Positive = 1
+    """CPU threads."""
+    batch: Positive = 64
+    """Images in a forward pass."""
+    blocks: Annotated[int, Field(ge=2)] = 10
+    """Blocks of the jackknife that gives the standard errors."""
 
 
 class InceptionOnly(Section):

@@ -16,12 +16,18 @@ from darkroom.params.training import Training
 class Evaluate(Section):
     """Scores of the averaged weights while training: a look, which decides nothing."""
 
-    every: Annotated[int, Field(ge=0)]
-    images: Annotated[int, Field(ge=2)]
-    batch: Positive
-    seed: Seed
-    extractor: str
-    reference: str
+    every: Annotated[int, Field(ge=0)] = 0
+    """Images between evaluations; 0: none."""
+    images: Annotated[int, Field(ge=2)] = 500
+    """Images generated for each evaluation."""
+    batch: Positive = 125
+    """Images in a forward pass."""
+    seed: Seed = 2
+    """Seed of their initial noise."""
+    extractor: str = NO_FILE
+    """models/extractor: the feature network of the scores; data/none: no evaluation."""
+    reference: str = NO_FILE
+    """data/reference: the statistics of the real images; data/none: no evaluation."""
 
     @model_validator(mode="after")
     def _judged(self) -> "Evaluate":
@@ -35,12 +41,17 @@ class Evaluate(Section):
 _sections: dict[str, Any] = {kind: (GENERATORS.load("settings", kind) | None, None) for kind in GENERATORS}
 
 
+_kind: Any = (Literal[tuple(GENERATORS)], Field(description="Which of the sections of its name is used."))
+
+
 # `kind`, and a section for each kind.
-class TrainGenerator(create_model("Chosen", __base__=Section, kind=(Literal[tuple(GENERATORS)], ...), **_sections)):  # type: ignore[misc]
+class TrainGenerator(create_model("Chosen", __base__=Section, kind=_kind, **_sections)):  # type: ignore[misc]
     """Which generator, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    evaluate: Evaluate
+    evaluate: Evaluate = Evaluate()
+    """Scores of the averaged weights while training, drawn as curves; they decide nothing."""
     training: Training
+    """The keys of `training` that have another value here."""
 
     @property
     def chosen(self) -> Kind:

@@ -13,11 +13,16 @@ from darkroom.params.section import Section
 class SampleText(Section):
     """Which captions, and how the prior is sampled; how the U-Nets are stands in `sample_decoder`."""
 
-    seed: Seed
-    threads: Positive
-    split: Literal["test", "val", "train"]
-    images: Positive | None
-    prior: PriorSampling
+    seed: Seed = 1
+    """Seed of all noise; image i depends on (seed, i) alone."""
+    threads: Positive = 1
+    """CPU threads."""
+    split: Literal["test", "val", "train"] = "test"
+    """Split whose captions are the texts."""
+    images: Positive | None = None
+    """Number of captions, the first ones of the split; null: all."""
+    prior: PriorSampling = PriorSampling()
+    """How the prior is sampled."""
 
 
 class Params(Section):

@@ -14,10 +14,14 @@ from darkroom.params.training import Training
 class Model(Section):
     """The size of the transformer."""
 
-    width: Positive
-    depth: Positive
-    heads: Positive
-    dropout: Share
+    width: Positive = 64
+    """Length of a token."""
+    depth: Positive = 2
+    """Layers of the transformer."""
+    heads: Positive = 2
+    """Attention heads."""
+    dropout: Share = 0.0
+    """Fraction of each layer's output dropped in training."""
 
     @model_validator(mode="after")
     def _divisible(self) -> "Model":
@@ -31,39 +35,57 @@ class Model(Section):
 class Diffusion(Section):
     """How embeddings come to unit variance, what is predicted, under which noise, and how often without the text."""
 
-    normalise: Literal["scale", "standard"]
-    schedule: ScheduleName
-    timesteps: Annotated[int, Field(ge=2)]
-    target: Literal["eps", "x0", "v"]
-    loss: Literal["l1", "l2", "huber"]
-    text_dropout: Probability
+    normalise: Literal["scale", "standard"] = "standard"
+    """How embeddings get unit variance: scale (one factor) or standard (each dimension by itself)."""
+    schedule: ScheduleName = "cosine"
+    """Noise schedule."""
+    timesteps: Annotated[int, Field(ge=2)] = 1000
+    """Timesteps of the diffusion."""
+    target: Literal["eps", "x0", "v"] = "x0"
+    """What the prior predicts: x0 (the embedding), eps (the noise) or v (of both)."""
+    loss: Literal["l1", "l2", "huber"] = "l2"
+    """Loss of the prediction."""
+    text_dropout: Probability = 0.2
+    """Fraction of texts replaced by a learned null text, for guidance."""
 
 
 class PriorSampling(Section):
     """How image embeddings are sampled."""
 
-    solver: Literal["ddpm", "ddim", "dpm", "unipc"]
-    steps: Positive
-    guidance: Annotated[float, Field(ge=0)]
-    candidates: Positive
-    batch: Positive
+    solver: Literal["ddpm", "ddim", "dpm", "unipc"] = "ddim"
+    """Sampler; dpm is DPM-Solver++."""
+    steps: Positive = 20
+    """Evaluations of the prior."""
+    guidance: Annotated[float, Field(ge=0)] = 1.0
+    """Scale of classifier-free guidance; 1: no guidance."""
+    candidates: Positive = 2
+    """Embeddings sampled for each text, of which the one nearest to the text is kept."""
+    batch: Positive = 64
+    """Embeddings in a forward pass."""
 
 
 class Evaluate(PriorSampling):
     """What the scores are made of: validation images while training, those of `split` at its end."""
 
-    seed: Seed
-    split: Literal["val", "test"]
-    images: Annotated[int, Field(ge=2)]
+    seed: Seed = 2
+    """Seed of the noise."""
+    split: Literal["val", "test"] = "test"
+    """Split that is evaluated when the training ends."""
+    images: Annotated[int, Field(ge=2)] = 200
+    """Captions whose embeddings are sampled."""
 
 
 class TrainPrior(Section):
     """The prior, from a text to the embedding of an image, and its training."""
 
-    model: Model
-    diffusion: Diffusion
+    model: Model = Model()
+    """Size of the transformer."""
+    diffusion: Diffusion = Diffusion()
+    """Objective and noise schedule."""
     training: Training
-    evaluate: Evaluate
+    """The keys of `training` that have another value here."""
+    evaluate: Evaluate = Evaluate()
+    """Scores of validation images while training, and of `split` when it ends; a change trains anew."""
 
     @model_validator(mode="after")
     def _guided(self) -> "TrainPrior":

@@ -10,10 +10,14 @@ from darkroom.params.section import Section
 class EncodeLatents(Section):
     """How latents are computed and stored."""
 
-    threads: Positive
-    batch: Positive
-    latents: Literal["continuous", "codes"]
-    dtype: Literal["float32", "bfloat16"]
+    threads: Positive = 1
+    """CPU threads."""
+    batch: Positive = 64
+    """Images in a forward pass."""
+    latents: Literal["continuous", "codes"] = "continuous"
+    """continuous: the encoder's output before any quantisation; codes: of a discrete tokenizer, with their codebook."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of stored continuous latents."""
 
 
 class Params(Section):

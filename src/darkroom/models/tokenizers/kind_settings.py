@@ -23,13 +23,14 @@ Codes = Annotated[int, Field(ge=2), AfterValidator(_countable)]
 class Kind(Section):
     """A kind of tokenizer.
 
-    training: keys of `train_tokenizer.common` that have another value for this kind. Not among them are `threads`,
+    training: keys of `train_tokenizer.training` that have another value for this kind. Not among them are `threads`,
         `processes` and `init`, which are read before the kind is known.
     """
 
     discrete: ClassVar[bool] = True  # whether it has codes
 
-    training: dict[str, Any]
+    training: dict[str, Any] = Field(default_factory=dict)
+    """The keys of `train_tokenizer.training` that have another value for this kind."""
 
     @field_validator("training")
     @classmethod

@@ -19,8 +19,10 @@ Network = Literal["none", "teacher", "lpips", "vgg16"]
 class Perceptual(Section):
     """A distance in the features of a frozen network, which `train_tokenizer.teacher` names the weights of."""
 
-    network: Network
-    weight: Weight
+    network: Network = "none"
+    """Frozen network: teacher (models/teacher), lpips or vgg16 (features of VGG16, as MUSE); weights: `teacher`."""
+    weight: Weight = 0.0
+    """Weight of the perceptual loss; 0.0: none."""
 
     @property
     def active(self) -> bool:
@@ -44,17 +46,29 @@ class Perceptual(Section):
 class Adversarial(Section):
     """A discriminator of patches, and what it adds to the tokenizer's loss."""
 
-    weight: Weight
-    loss: Literal["hinge", "hinge_sum", "bce"]
-    start: Annotated[int, Field(ge=0)]
-    adaptive: Literal["none", "taming", "perceptual"]
-    channels: Annotated[list[Positive], Field(min_length=1)]
-    norm_groups: Positive
-    rate: Annotated[float, Field(gt=0)]
-    betas: Annotated[tuple[Share, Share], Field(strict=False)]
-    clip_norm: Annotated[float, Field(gt=0)] | Literal["none"] | None
-    gradient_penalty: Weight
-    gradient_penalty_every: Positive
+    weight: Weight = 0.0
+    """Weight of the adversarial loss; 0.0: no discriminator."""
+    loss: Literal["hinge", "hinge_sum", "bce"] = "hinge"
+    """Loss of the discriminator; hinge_sum is without the factor 1/2, as MUSE."""
+    start: Annotated[int, Field(ge=0)] = 4000
+    """Images before the discriminator's training starts."""
+    adaptive: Literal["none", "taming", "perceptual"] = "taming"
+    """Adaptive weight: by the gradients of the other losses (taming), of the perceptual loss alone (perceptual, as
+    MUSE), or none."""
+    channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64, 64]
+    """Width of each level of the discriminator; each but the first halves the resolution."""
+    norm_groups: Positive = 16
+    """Groups of the discriminator's group norms."""
+    rate: Annotated[float, Field(gt=0)] = 1.0
+    """Learning rate of the discriminator, as a factor of the training's."""
+    betas: Annotated[tuple[Share, Share], Field(strict=False)] = (0.5, 0.9)
+    """Betas of the discriminator's AdamW."""
+    clip_norm: Annotated[float, Field(gt=0)] | Literal["none"] | None = None
+    """Largest gradient norm of the discriminator; none: not clipped; null: as the training."""
+    gradient_penalty: Weight = 0.0
+    """Weight of (norm of the discriminator's gradient at real images - 1)²; 10 in MUSE."""
+    gradient_penalty_every: Positive = 4
+    """The penalty is computed in every so manyth step of the discriminator."""
 
     @property
     def active(self) -> bool:

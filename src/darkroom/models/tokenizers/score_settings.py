@@ -3,7 +3,7 @@
 from typing import Literal
 
 from darkroom.params.inception import Inception
-from darkroom.params.numbers import Positive
+from darkroom.params.numbers import NO_FILE, Positive
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
@@ -11,12 +11,18 @@ from darkroom.params.section import Section
 class ScoreTokenizer(Section):
     """Which images are reconstructed, and whether LPIPS is measured, by weights of VGG16."""
 
-    threads: Positive
-    batch: Positive
-    split: Literal["train", "val", "test"]
-    grid_images: Positive
-    lpips: Literal["none", "lpips"]
-    vgg16: str
+    threads: Positive = 1
+    """CPU threads."""
+    batch: Positive = 64
+    """Images in a forward pass; results differ by about 1e-6 between values."""
+    split: Literal["train", "val", "test"] = "test"
+    """Split whose images are reconstructed."""
+    grid_images: Positive = 32
+    """Originals beside their reconstructions in the grid."""
+    lpips: Literal["none", "lpips"] = "none"
+    """lpips: also measure that perceptual distance, in the features of VGG16."""
+    vgg16: str = NO_FILE
+    """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
 
 
 class Extractors(Section):

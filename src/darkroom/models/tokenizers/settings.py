@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.kind_settings import Kind
@@ -16,13 +16,19 @@ from darkroom.params.training import Training
 _sections: dict[str, Any] = {kind: (TOKENIZERS.load("settings", kind) | None, None) for kind in TOKENIZERS}
 
 
+_kind: Any = (Literal[tuple(TOKENIZERS)], Field(description="Which of the sections of its name is used."))
+
+
 # `kind`, and a section for each kind.
-class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tuple(TOKENIZERS)], ...), **_sections)):  # type: ignore[misc]
+class TrainTokenizer(create_model("Chosen", __base__=Section, kind=_kind, **_sections)):  # type: ignore[misc]
     """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
 
-    teacher: str
+    teacher: str = NO_FILE
+    """Weights of the perceptual network: models/teacher; for lpips and vgg16 torchvision's file, or data/none."""
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
-    common: Training
+    """Parts that it is trained on; a part that is not named trains and encodes nothing anew; null: all."""
+    training: Training
+    """The keys of `training` that have another value here."""
 
     @property
     def chosen(self) -> Kind:
@@ -32,9 +38,9 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tupl
         return section
 
     @property
-    def training(self) -> Training:
-        """The settings of the training: `common`, with what the chosen kind has otherwise."""
-        return merged(self.common, self.chosen.training, f"{self.kind}.training")
+    def own_training(self) -> Training:
+        """The settings of the training: `training`, with what the chosen kind has otherwise."""
+        return merged(self.training, self.chosen.training, f"{self.kind}.training")
 
     @property
     def perceptual(self) -> Perceptual | None:
@@ -59,10 +65,10 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tupl
     @model_validator(mode="after")
     def _begun(self) -> "TrainTokenizer":
         game = getattr(getattr(self, self.kind), "adversarial", None)
-        if game is not None and game.active and game.start >= self.training.images:
+        if game is not None and game.active and game.start >= self.own_training.images:
             raise ValueError(
-                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has {self.training.images:,} "
-                "images: the discriminator would never begin"
+                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has "
+                f"{self.own_training.images:,} images: the discriminator would never begin"
             )
         return self
 
@@ -74,17 +80,17 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=(Literal[tupl
 
     @model_validator(mode="after")
     def _imported_once(self) -> "TrainTokenizer":
-        if not TOKENIZERS.has("recipe", self.kind) and self.common.processes > 1:
-            raise ValueError(f"kind is {self.kind}, which is not trained: set `common.processes` to 1")
+        if not TOKENIZERS.has("recipe", self.kind) and self.training.processes > 1:
+            raise ValueError(f"kind is {self.kind}, which is not trained: set `training.processes` to 1")
         return self
 
     @model_validator(mode="after")
     def _trainable(self) -> "TrainTokenizer":
-        """Check `common` with what each kind that is there has otherwise, not only the chosen one."""
+        """Check `training` with what each kind that is there has otherwise, not only the chosen one."""
         for name in type(self).model_fields:
             section = getattr(self, name)
             if isinstance(section, Kind) and section.training:
-                merged(self.common, section.training, f"{name}.training")
+                merged(self.training, section.training, f"{name}.training")
         return self
 
 

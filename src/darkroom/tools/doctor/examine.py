@@ -9,14 +9,12 @@ from darkroom.tools.doctor.findings import Finding, fault, lines
 
 
 def _params() -> dict[str, Any] | None:
-    """Return params.yaml, None where it is not valid: `clone.parameters` says why."""
-    from darkroom.check.check import check
-    from darkroom.params.section import PARAMS
-    from darkroom.params.stage import read_yaml
+    """Return params.yaml with its defaults, None where it is not valid: `clone.parameters` says why."""
+    from darkroom.check.check import check, read_params
 
     try:
         check()
-        return read_yaml(PARAMS)
+        return read_params()
     except DarkroomError:
         return None
 

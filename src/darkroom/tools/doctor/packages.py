@@ -92,8 +92,7 @@ def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         name
         for name, section in (params or {}).items()
         if isinstance(section, Mapping)
-        for place in (section.get("training"), section.get("common"))
-        if isinstance(place, Mapping) and place.get("compile") is True
+        if isinstance(place := section.get("training"), Mapping) and place.get("compile") is True
     ]
     found = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
     if found is not None:

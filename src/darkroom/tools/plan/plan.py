@@ -14,12 +14,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from darkroom.check.check import check
+from darkroom.check.check import check, read_params
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
-from darkroom.params.section import PARAMS
-from darkroom.params.stage import given, processes, read_yaml, threads
+from darkroom.params.stage import given, processes, threads
 from darkroom.runner import LOGS, machine, params_key
 from darkroom.tools.plan.facts import Facts, gather
 from darkroom.tools.plan.history import Run, last_runs
@@ -203,7 +202,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     """
     check()
     start = time.process_time()  # what each stage does before its body
-    params = read_yaml(PARAMS)
+    params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
     with _measuring(1 if _gpu(params) else min(2, _cores())) as measure:

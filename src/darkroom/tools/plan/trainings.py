@@ -102,7 +102,12 @@ def plan_tokenizer(facts: Facts) -> StagePlan:
         disk = {"outputs": 2 * 4 * parameters}
         return StagePlan("train_tokenizer", parameters=parameters, disk=disk, seconds=IMPORT, source="guess")
     return plan_training(
-        "train_tokenizer", lambda device: tokenizer_recipe(facts), params.train_tokenizer.training, params.run, facts, 1
+        "train_tokenizer",
+        lambda device: tokenizer_recipe(facts),
+        params.train_tokenizer.own_training,
+        params.run,
+        facts,
+        1,
     )
 
 

@@ -13,16 +13,21 @@ from darkroom.params.training import Training
 class ExtractorModel(Section):
     """The small classifier whose penultimate features the scores compare."""
 
-    channels: Annotated[list[Positive], Field(min_length=1)]
-    features: Positive
-    dropout: Share
+    channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64, 64]
+    """Width of each level; each but the first halves the resolution."""
+    features: Positive = 64
+    """Length of the feature vector that the scores compare."""
+    dropout: Share = 0.2
+    """Fraction of features dropped in training."""
 
 
 class TrainExtractor(Section):
     """The extractor and its training."""
 
-    model: ExtractorModel
+    model: ExtractorModel = ExtractorModel()
+    """Size of the classifier."""
     training: Training
+    """The keys of `training` that have another value here."""
 
 
 class Params(Section):

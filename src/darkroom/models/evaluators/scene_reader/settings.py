@@ -16,26 +16,36 @@ Kind = Literal["position", "count", "relation"]
 class ReaderModel(Section):
     """The small network that reads."""
 
-    channels: Annotated[list[Positive], Field(min_length=1)]
-    layers: Annotated[int, Field(ge=0)]
+    channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64]
+    """Width of each level; each halves the resolution; a side is a multiple of 8 times 2 to the power of the levels."""
+    layers: Annotated[int, Field(ge=0)] = 3
+    """Convolutions behind the levels."""
 
 
 class Augment(Section):
     """What the renders are put through."""
 
-    blur: Weight
-    noise: Share
-    colour: Share
+    blur: Weight = 0.7
+    """Largest standard deviation of the blur, in pixels; 0.0: none."""
+    noise: Share = 0.1
+    """Largest standard deviation of the noise, of pixels in [-1, 1]."""
+    colour: Share = 0.1
+    """Largest fraction by which each channel is scaled and shifted."""
 
 
 class TrainSceneReader(Section):
     """The reader and its training."""
 
-    kinds: Annotated[list[Kind], Field(min_length=1)]
-    held_out: Positive
-    model: ReaderModel
-    augment: Augment
+    kinds: Annotated[list[Kind], Field(min_length=1)] = ["position", "count", "relation"]
+    """Kinds of scenes to read, those of the source `shapes`."""
+    held_out: Positive = 2000
+    """Renders for validation while training, and as many others for the final accuracy."""
+    model: ReaderModel = ReaderModel()
+    """Size of the network."""
+    augment: Augment = Augment()
+    """Augmentation of the renders in training, as generated pictures are not quite clean."""
     training: Training
+    """The keys of `training` that have another value here."""
 
 
 class Size(Section):

@@ -14,24 +14,32 @@ from darkroom.params.training import Training
 class TeacherModel(Section):
     """The small classifier whose features the perceptual losses compare."""
 
-    channels: Annotated[list[Positive], Field(min_length=1)]
-    layers: Positive
+    channels: Annotated[list[Positive], Field(min_length=1)] = [16, 32, 64, 64]
+    """Width of each level; between two levels the resolution is halved."""
+    layers: Positive = 1
+    """Convolutions in each level."""
 
 
 class Augment(Section):
     """What the images are put through."""
 
-    shift: Annotated[int, Field(ge=0)]
-    contrast: Share
+    shift: Annotated[int, Field(ge=0)] = 2
+    """Largest shift in height and in width, in pixels."""
+    contrast: Share = 0.2
+    """Largest fraction by which the contrast is raised or lowered."""
 
 
 class TrainTeacher(Section):
     """The teacher and its training."""
 
-    target: Literal["labels", "rotation"]
-    model: TeacherModel
-    augment: Augment
+    target: Literal["labels", "rotation"] = "labels"
+    """labels, or rotation: classify quarter turns, for data without labels or of one class."""
+    model: TeacherModel = TeacherModel()
+    """Size of the classifier."""
+    augment: Augment = Augment()
+    """Augmentation of the images in training."""
     training: Training
+    """The keys of `training` that have another value here."""
 
 
 class PerceptualNetwork(Section):

@@ -14,11 +14,16 @@ Relaxation = Literal["soft", "straight_through", "reinmax"]
 class Temperature(Section):
     """How the temperature of the gumbel-softmax falls from `start` to `minimum`."""
 
-    rule: Literal["exponential", "cosine", "compounding"]
-    start: Annotated[float, Field(gt=0)]
-    minimum: Annotated[float, Field(gt=0)]
-    rate: Annotated[float, Field(gt=0)] | None
-    images: Positive | None
+    rule: Literal["exponential", "cosine", "compounding"] = "cosine"
+    """How the temperature falls; compounding is dalle-pytorch's."""
+    start: Annotated[float, Field(gt=0)] = 1.0
+    """Temperature of the first optimizer step."""
+    minimum: Annotated[float, Field(gt=0)] = 0.0625
+    """Lowest temperature."""
+    rate: Annotated[float, Field(gt=0)] | None = None
+    """exponential, compounding: decrease of the logarithm in an optimizer step."""
+    images: Positive | None = 7680
+    """cosine: images until the minimum."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Temperature":
@@ -36,19 +41,33 @@ class Temperature(Section):
 class DVAE(Kind):
     """The discrete VAE of DALL-E: every place of the latent is one of `codebook_size` vectors."""
 
-    codebook_size: Codes
-    codebook_dim: Positive
-    layers: Positive
-    width: Positive
-    residual_blocks: Annotated[int, Field(ge=0)]
-    alpha: Literal["signed", "unit"]
-    straight_through: bool
-    reinmax: bool
-    temperature: Temperature
-    reconstruction: Literal["mse", "smooth_l1"]
-    kl_reduction: Literal["per_position", "sum"]
-    kl_weight: Annotated[float, Field(ge=0)]
-    kl_warmup: Annotated[int, Field(ge=0)]
+    codebook_size: Codes = 256
+    """Number of codes."""
+    codebook_dim: Positive = 8
+    """Length of a code: channels of the latent."""
+    layers: Positive = 2
+    """Convolutions of the encoder that halve the resolution."""
+    width: Positive = 48
+    """Channels of the convolutions between."""
+    residual_blocks: Annotated[int, Field(ge=0)] = 1
+    """Residual blocks of the encoder, and of the decoder."""
+    alpha: Literal["signed", "unit"] = "signed"
+    """Range of the alpha channel of RGBA: signed, -1 to 1 as the colours, or unit, 0 to 1 as dalle-pytorch."""
+    straight_through: bool = False
+    """In training sample one code for each position, and not a mixture."""
+    reinmax: bool = False
+    """With straight_through: the gradient of ReinMax, which is exact to second order."""
+    temperature: Temperature = Temperature()
+    """Temperature of the gumbel-softmax in training."""
+    reconstruction: Literal["mse", "smooth_l1"] = "mse"
+    """Loss of the reconstruction."""
+    kl_reduction: Literal["per_position", "sum"] = "per_position"
+    """Reduction of the KL to the uniform distribution: per_position, or sum over batch and positions (dalle-
+    pytorch's)."""
+    kl_weight: Annotated[float, Field(ge=0)] = 0.03
+    """Weight of the KL term: without it few codes are used."""
+    kl_warmup: Annotated[int, Field(ge=0)] = 0
+    """Images during which the weight of the KL term rises from 0."""
 
     @property
     def factor(self) -> int:

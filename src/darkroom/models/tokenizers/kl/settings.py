@@ -14,16 +14,26 @@ class KL(Kind):
 
     discrete: ClassVar[bool] = False
 
-    channels: Annotated[list[Positive], Field(min_length=1)]
-    layers_per_block: Positive
-    norm_groups: Positive
-    latent_channels: Positive
-    reconstruction: Literal["mse", "l1", "huber"]
-    huber_delta: Annotated[float, Field(gt=0)]
-    learn_variance: bool
-    kl_weight: Annotated[float, Field(ge=0)]
-    perceptual: Perceptual
-    adversarial: Adversarial
+    channels: Annotated[list[Positive], Field(min_length=1)] = [128, 256, 512, 512]
+    """Width of each level; each but the last halves the resolution."""
+    layers_per_block: Positive = 2
+    """Residual layers in each level."""
+    norm_groups: Positive = 32
+    """Groups of the group norms."""
+    latent_channels: Positive = 4
+    """Channels of the latent."""
+    reconstruction: Literal["mse", "l1", "huber"] = "mse"
+    """Loss of the reconstruction."""
+    huber_delta: Annotated[float, Field(gt=0)] = 1.0
+    """huber: the error, of 2 at most, from which the loss grows linearly."""
+    learn_variance: bool = False
+    """Learn the variance of the output too, as LDM; it then weighs the reconstruction against the other terms."""
+    kl_weight: Annotated[float, Field(ge=0)] = 0.0001
+    """Weight of the KL term, per latent element."""
+    perceptual: Perceptual = Perceptual()
+    """Perceptual loss: a distance in the features of a frozen network."""
+    adversarial: Adversarial = Adversarial()
+    """Adversarial loss: a discriminator of patches."""
 
     @property
     def factor(self) -> int:

@@ -17,12 +17,18 @@ class Pretrained(Kind):
     """A published KL autoencoder in diffusers' format, taken as it is."""
 
     discrete: ClassVar[bool] = False
-    name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
-    revision: str | None
-    subfolder: str | None
-    folder: str
-    downsampling: Positive
-    image_channels: Positive
+    name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = "stabilityai/sd-vae-ft-ema"
+    """Name on the Hub; null: `folder`."""
+    revision: str | None = None
+    """Commit, branch or tag on the Hub; null: the newest."""
+    subfolder: str | None = None
+    """Where the autoencoder lies in a whole pipeline, vae; null: it is not in one."""
+    folder: str = NO_FILE
+    """A local folder with config.json and safetensors; data/none: by name."""
+    downsampling: Positive = 8
+    """Pixels a side behind one position of the latent: two to the power of its levels less one."""
+    image_channels: Positive = 3
+    """Channels of its images."""
 
     @property
     def factor(self) -> int:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Codes, Kind
 from darkroom.models.tokenizers.loss_settings import Adversarial, Perceptual, require_fit
-from darkroom.models.tokenizers.quantiser_settings import FSQ, VQ, Binary, SimVQ
+from darkroom.models.tokenizers.quantiser_settings import FSQ, LFQ, VQ, Binary, SimVQ
 from darkroom.params.numbers import Positive
 from darkroom.params.section import Section
 
@@ -15,22 +15,38 @@ from darkroom.params.section import Section
 class VQGAN(Kind):
     """The quantised autoencoder of MUSE and of taming transformers."""
 
-    width: Positive
-    layers: Positive
-    residual_blocks: Annotated[int, Field(ge=0)]
-    norm_groups: Positive
-    pixels: Literal["signed", "unit"]
-    quantiser: Literal["vq", "simvq", "lfq", "bsq", "fsq"]
-    codebook_size: Codes
-    codebook_dim: Positive
-    vq: VQ
-    simvq: SimVQ
-    lfq: Binary
-    bsq: Binary
-    fsq: FSQ
-    reconstruction: Literal["l1", "mse"]
-    perceptual: Perceptual
-    adversarial: Adversarial
+    width: Positive = 32
+    """Channels of the first level; the following levels have the same number, twice, four times, and so on."""
+    layers: Positive = 2
+    """Levels, each of which halves the resolution."""
+    residual_blocks: Annotated[int, Field(ge=0)] = 1
+    """Residual blocks at the lowest resolution, of the encoder and of the decoder."""
+    norm_groups: Positive = 16
+    """Groups of the group norms."""
+    pixels: Literal["signed", "unit"] = "signed"
+    """Range of pixels in the networks and the losses: signed, -1 to 1, or unit, 0 to 1 as MUSE."""
+    quantiser: Literal["vq", "simvq", "lfq", "bsq", "fsq"] = "vq"
+    """Which quantiser; its options are in the section of its name."""
+    codebook_size: Codes = 256
+    """Number of codes; of lfq and bsq a power of two."""
+    codebook_dim: Positive = 8
+    """Channels of the latent; lfq and bsq have log2 of codebook_size, fsq as many as levels."""
+    vq: VQ = VQ()
+    """A codebook of moving averages of the latents that took each code."""
+    simvq: SimVQ = SimVQ()
+    """A codebook that is a trained linear map of fixed random vectors."""
+    lfq: LFQ = LFQ()
+    """Lookup-free quantisation: the signs of the latent."""
+    bsq: Binary = Binary()
+    """Binary spherical quantisation: the signs of the latent on the unit sphere."""
+    fsq: FSQ = FSQ()
+    """Finite scalar quantisation: each channel is rounded."""
+    reconstruction: Literal["l1", "mse"] = "mse"
+    """Loss of the reconstruction."""
+    perceptual: Perceptual = Perceptual()
+    """Perceptual loss: a distance in the features of a frozen network."""
+    adversarial: Adversarial = Adversarial()
+    """Adversarial loss: a discriminator of patches."""
 
     @property
     def factor(self) -> int:

@@ -1,0 +1,106 @@
+"""What `darkroom params` prints."""
+
+# No effect on any output: prints params.yaml
+
+import difflib
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from darkroom.check.check import read_params, whole
+from darkroom.dag.stages import TRAININGS
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
+from darkroom.tools.params.keys import ENTRY, REQUIRED, Key, keys
+
+_ABSENT = object()
+
+
+def params(prefix: str | None, everything: bool) -> str:
+    """Return the keys of params.yaml with value, default, allowed values and description.
+
+    Args:
+        prefix: a stage, a section or a key: that part alone; None: all.
+        everything: also the keys that do not stand in params.yaml, at their defaults.
+
+    Raises:
+        DarkroomError: params.yaml is not valid, or there is no such key; names the nearest.
+    """
+    raw, values = read_yaml(PARAMS), read_params()
+    found = [(name, key) for key in keys(whole()) for name in _names(key.name, raw)]
+    known = [name for name, _ in found]
+    if prefix is not None:
+        found = [(name, key) for name, key in found if name == prefix or name.startswith(f"{prefix}.")]
+    if not found:
+        # A typo in one part of a long key is nearest among the keys; in a word by itself, among the last parts.
+        near = difflib.get_close_matches(str(prefix), known, n=3) or [
+            name for name in known if name.rpartition(".")[2] == str(prefix).rpartition(".")[2]
+        ]
+        hint = f"; did you mean {' or '.join(f'`{each}`' for each in near[:3])}?" if near else "."
+        raise DarkroomError(f"{PARAMS} has no key `{prefix}`{hint}")
+    leaves = [(name, key) for name, key in found if not key.is_section]
+    standing = [(name, key) for name, key in leaves if value_of(raw, name) is not _ABSENT]
+    chosen = leaves if everything or not standing else standing
+    lines = [line for name, key in chosen for line in _lines(name, key, raw, values)]
+    if len(chosen) < len(leaves):
+        lines += ["", f"{len(leaves) - len(chosen)} further keys have their defaults: `darkroom params … --all`."]
+    if len(leaves) == 1 and prefix == leaves[0][0]:
+        lines += ["", f"As an experiment: {_override(prefix, value_of(values, prefix), raw)}"]
+    elif len(standing) < len(chosen):
+        lines += ["", "- marks a key that does not stand in params.yaml: `dvc exp run -S '++KEY=VALUE'` adds it."]
+    return "\n".join(lines)
+
+
+def value_of(values: Any, key: str) -> Any:
+    """Return the value under a dotted key, or a mark of its own where there is none."""
+    for name in key.split("."):
+        if not isinstance(values, Mapping) or name not in values:
+            return _ABSENT
+        values = values[name]
+    return values
+
+
+def shown(value: Any) -> str:
+    """Return a value as one line of YAML."""
+    if value is None or value is _ABSENT:
+        return "null"
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _names(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the key of the schema once for each entry of params.yaml that its `*` stands for."""
+    before, star, after = name.partition(f".{ENTRY}.")
+    if not star:
+        yield name
+        return
+    entries = value_of(raw, before)
+    for entry in entries if isinstance(entries, Mapping) else ():
+        yield f"{before}.{entry}.{after}"
+
+
+def _lines(name: str, key: Key, raw: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
+    stands = value_of(raw, name) is not _ABSENT
+    stage, _, own = name.partition(".training.")
+    shared = value_of(raw.get("training") or {}, own) if stage in TRAININGS and own else _ABSENT
+    if name.startswith("training."):
+        value = value_of(raw, name)
+        default = "default of each training" if value is _ABSENT else f"default {_default(key)}"
+    else:
+        value = value_of(values, name)
+        default = f"default {_default(key) if shared is _ABSENT else f'{shown(shared)} (`training.{own}`)'}"
+    text = shown(key.default if value is _ABSENT else value)
+    yield f"{' ' if stands else '-'} {name}: {text}"
+    yield f"      {default}; {key.allowed}"
+    yield f"      {key.description}"
+
+
+def _default(key: Key) -> str:
+    return "none" if key.default is REQUIRED else shown(key.default)
+
+
+def _override(key: str, value: Any, raw: Mapping[str, Any]) -> str:
+    """Return the option that sets a key for an experiment: Hydra adds one that is not in the file only with `++`."""
+    plus = "++" if value_of(raw, key) is _ABSENT else ""
+    return f"dvc exp run -S {shlex.quote(f'{plus}{key}={shown(value)}')}"

@@ -1,0 +1,62 @@
+"""docs/params.md: the reference of params.yaml, made from the settings classes."""
+
+# No effect on any output: writes a page of the docs
+
+import re
+from itertools import groupby
+from pathlib import Path
+
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.check.check import whole
+from darkroom.errors import DarkroomError
+from darkroom.tools.params.command import shown
+from darkroom.tools.params.keys import REQUIRED, Key, keys
+
+PAGE = Path("docs/params.md")
+# What each training has, in any but the first: the section `training` lists it, and the first one's `init`.
+_OF_TRAINING = re.compile(r"train_(?!teacher\.training\.init)\w+\.training\.|train_teacher\.training\.(?!init)")
+_HEAD = """# Parameters
+
+Every key of params.yaml, made by `darkroom params --write` from the settings classes. `*` stands for the name of a
+part or of a U-Net. `darkroom params` prints the same with your values; `darkroom params KEY` how an experiment sets it.
+
+A key that does not stand in params.yaml has its default. To set one, add it below its section, or for one experiment
+write `++`: `dvc exp run -S '++train_tokenizer.vqgan.width=64'`. Without `++`, DVC answers "Could not override".
+
+A training takes each of its keys from the narrowest place that has it: the `training` of its kind of tokenizer or
+generator, or of its U-Net; that of its stage; the section `training`; the default. They are listed once, there.
+"""
+
+
+def page() -> str:
+    """Return the page: a table for each section."""
+    parts = [_HEAD]
+    for section, held in groupby(keys(whole()), key=lambda key: key.name.partition(".")[0]):
+        heading, *rows = held
+        parts.append(f"\n## {section}\n\n{heading.description}\n")
+        if rows:
+            parts.append("\n| key | default | values | |\n|---|---|---|---|\n")
+            parts.append("".join(_row(key) for key in rows if not _OF_TRAINING.match(key.name)))
+    return "".join(parts)
+
+
+def _row(key: Key) -> str:
+    default = "" if key.is_section else "required" if key.default is REQUIRED else f"`{shown(key.default)}`"
+    cells = [f"`{key.name}`", default, key.allowed, key.description]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def write_page(write: bool) -> str:
+    """Write docs/params.md, or check that it is up to date; return a line for the person.
+
+    Raises:
+        DarkroomError: it is missing or another.
+    """
+    text = page().encode()
+    if write:
+        write_bytes(PAGE, text)
+    elif not PAGE.is_file() or PAGE.read_bytes() != text:
+        raise DarkroomError(
+            f"{PAGE} is not what the settings classes say: run `darkroom params --write` and commit it."
+        )
+    return f"{PAGE} describes every key of params.yaml."
