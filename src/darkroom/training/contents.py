@@ -39,7 +39,7 @@ def contents(trainer: Trainer) -> tuple[dict[str, Tensors], dict[str, Any]]:
             }
         ),
     }
-    groups |= {f"profile-{width}": _flat(state) for width, state in trainer.profiles.state.items()}
+    groups |= {f"profile-{width!r}": _flat(average.state) for width, average in trainer.profiles.items()}
     if trainer.best_state is not None:
         groups["best"] = _flat(trainer.best_state)
     facts = {
@@ -64,8 +64,8 @@ def restore(trainer: Trainer, groups: Mapping[str, Tensors], facts: Mapping[str,
         for name, module in trainer.modules.items():
             _fill(module.state_dict(), under(name, groups["modules"]))
             _fill(trainer.ema.state[name], under(name, groups["ema"]))
-            for width, state in trainer.profiles.state.items():
-                _fill(state[name], under(name, groups[f"profile-{width}"]))
+            for width, average in trainer.profiles.items():
+                _fill(average.state[name], under(name, groups[f"profile-{width!r}"]))
         for name, optimizer in trainer.optimizers.items():
             checkpoint.load_optimizer(optimizer, trainer.names[name], under(name, groups["optimizers"]))
         if "best" in groups:

@@ -17,10 +17,10 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.random import derive
 from darkroom.training import checkpoint, guards
+from darkroom.training.averages import Average, State, constant_decay, power_decay, snapshot_due, write_snapshot
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.checkpoint import Tensors
 from darkroom.training.contents import Best, contents, restore
-from darkroom.training.ema import EMA, State
 from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
 from darkroom.training.loader import rows_at, training_batches
@@ -35,7 +35,6 @@ from darkroom.training.precision import (
     seed_draws,
 )
 from darkroom.training.processes import Processes, unshard, whole
-from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
 from darkroom.training.remote.open import open_place
 from darkroom.training.remote.place import Place
@@ -90,10 +89,10 @@ class Trainer:
             recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
         self.names = {name: parameter_names(self.modules[name]) for name in trained}
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
-        self.ema = EMA(self.modules, settings.ema_decay)
+        self.ema = Average(self.modules, constant_decay(settings.ema_decay))
         if self.processes.sharded and settings.ema_profiles:
             raise DarkroomError("`ema_profiles` are written by one process, which FSDP gives a shard: set them to [].")
-        self.profiles = Profiles(self.modules, settings.ema_profiles)
+        self.profiles = {width: Average(self.modules, power_decay(width)) for width in settings.ema_profiles}
         self.window = Window(self.device)
         self.images = 0
         self.finite = Finite(settings, self.device, self.processes.count, self._keys)
@@ -117,8 +116,8 @@ class Trainer:
         with self.memory_told(min(self.run.micro_batch or len(batch), len(batch))):
             taken = [self._turn(phase, batch) for phase in self.recipe.phases]
         self.finite.settle(self.images)
-        self.ema.update(self.images // self.settings.batch)
-        self.profiles.update(self.images // self.settings.batch)
+        for average in (self.ema, *self.profiles.values()):
+            average.update(self.images // self.settings.batch)
         before = self.images
         self.images += self.settings.batch
         self._snapshot(before)
@@ -140,11 +139,10 @@ class Trainer:
 
     def _snapshot(self, before: int) -> None:
         """Write the averages of `ema_profiles` where a snapshot is due: before the checkpoint that counts on it."""
-        due = self.profiles.due(before, self.images, self.settings.images, self.settings.ema_snapshots)
-        if due and self.profiles.state:
+        if snapshot_due(before, self.images, self.settings):
             self.finite.settle(self.images)
             if self.processes.first:
-                self.profiles.snapshot(self.places.state, self.images)
+                write_snapshot(self.places.state, self.images, self.modules, self.profiles)
 
     def _turn(self, phase: Phase, batch: Batch) -> bool:
         """Take the optimizer step of one phase, if it has begun; return False where the step was left out."""
@@ -254,7 +252,7 @@ class Trainer:
     @property
     def state_bytes(self) -> int:
         """Bytes of weights, gradients, optimizers and averages, on one device if they are not sharded."""
-        averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
+        averages = 1 + len(self.profiles) + (self.settings.select == "best")
         return self.weight_bytes * (2 + averages) + self._optimizer_bytes
 
     @property
@@ -270,7 +268,7 @@ class Trainer:
     def checkpoint_bytes(self) -> int:
         """Bytes of a checkpoint: the modules, the optimizers' state, and the averages."""
         modules = sum(value.nbytes for module in self.modules.values() for value in module.state_dict().values())
-        averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
+        averages = 1 + len(self.profiles) + (self.settings.select == "best")
         return modules * (1 + averages) + self._optimizer_bytes
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
