@@ -54,10 +54,10 @@ def validate(trainer: Trainer) -> Record:
     sums: dict[str, tuple[float, int]] = {}
     processes = trainer.processes
     rows, size = trainer.recipe.val, trainer.settings.batch
-    share = trainer.run.micro_batch or size // processes.count
-    with evaluating(trainer), trainer.memory_told(share):
+    pass_size = trainer.pass_size(size // processes.count)
+    with evaluating(trainer), trainer.memory_told(pass_size):
         for batch in validation_batches(rows, size, trainer.device, *processes.division):
-            for piece in batch.split(share):
+            for piece in batch.split(pass_size):
                 with autocast(trainer.settings, trainer.device):
                     losses = trainer.recipe.validate(piece)
                 for name, values in losses.items():

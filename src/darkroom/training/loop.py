@@ -49,6 +49,8 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         folder, stage, work = places.logs.parent / "trackers", places.logs.name, trainer.work
         start_trackers(accelerator, run.trackers, folder, stage, work, trainer.images)
         if trainer.processes.first:
+            if recipe.whole_batch and run.micro_batch:
+                print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
             journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images, trainer.records)
         saver = _saver(trainer)
         try:

@@ -1,7 +1,7 @@
 """A recipe in training: its modules, their averages, their optimizers, and how far they are."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,8 +113,9 @@ class Trainer:
         Raises:
             DarkroomError: a loss or gradient that is not finite, where `non_finite` says stop; out of memory.
         """
-        with self.memory_told(min(self.run.micro_batch or len(batch), len(batch))):
-            taken = [self._turn(phase, batch) for phase in self.recipe.phases]
+        pieces = batch.split(self.pass_size(len(batch)))
+        with self.memory_told(len(pieces[0])):
+            taken = [self._turn(phase, batch, pieces) for phase in self.recipe.phases]
         self.finite.settle(self.images)
         for average in (self.ema, *self.profiles.values()):
             average.update(self.images // self.settings.batch)
@@ -135,7 +136,9 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             if not guards.is_out_of_memory(error):
                 raise
-            raise guards.out_of_memory(images, self.state_bytes, self.device, self.run) from error
+            raise guards.out_of_memory(
+                images, self.state_bytes, self.device, self.run, self.recipe.whole_batch
+            ) from error
 
     def _snapshot(self, before: int) -> None:
         """Write the averages of `ema_profiles` where a snapshot is due: before the checkpoint that counts on it."""
@@ -144,7 +147,11 @@ class Trainer:
             if self.processes.first:
                 write_snapshot(self.places.state, self.images, self.modules, self.profiles)
 
-    def _turn(self, phase: Phase, batch: Batch) -> bool:
+    def pass_size(self, images: int) -> int:
+        """Return how many of so many images go through one forward and backward pass: `run.micro_batch`, or all."""
+        return images if self.recipe.whole_batch else min(self.run.micro_batch or images, images)
+
+    def _turn(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> bool:
         """Take the optimizer step of one phase, if it has begun; return False where the step was left out."""
         if self.images < phase.start:
             return True
@@ -153,13 +160,14 @@ class Trainer:
             each.zero_grad(set_to_none=True)
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
         set_rates(optimizer, self.settings, self.images, phase.rate)
-        values = self._backward(phase, batch)
+        values = self._backward(phase, batch, pieces)
         scaler.unscale_(optimizer)
         norm = self._clip(phase)
         taken = self.finite.allows(self.images, phase.module, values["loss"], norm, scaler)
         if taken:
             scaler.step(optimizer)
             if phase.after is not None:
+                batch.join_outputs(pieces)
                 phase.after(batch)
             self.window.add(values if phase is self.recipe.phases[0] else _apart(phase.module, values))
             if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
@@ -169,10 +177,9 @@ class Trainer:
         scaler.update()
         return taken
 
-    def _backward(self, phase: Phase, batch: Batch) -> dict[str, Tensor]:
-        """Add up the gradients of a batch, in pieces of `run.micro_batch` images weighted by their share of it."""
+    def _backward(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> dict[str, Tensor]:
+        """Add up the gradients of a batch over its micro-batches, weighted by their fraction of it."""
         losses: dict[str, Tensor] = {}
-        pieces = batch.split(self.run.micro_batch or len(batch))
         for number, piece in enumerate(pieces, start=1):
             share = len(piece) / len(batch)
             wrappers = list(self.recipe.modules.values())
