@@ -123,7 +123,7 @@ def _train(params: Params) -> None:
     from darkroom.models.clip.captions import CaptionedImages, prompts_of, require_captions
     from darkroom.models.clip.load import read_pretrained
     from darkroom.models.clip.scores import Examples
-    from darkroom.training.download import downloads
+    from darkroom.training.initial import downloads
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 

@@ -105,7 +105,7 @@ def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, sa
     settings, run, first = trainer.settings, trainer.run, trainer.processes.first
     saved = trainer.images
     for batch in trainer.batches():
-        trainer.update(batch)
+        trainer.step(batch)
         if journal is not None:
             journal.step(trainer.images)
         if is_due(trainer):

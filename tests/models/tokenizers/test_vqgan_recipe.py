@@ -120,14 +120,14 @@ def test_the_codebook_moves_once_an_update_by_all_of_its_latents_and_never_in_va
     update = made.model.quantiser.update
     made.model.quantiser.update = lambda latents, codes: (moved.append(latents.shape), update(latents, codes))
     batches = trainer.batches()
-    trainer.update(next(batches))
+    trainer.step(next(batches))
     assert moved == [(8, 4, 4, 4)] and made.model.quantiser.ready
     codebook = made.model.codebook.clone()
     with torch.no_grad():
         made.validate(batch(0))
         made.preview()
     assert torch.equal(made.model.codebook, codebook)
-    trainer.update(next(batches))
+    trainer.step(next(batches))
     assert len(moved) == 2 and not torch.equal(made.model.codebook, codebook)
 
 
@@ -147,7 +147,7 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path, quantiser, adaptive
         )
         whole = adaptive == "taming" or quantiser in ("lfq", "bsq")
         assert made.whole_batch == whole and trainer.pass_size(8) == (8 if whole else micro_batch or 8)
-        trainer.update(next(trainer.batches()))
+        trainer.step(next(trainer.batches()))
         gradients = {name: value.grad for name, value in made.modules["discriminator"].named_parameters()}
         # AdamW's first moment of the first step is (1 - beta) * gradient.
         moments = trainer.optimizers["tokenizer"].state
