@@ -235,7 +235,7 @@ def test_a_rank_speaks_where_it_should_and_leaves_the_history_to_its_supervisor(
     """Rank 0 on the terminal and in the stage's log, which it does not begin anew; others in a log of their own."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/train_generator.log").write_text("before\n")
-    ours = {"RANK": str(number), "WORLD_SIZE": "2", "DARKROOM_SUPERVISOR": str(os.getpid()), "DARKROOM_WORDS": "."}
+    ours = {"RANK": str(number), "WORLD_SIZE": "2", "DARKROOM_SUPERVISOR": str(os.getpid()), "DARKROOM_STATUS": "."}
     environment = os.environ | ours | {"PYTHONPATH": str(Path("src").resolve())}
     words = [sys.executable, "-c", RANK, story]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -4,6 +4,7 @@ import ctypes
 import sys
 
 import torch
+from torch import Tensor, distributed
 
 from darkroom.errors import DarkroomError
 
@@ -24,6 +25,20 @@ def keep_freed_memory() -> None:
 def in_float32(device: torch.device) -> torch.autocast:
     """Return the context in which operations on a device are not cast to another precision."""
     return torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False)  # meta has no autocast
+
+
+def process_count() -> int:
+    """Return the number of processes that share a training."""
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def of_all_processes(rows: Tensor) -> Tensor:
+    """Return the rows (N, …) of all processes, each with as many, in the order of their ranks; without a gradient."""
+    if process_count() == 1:
+        return rows
+    pieces = [torch.empty_like(rows) for _ in range(process_count())]
+    distributed.all_gather(pieces, rows.contiguous())
+    return torch.cat(pieces)
 
 
 def set_up_device(threads: int, device: str) -> torch.device:

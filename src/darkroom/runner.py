@@ -28,8 +28,8 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import address, file_name, given, processes, threads
-from darkroom.processes.launch import Rank, answerable, launch, rank, require_shareable, take_device
-from darkroom.processes.watch import stoppable, watch
+from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
+from darkroom.processes.stopping import stoppable, watch
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.state import changed_since, declared, sweep
 
@@ -156,7 +156,7 @@ def run_stage(stage: str, item: str | None) -> None:
     """
     place = rank()
     supervised = place is not None and place.supervisor is not None
-    with stoppable(supervised), answerable() if supervised else contextlib.nullcontext():
+    with stoppable(supervised), reporting_errors() if supervised else contextlib.nullcontext():
         watch(place.supervisor if place else None)
         _run(stage, item, place)
 

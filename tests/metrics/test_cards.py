@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from darkroom.metrics import cards
+from darkroom.metrics import libraries
 from darkroom.metrics.cards import score_card
+from darkroom.metrics.table import scores
 
 
 def card(**changes: Any) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def test_holds_the_whole_protocol() -> None:
     ("name", "formula"), [("rfd", "fd"), ("fid", "fd"), ("fid_se", "fd_se"), ("inception_kid", "kid")]
 )
 def test_scores_of_other_names_get_their_formula(name: str, formula: str) -> None:
-    assert card(scores={name: 1.0})["formulas"] == {name: cards.FORMULAS[formula]}
+    assert card(scores={name: 1.0})["formulas"] == {name: card(scores={formula: 1.0})["formulas"][formula]}
 
 
 def test_too_few_samples_are_noted() -> None:
@@ -49,10 +50,12 @@ def test_too_few_samples_are_noted() -> None:
 
 
 def test_the_build_of_a_library_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "version", lambda name: "2.15.0+cu130")
-    assert set(cards.library_versions().values()) == {"2.15.0"}
+    monkeypatch.setattr(libraries, "version", lambda name: "2.15.0+cu130")
+    assert set(libraries.library_versions().values()) == {"2.15.0"}
 
 
-def test_every_score_that_a_stage_writes_has_its_formula_by_its_own_name() -> None:
-    for name in cards.FORMULAS:
-        assert card(scores={name: 1.0})["formulas"] == {name: cards.FORMULAS[name]}
+def test_every_score_of_a_card_has_a_formula_and_a_meaning() -> None:
+    """But those of a prior, which stand in its manifest."""
+    for name, score in scores().items():
+        assert score.meaning and score.name == name
+        assert card(scores={name: 1.0})["formulas"] == ({} if score.group == "prior" else {name: score.formula})

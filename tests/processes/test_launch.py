@@ -14,14 +14,13 @@ import psutil
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.processes.family import Family
-from darkroom.processes.launch import answerable, environments, launch, rank, require_shareable, supervise
+from darkroom.processes.launch import Ranks, environments, launch, rank, reporting_errors, require_shareable, supervise
 
 # A rank that trains: each update is 20 ms, a signal lets it end, and rank 0 then takes its time for a checkpoint.
 TOY = """
 import os, signal, sys, time
-from darkroom.processes.launch import leave_word, rank
-from darkroom.processes.watch import watch
+from darkroom.processes.launch import write_status, rank
+from darkroom.processes.stopping import watch
 place, story = rank(), sys.argv[1]
 asked = []
 if not story.startswith("early"):
@@ -32,20 +31,20 @@ if story == "orphan":
     watch(place.supervisor)
 if place.number == 1:
     if story == "word":
-        leave_word("error", "only I saw it")
+        write_status("error", "only I saw it")
         sys.exit(1)
     if story == "fault":
-        leave_word("traceback", "Traceback: boom")
+        write_status("traceback", "Traceback: boom")
         sys.exit(1)
     if story == "code":
         sys.exit(3)
     if story in ("killed", "early, killed"):
         os.kill(os.getpid(), signal.SIGKILL)
 if story == "all say":
-    leave_word("error", "all saw it")
+    write_status("error", "all saw it")
     sys.exit(1)
 if place.number == 0 and story in ("word", "killed"):  # for want of the other, and first
-    leave_word("traceback", "Traceback: connection closed")
+    write_status("traceback", "Traceback: connection closed")
     sys.exit(1)
 for update in range(1500):
     time.sleep(0.02)
@@ -61,9 +60,8 @@ for update in range(1500):
 ABOVE = """
 import sys
 from darkroom.errors import DarkroomError
-from darkroom.processes.family import Family
-from darkroom.processes.launch import environments, supervise
-Family.GRACE, Family.PATIENCE = 0.5, float(sys.argv[2])
+from darkroom.processes.launch import Ranks, environments, supervise
+Ranks.GRACE, Ranks.PATIENCE = 0.5, float(sys.argv[2])
 try:
     supervise([([sys.executable, "toy.py", sys.argv[1]], extra) for extra in environments(2)], 2)
 except DarkroomError as error:
@@ -234,7 +232,7 @@ def test_a_configuration_that_is_not_there_is_named():
 def test_a_command_that_cannot_start_leaves_no_one_behind():
     sleeper = ([sys.executable, "-c", "import time; time.sleep(60)"], os.environ)
     before = set(psutil.Process().children())
-    with pytest.raises(FileNotFoundError), Family([sleeper, (["/no/such/program"], os.environ)]):
+    with pytest.raises(FileNotFoundError), Ranks([sleeper, (["/no/such/program"], os.environ)]):
         pass
     assert set(psutil.Process().children()) == before
 
@@ -242,33 +240,33 @@ def test_a_command_that_cannot_start_leaves_no_one_behind():
 @pytest.fixture
 def words(tmp_path, monkeypatch):
     """The place where this process, as rank 3, leaves its words."""
-    monkeypatch.setenv("DARKROOM_WORDS", str(tmp_path))
+    monkeypatch.setenv("DARKROOM_STATUS", str(tmp_path))
     monkeypatch.setenv("RANK", "3")
     return lambda: json.loads((tmp_path / "3").read_text())
 
 
 @pytest.mark.parametrize(("error", "kind"), [(DarkroomError("no"), "error"), (ValueError("no"), "traceback")])
 def test_a_rank_leaves_its_error_to_the_supervisor(words, error, kind):
-    with pytest.raises(SystemExit, match="1"), answerable():
+    with pytest.raises(SystemExit, match="1"), reporting_errors():
         raise error
     assert words()["kind"] == kind and words()["text"].strip().endswith("no")
 
 
 def test_a_supervisor_that_is_gone_is_no_further_error(words, monkeypatch, tmp_path):
-    monkeypatch.setenv("DARKROOM_WORDS", str(tmp_path / "gone"))
-    with pytest.raises(SystemExit), answerable():
+    monkeypatch.setenv("DARKROOM_STATUS", str(tmp_path / "gone"))
+    with pytest.raises(SystemExit), reporting_errors():
         raise DarkroomError("no")
 
 
 def test_a_stop_is_an_end_for_torchrun_and_a_stop_for_the_person(words, monkeypatch):
     """Torchrun would take 143 for a failure, and kill the rank that writes the checkpoint."""
-    with pytest.raises(SystemExit, match="143"), answerable():
+    with pytest.raises(SystemExit, match="143"), reporting_errors():
         sys.exit(143)
     monkeypatch.setenv("DARKROOM_LAUNCHER", "accelerate")
-    with pytest.raises(SystemExit) as end, answerable():
+    with pytest.raises(SystemExit) as end, reporting_errors():
         sys.exit(143)
     assert end.value.code == 0 and words()["kind"] == "stop"
-    code = "import sys; from darkroom.processes.launch import answerable\nwith answerable(): sys.exit(143)"
+    code = "import sys; from darkroom.processes.launch import reporting_errors\nwith reporting_errors(): sys.exit(143)"
     monkeypatch.setenv("PYTHONPATH", str(Path("src").resolve()))
     with pytest.raises(SystemExit, match="143"):
         supervise([([sys.executable, "-c", code], {})], 2)

@@ -15,8 +15,14 @@ from darkroom.models.generators.sample_settings import Params
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.stages import sample_generator
-from darkroom.training.posthoc import reconstruct
-from darkroom.training.profiles import Profiles, export
+from darkroom.training.averages import (
+    Average,
+    export_snapshots,
+    power_decay,
+    reconstruct,
+    snapshot_due,
+    write_snapshot,
+)
 from helpers import training
 from models.tokenizers.sections import kl
 
@@ -31,17 +37,18 @@ def write_models(profiles: bool) -> None:
     files = file_hashes(Path("models/tokenizer"))
     write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 16, 16], files=files)
     model, settings = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2)), training(images=64, batch=4, ema_profiles=[0.05, 0.1])
-    averages = Profiles({"dit": model}, settings.ema_profiles)
+    averages = {width: Average({"dit": model}, power_decay(width)) for width in settings.ema_profiles}
     for update in range(16):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
-        averages.update(update)
-        if averages.due(update * 4, update * 4 + 4, 64, settings.ema_snapshots):
-            averages.snapshot(Path("state"), update * 4 + 4)
+        for average in averages.values():
+            average.update(update)
+        if snapshot_due(update * 4, update * 4 + 4, settings):
+            write_snapshot(Path("state"), update * 4 + 4, {"dit": model}, averages)
     model.save_pretrained(Path("models/generator"))
     if profiles:
-        export(Path("state"), "dit", Path("models/generator/profiles"), settings)
+        export_snapshots(Path("state"), "dit", Path("models/generator/profiles"), settings)
     write_manifest(
         Path("models/generator"),
         "generator",

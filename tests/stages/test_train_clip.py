@@ -120,7 +120,7 @@ def test_a_training_begins_with_the_weights_of_another(clone: Path, capsys: pyte
     size = {"equal_captions": "positives", "model": {**SIZE, "image_size": 8, "patch": 4}}
     rest = training(images=8, batch=8, learning_rate=1e-9, ema_decay=0.0, init=init).model_dump()
     train_clip.run(params(trained=size, training=rest))
-    assert "begins with the weights of theirs" in capsys.readouterr().out
+    assert "initialised from theirs" in capsys.readouterr().out
     before, after = (load_clip(folder).network.state_dict() for folder in (clone / "theirs", Path("models/clip")))
     assert all(torch.allclose(after[name], value, atol=1e-3) for name, value in before.items())
 

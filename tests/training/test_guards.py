@@ -46,7 +46,7 @@ def test_a_gpu_answers_one_update_later_and_nothing_is_kept_of_what_came_after(t
     trainer.finite.patient = True
     batches = trainer.batches()
     for _ in range(4):
-        trainer.update(next(batches))
+        trainer.step(next(batches))
     assert trainer.images == 32
     with pytest.raises(NotFiniteError, match="images 24 to 32"):
         trainer.state()
@@ -54,9 +54,9 @@ def test_a_gpu_answers_one_update_later_and_nothing_is_kept_of_what_came_after(t
     trainer.finite.patient = True
     batches = trainer.batches()
     for _ in range(4):
-        trainer.update(next(batches))
+        trainer.step(next(batches))
     with pytest.raises(NotFiniteError, match="images 24 to 32"):
-        trainer.update(next(batches))
+        trainer.step(next(batches))
 
 
 def test_a_gradient_that_is_not_finite_names_its_module(tmp_path):
@@ -70,10 +70,10 @@ def test_the_step_is_not_taken(tmp_path):
     trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
     batches = trainer.batches()
     for _ in range(3):
-        trainer.update(next(batches))
+        trainer.step(next(batches))
     second = trainer.modules["second"].weight.clone()
     with pytest.raises(DarkroomError):
-        trainer.update(next(batches))
+        trainer.step(next(batches))
     assert torch.equal(trainer.modules["second"].weight, second) and trainer.images == 24
 
 
@@ -99,7 +99,7 @@ def test_skipping_goes_on_in_fp16(tmp_path):
     trainer = Trainer(Poisoned(), training(non_finite="skip", precision="fp16"), run(), places(tmp_path))
     before = trainer.modules["second"].weight.detach().clone()
     for batch in trainer.batches():
-        trainer.update(batch)
+        trainer.step(batch)
     assert trainer.images == 64 and not torch.equal(trainer.modules["second"].weight, before)
     assert trainer.window.state()["skipped/second"] == (1.0, 8)
 

@@ -68,7 +68,7 @@ def test_each_model_begins_with_what_its_save_pretrained_wrote(tmp_path, capsys,
     initialise({name: after}, init(tmp_path / "models"))
     assert same(before, after)
     tensors, values = len(before.state_dict()), sum(value.numel() for value in before.state_dict().values())
-    told = f"begins with the weights of {tmp_path / 'models'}: {tensors} tensors, {values:,} values\n"
+    told = f"initialised from {tmp_path / 'models'}: {tensors} tensors, {values:,} values\n"
     assert told in capsys.readouterr().out
 
 

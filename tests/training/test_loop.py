@@ -129,7 +129,7 @@ def test_the_average_is_the_formula(tmp_path):
     weight = trainer.recipe.modules["second"].weight
     average = weight.detach().double().clone()
     for update, batch in enumerate(trainer.batches()):
-        trainer.update(batch)
+        trainer.step(batch)
         decay = min(0.3, (1 + update) / (10 + update))
         average = decay * average + (1 - decay) * weight.detach().double()
     assert torch.allclose(trainer.ema.state["second"]["weight"].double(), average, atol=1e-6)
@@ -155,7 +155,7 @@ def test_a_phase_leaves_no_gradient_to_the_next(tmp_path):
     batch = next(iter(trainer.batches()))
     loss = trainer.recipe.two(batch)["loss"]
     alone = torch.autograd.grad(loss, list(trainer.recipe.modules["second"].parameters()))
-    trainer.update(batch)
+    trainer.step(batch)
     for gradient, parameter in zip(alone, trainer.recipe.modules["second"].parameters(), strict=True):
         assert torch.allclose(gradient, parameter.grad)
 
@@ -181,7 +181,7 @@ def test_a_phase_has_its_own_start_rate_betas_and_clipping(tmp_path):
     trainer = Trainer(recipe, training(schedule="constant", warmup=0, final_rate=0.0), run(), places(tmp_path))
     for batch in trainer.batches():
         before = trainer.images
-        trainer.update(batch)
+        trainer.step(batch)
         if before < 32:
             assert all(torch.equal(recipe.modules["second"].state_dict()[name], initial[name]) for name in initial)
     assert recipe.batches == [list(range(at, at + 8)) for at in range(32, 64, 8)]

@@ -284,11 +284,11 @@ def test_an_overflow_in_fp16_moves_nothing(tmp_path):
     before = inner.detach().clone()
     batches = trainer.batches()
     handle = inner.register_hook(lambda gradient: gradient * float("inf"))
-    trainer.update(next(batches))
+    trainer.step(next(batches))
     assert torch.equal(inner, before)
     handle.remove()
     for batch in batches:  # the scale begins too high for Toy, and halves until it fits
-        trainer.update(batch)
+        trainer.step(batch)
     assert inner.isfinite().all() and not torch.equal(inner, before)
 
 

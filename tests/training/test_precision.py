@@ -51,8 +51,8 @@ def test_an_overflow_in_fp16_lowers_the_scale_and_is_no_fault(tmp_path):
     batches = trainer.batches()
     while scaler.get_scale() > limit:
         assert torch.equal(trainer.modules["second"].weight, before)
-        trainer.update(next(batches))
-    trainer.update(next(batches))
+        trainer.step(next(batches))
+    trainer.step(next(batches))
     assert not torch.equal(trainer.modules["second"].weight, before)
 
 

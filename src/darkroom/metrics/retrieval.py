@@ -15,15 +15,6 @@ _BLOCK = 1024  # rows compared at once
 # Cosines that differ by less are equal: a product of matrices rounds the same pair otherwise at another place of it.
 _TIE = 1e-12
 
-FORMULAS = {
-    "zero_shot_accuracy": "share of images whose class's prompts, mean of unit embeddings, have the largest cosine",
-    "image_to_text_r1": "share of images with no other caption whose cosine is as large as that of their own",
-    "image_to_text_r5": "as image_to_text_r1, with fewer than 5 others",
-    "text_to_image_r1": "share of captions of one of whose images no image of another caption has as large a cosine",
-    "text_to_image_r5": "as text_to_image_r1, with fewer than 5 others",
-    "se": "sqrt(p (1 - p) / n), n the images or captions",
-}
-
 
 def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]:
     """Return `image_to_text_r1`, `_r5`, `text_to_image_r1`, `_r5` and their standard errors.

@@ -1,11 +1,13 @@
-"""Starts a training in several processes, and ends them together. Nothing here changes a byte.
+"""Starts a training in several processes, and ends them together.
 
-A supervisor of our own and not torchrun, for three reasons. A stop must end with 143 or 130, as in one process, where
-torchrun ends with 1 for whatever happened. It must leave the time that writing a checkpoint takes, where torchrun kills
-after 30 s. And a person must read one sentence, where torchrun prints the tracebacks of all processes and its own.
+A supervisor of our own and not torchrun, for three reasons. A stop must end with 143 or 130, as in one process. It must
+leave the time that writing a checkpoint takes. And a person must read one sentence. Measured with torchrun (torch 2.15)
+and two workers that take 45 s to stop: 30 s after SIGTERM or Ctrl-C both are killed, nothing is written, the exit code
+is 1, also where a worker ended with 3, and 34 lines of traceback are printed. A thin wrapper could mend the sentence
+alone: the worker's exit code and the 30 s are torchrun's own.
 
-A rank is told its place by the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on), so
-a training that a person started through `torchrun` or `accelerate launch` is a rank in the same way.
+Each rank is given its place by the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on),
+so a training that a person started through `torchrun` or `accelerate launch` is a rank in the same way.
 """
 
 # No effect on any output: says which processes share a training, and which one this is
@@ -22,12 +24,14 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Literal
 
-from darkroom.errors import DarkroomError
-from darkroom.processes.family import Family
+import psutil
 
-SUPERVISOR, WORDS, LAUNCHER = "DARKROOM_SUPERVISOR", "DARKROOM_WORDS", "DARKROOM_LAUNCHER"
+from darkroom.errors import DarkroomError
+
+SUPERVISOR, STATUS, LAUNCHER = "DARKROOM_SUPERVISOR", "DARKROOM_STATUS", "DARKROOM_LAUNCHER"
 CONTINUES = "The same command continues from the last checkpoint."
 
 
@@ -87,17 +91,17 @@ def take_device(device: str) -> None:
         os.environ["ACCELERATE_USE_CPU"] = "true"  # without it, accelerate leaves each rank to train alone
 
 
-def leave_word(kind: Literal["error", "traceback", "stop"], text: str) -> None:
-    """Leave for the supervisor what ends this rank: a DarkroomError, another error, or the code of a stop."""
-    folder, number = Path(os.environ[WORDS]), os.environ.get("RANK", "0")
+def write_status(kind: Literal["error", "traceback", "stop"], text: str) -> None:
+    """Write for the supervisor what ends this rank: a DarkroomError, another error, or the code of a stop."""
+    folder, number = Path(os.environ[STATUS]), os.environ.get("RANK", "0")
     with contextlib.suppress(OSError):  # the supervisor is gone
         (folder / f".{number}").write_text(json.dumps({"time": time.time(), "kind": kind, "text": text}))
         (folder / f".{number}").rename(folder / number)
 
 
 @contextlib.contextmanager
-def answerable() -> Iterator[None]:
-    """Leave what goes wrong inside the block to the supervisor, who tells the person once for all ranks.
+def reporting_errors() -> Iterator[None]:
+    """Report what goes wrong inside the block to the supervisor, which prints it once for all ranks.
 
     For torchrun, which accelerate starts, a rank that stops ends well: it would print a traceback, and kill after 30 s
     the others, one of which may be writing the checkpoint.
@@ -108,15 +112,15 @@ def answerable() -> Iterator[None]:
     try:
         yield
     except DarkroomError as error:
-        leave_word("error", str(error))
+        write_status("error", str(error))
         raise SystemExit(1) from error
     except Exception as error:
-        leave_word("traceback", traceback.format_exc())
+        write_status("traceback", traceback.format_exc())
         raise SystemExit(1) from error
     except SystemExit as stop:
-        if LAUNCHER not in os.environ or stop.code not in Family.STOPPED:
+        if LAUNCHER not in os.environ or stop.code not in Ranks.STOPPED:
             raise
-        leave_word("stop", str(stop.code))
+        write_status("stop", str(stop.code))
         raise SystemExit(0) from stop
 
 
@@ -160,6 +164,107 @@ def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None
     )
 
 
+class Ranks:
+    """The processes of some commands, started on entering the block; none is left after it.
+
+    Each runs in a session of its own, so that a terminal's Ctrl-C, which goes to the whole foreground group, reaches a
+    child through its parent only, and once.
+    """
+
+    STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of a child that stopped on request
+    GRACE = 10.0  # seconds for the others to fail by themselves once one has failed
+    PATIENCE = 60.0  # seconds between SIGTERM and SIGKILL after that: a rank may be writing a checkpoint
+
+    def __init__(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
+        self._commands = commands
+        self._children: list[psutil.Popen] = []
+        self._signalled: set[tuple[int, int]] = set()  # which process got which signal
+        self.sent: set[tuple[int, int]] = set()  # which child, by its number, got which signal from here
+        self._failed_at: float | None = None
+        self.hurried = False  # by a second Ctrl-C
+
+    def __enter__(self) -> "Ranks":
+        try:
+            for command, environment in self._commands:
+                self._children.append(psutil.Popen(command, env=environment, start_new_session=True))
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    @property
+    def codes(self) -> list[int]:
+        """Exit codes, as subprocess gives them; after `wait`."""
+        return [child.returncode for child in self._children]
+
+    def wait(self, signals: Sequence[int]) -> None:
+        """Wait until all children have ended, passing on what appears in `signals`; a second Ctrl-C kills."""
+        while None in [child.poll() for child in self._children]:
+            if signals[1:] and signal.SIGINT in signals[1:]:
+                self.hurried = True
+                self._kill()
+            elif signals:
+                self._signal(signals[0])
+            self._follow(signals)
+            time.sleep(0.1)
+
+    def _follow(self, signals: Sequence[int]) -> None:
+        """Once a child has failed: give the others some time, then signal them to stop, then kill them."""
+        failed = [code for code in self.codes if code not in (None, 0, *self.STOPPED)]
+        if not failed:
+            return
+        self._failed_at = self._failed_at or time.monotonic()
+        waited = time.monotonic() - self._failed_at
+        # One that its signal ended had not begun to train, or was done: the others wait for it in vain.
+        early = bool(signals) and -signals[0] in failed
+        if waited > self.GRACE + (0 if early else self.PATIENCE):
+            self._kill()
+        elif waited > self.GRACE:
+            self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to every rank that has not got it; a launcher may start its ranks only later."""
+        for place, child in enumerate(self._children):
+            for process in _stages(child):
+                if (process.pid, number) not in self._signalled:
+                    self._signalled.add((process.pid, number))
+                    self.sent.add((place, number))
+                    with contextlib.suppress(psutil.Error):
+                        process.send_signal(number)
+
+    def _kill(self) -> None:
+        """Kill every child that goes on, and all that it started, and wait for it."""
+        for place, child in enumerate(self._children):
+            if child.poll() is None:
+                self.sent.add((place, signal.SIGKILL))
+                with contextlib.suppress(psutil.Error):
+                    for process in [child, *child.children(recursive=True)]:
+                        with contextlib.suppress(psutil.Error):
+                            process.kill()
+                child.wait()
+
+
+def _stages(child: psutil.Popen) -> Iterator[psutil.Process]:
+    """Yield the child, or where it is accelerate's launcher, the stages that it started: torchrun cuts a stop short."""
+    with contextlib.suppress(psutil.Error):
+        if child.args[1:3] != ["-m", "accelerate.commands.launch"]:
+            yield child
+            return
+        waiting = child.children()
+        while waiting:
+            process = waiting.pop()
+            with contextlib.suppress(psutil.Error):
+                if "darkroom" in process.cmdline()[1:4]:  # its loader's workers are its own affair
+                    yield process
+                else:
+                    waiting += process.children()
+
+
 def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks: int) -> None:
     """Run commands, each with an addition to the environment, until all have ended; one that fails ends the others.
 
@@ -170,11 +275,11 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
     Raises:
         DarkroomError, SystemExit: as `launch` says.
     """
-    with tempfile.TemporaryDirectory(prefix="darkroom-") as words:
-        ours = os.environ | {SUPERVISOR: str(os.getpid()), WORDS: words}
-        with _listening() as signals, Family([(line, {**ours, **extra}) for line, extra in commands]) as family:
-            family.wait(signals)
-        _judge(family, _words(Path(words)), signals, ranks)
+    with tempfile.TemporaryDirectory(prefix="darkroom-") as folder:
+        ours = os.environ | {SUPERVISOR: str(os.getpid()), STATUS: folder}
+        with _listening() as signals, Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
+            started.wait(signals)
+        _raise_outcome(started, _statuses(Path(folder)), signals, ranks)
 
 
 @contextlib.contextmanager
@@ -191,49 +296,49 @@ def _listening() -> Iterator[list[int]]:
 
 
 @dataclass(frozen=True)
-class _Word:
+class _Status:
     rank: int
     time: float
     kind: str
     text: str
 
 
-def _words(folder: Path) -> list[_Word]:
-    """Return what ranks left, the first one first."""
-    found = [_Word(int(path.name), **json.loads(path.read_text())) for path in folder.glob("[0-9]*")]
-    return sorted(found, key=lambda word: word.time)
+def _statuses(folder: Path) -> list[_Status]:
+    """Return what ranks wrote, the first one first."""
+    found = [_Status(int(path.name), **json.loads(path.read_text())) for path in folder.glob("[0-9]*")]
+    return sorted(found, key=lambda status: status.time)
 
 
-def _judge(family: Family, words: Sequence[_Word], signals: Sequence[int], ranks: int) -> None:
+def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequence[int], ranks: int) -> None:
     """Raise what the end of the ranks means; return where all of them finished.
 
     A rank that a signal ended, or that said what is wrong, comes first: the others then failed for want of it.
     """
-    codes = family.codes
+    codes = started.codes
     if not any(codes):
-        for word in words:
-            raise SystemExit(int(word.text))  # only a stop ends well
+        for status in statuses:
+            raise SystemExit(int(status.text))  # only a stop ends well
         return
     several = len(codes) > 1
-    asked = signals[0] if signals else None
+    requested = signals[0] if signals else None
     for number, code in enumerate(codes):
-        if code < 0 and -code != asked and (number, -code) not in family.sent:
+        if code < 0 and -code != requested and (number, -code) not in started.sent:
             name = signal.Signals(-code).name
             memory = " (the system does that where memory runs out)" if -code == signal.SIGKILL else ""
             who = f"rank {number} of {ranks}" if several else "the launcher"
             raise DarkroomError(f"{who} was ended by {name}{memory}, and the others were stopped. {CONTINUES}")
-    told = [word for word in words if word.kind == "error"]
-    if told:
-        alone = told[0].rank != 0 and len({word.rank for word in told if word.text == told[0].text}) < ranks
-        raise DarkroomError((f"rank {told[0].rank} of {ranks}: " if alone else "") + told[0].text)
-    faults = [word for word in words if word.kind == "traceback"]
-    if asked is not None and (family.hurried or -asked in codes or not (several or faults)):
-        raise SystemExit(128 + asked)
-    if faults:
-        print(faults[0].text, file=sys.stderr)
-        raise DarkroomError(f"rank {faults[0].rank} of {ranks} failed, and the others were stopped. {CONTINUES}")
+    errors = [status for status in statuses if status.kind == "error"]
+    if errors:
+        alone = errors[0].rank != 0 and len({status.rank for status in errors if status.text == errors[0].text}) < ranks
+        raise DarkroomError((f"rank {errors[0].rank} of {ranks}: " if alone else "") + errors[0].text)
+    failures = [status for status in statuses if status.kind == "traceback"]
+    if requested is not None and (started.hurried or -requested in codes or not (several or failures)):
+        raise SystemExit(128 + requested)
+    if failures:
+        print(failures[0].text, file=sys.stderr)
+        raise DarkroomError(f"rank {failures[0].rank} of {ranks} failed, and the others were stopped. {CONTINUES}")
     for number, code in enumerate(codes):
-        if code not in (0, *Family.STOPPED) and (number, -code) not in family.sent:
+        if code not in (0, *Ranks.STOPPED) and (number, -code) not in started.sent:
             who = f"rank {number} of {ranks}" if several else "the launcher"
             raise DarkroomError(f"{who} ended with {code}, and the others were stopped. {CONTINUES}")
-    raise SystemExit(max(codes) if asked is None else 128 + asked)
+    raise SystemExit(max(codes) if requested is None else 128 + requested)

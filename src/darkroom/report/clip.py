@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.metrics.table import of_group
 from darkroom.report.facts import ClipCard, Scores, read_json, typed
-from darkroom.report.scores import OF_CLIP, error_of
+from darkroom.report.scores import error_of
 
 METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
 _COUNTS = ("images", "captions")
@@ -31,10 +32,10 @@ def read_clip() -> ClipScored:
     card, found = typed(ClipCard, protocol, CARD), typed(Scores, read_json(METRICS), METRICS)
     counts = {name: found.pop(name, None) for name in _COUNTS}
     errors = {error_of(name) for name in found}
-    if strange := sorted(set(found) - set(OF_CLIP) - errors):
+    if strange := sorted(set(found) - set(of_group("clip")) - errors):
         raise ArtifactError(
             f"{METRICS} holds `{strange[0]}`, which the page cannot explain: describe it in "
-            "src/darkroom/report/scores.py."
+            "src/darkroom/metrics/table.py."
         )
     missing = sorted(set(found) - errors ^ set(card.formulas) - {"se"})
     if missing or counts != {"images": card.images, "captions": card.captions}:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.metrics.table import of_group
 from darkroom.report.cards import written
 from darkroom.report.facts import PriorFacts, Scores, ToldSamples, typed
 from darkroom.report.numbers import Number, number
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scored import Scored, read_scored
-from darkroom.report.scores import MEANING, OF_PAIRS, OF_PRIOR, TITLES, value_of
+from darkroom.report.scores import title, value_of
 
 PRIOR, SAMPLES = Path("models/prior"), Path("samples")
 GRID = "grid.png"
@@ -73,10 +74,10 @@ def read_prior() -> PriorScored | None:
     found = dict(facts.scores)
     split, images = typed(str, found.pop("split", None), PRIOR), typed(int, found.pop("images", None), PRIOR)
     scores = typed(Scores, found, PRIOR)
-    if strange := sorted(set(scores) - set(OF_PRIOR) - {f"{OF_PRIOR[0]}_se"}):
+    if strange := sorted(set(scores) - {*of_group("prior"), "cosine_se"}):
         raise ArtifactError(
             f"{PRIOR} holds the score `{strange[0]}`, which the page cannot explain: describe it in "
-            "src/darkroom/report/scores.py."
+            "src/darkroom/metrics/table.py."
         )
     return PriorScored(split, images, scores)
 
@@ -94,7 +95,7 @@ class PairRow:
     @property
     def title(self) -> str:
         """What stands in the table."""
-        return TITLES.get(self.name, self.name)
+        return title(self.name)
 
     @property
     def cells(self) -> tuple[Number | None, ...]:
@@ -111,8 +112,8 @@ _UNRELATED = {"clip_image": "image_other", "clip_text": "text_other"}
 def pair_rows(scored: Scored) -> Iterator[PairRow]:
     """Yield a row for each score that compares an image with its original or its caption, with what bounds it."""
     scores, reader = scored.scores, scored.card.scene_reader
-    for name in MEANING:
-        if name not in OF_PAIRS or name in _REAL.values() or (run := value_of(name, scores)) is None:
+    for name in of_group("pairs"):
+        if name in _REAL.values() or (run := value_of(name, scores)) is None:
             continue
         originals = value_of(_REAL.get(name, ""), scores)
         renders = None

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from darkroom.metrics.names import score_names
+from darkroom.metrics.table import score_names
 from darkroom.report.decoder import Told
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent
-from darkroom.report.scores import DEBIASED, DISTANCES, TITLES, value_of
+from darkroom.report.scores import DEBIASED, DISTANCES, title, value_of
 
 _NORMAL = 1.96  # standard errors on each side of a 95% interval
 
@@ -103,7 +103,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
     if psnr := value_of("psnr", inputs.tokenizer.scores):
         found.append(
             Headline(
-                TITLES["psnr"],
+                title("psnr"),
                 psnr.value,
                 psnr.text,
                 f"between {card.n_fake:,} real images of the {card.reference.split} split and their reconstructions: "

@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from darkroom.metrics import table
 from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
 from darkroom.report.codes import drawn as draw_codes
@@ -16,23 +17,7 @@ from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, widths
 from darkroom.report.scored import Scored
-from darkroom.report.scores import (
-    DEBIASED,
-    DISTANCES,
-    MEANING,
-    OF_CLASSES,
-    OF_CLIP,
-    OF_CODES,
-    OF_PRIOR,
-    RATES,
-    TITLES,
-    USE,
-    USE_SCORED,
-    Row,
-    distance_rows,
-    rows,
-    value_of,
-)
+from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows, value_of
 from darkroom.report.trainings import drawn
 from darkroom.terminal.tables import bytes_of
 
@@ -93,11 +78,16 @@ def groups(inputs: Inputs) -> Iterator[Group]:
         yield from generated(inputs, each.scored, title)
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.reference.split} split"
-    found = rows(inputs.tokenizer.scores, list(MEANING))
-    yield Group(title, (f"n = {card.n_fake:,}", "", ""), [row for row in found if row.name not in OF_CODES])
-    split = f"Codes of the {card.reference.split} split"
-    for title, names in (("Codes of the train split", USE), (split, USE_SCORED), ("What the codes cost", RATES)):
-        if used := [row for row in found if row.name in names]:
+    found = inputs.tokenizer.scores
+    codes = {
+        "Codes of the train split": "codes of train",
+        f"Codes of the {card.reference.split} split": "codes scored",
+        "What the codes cost": "cost of codes",
+    }
+    of_images = set(found) - set(table.of_group(*codes.values()))
+    yield Group(title, (f"n = {card.n_fake:,}", "", ""), rows(found, of_images))
+    for title, group in codes.items():
+        if used := rows(found, table.of_group(group)):
             yield Group(title, ("", "", ""), used, f"{inputs.reconstructions.codes:,} in the codebook")
     yield from clip_group(inputs)
 
@@ -105,10 +95,10 @@ def groups(inputs: Inputs) -> Iterator[Group]:
 def clip_group(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of CLIP's scores and of the prior's, where there are some."""
     card = inputs.clip.card
-    if found := rows(inputs.clip.scores, OF_CLIP):
+    if found := rows(inputs.clip.scores, table.of_group("clip")):
         aside = f"{card.captions:,} captions that differ"
         yield Group(f"CLIP on the {card.reference.split} split", (f"n = {card.images:,}", "", ""), found, aside)
-    if inputs.prior is not None and (found := rows(inputs.prior.scores, OF_PRIOR)):
+    if inputs.prior is not None and (found := rows(inputs.prior.scores, table.of_group("prior"))):
         yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
 
 
@@ -132,7 +122,7 @@ def _notes(inputs: Inputs) -> list[str]:
 
 
 def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
-    """Yield the groups of generated images: one for each extractor, one for the labels.
+    """Yield the groups of generated images: one for each extractor, one for each group of metrics.
 
     The distances come with a chart, in which those of `others` stand too; without one where that is None.
     """
@@ -149,8 +139,9 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         # Even and odd rows of the features that are kept: halves against each other.
         counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
         yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
-    if set(OF_CLASSES) & set(scores):
-        yield Group(f"{title}, labels", (n, "", ""), rows(scores, OF_CLASSES))
+    for group in dict.fromkeys(score.group for metric in table.SAMPLE_METRICS for score in metric.scores):
+        if measured := rows(scores, table.of_group(group)):
+            yield Group(f"{title}, {group}", (n, "", ""), measured)
 
 
 def _in_grid(inputs: Inputs, columns: int) -> int:
@@ -174,9 +165,9 @@ def render(title: str, inputs: Inputs) -> str:
     environment.filters["range"] = range_of
     environment.filters["sampling"] = sampling
     environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
-    table = list(groups(inputs))
+    scored = list(groups(inputs))
     pairs = pair_groups(inputs)
-    shown = [row for group in (*table, *pairs) for row in group.rows]
+    shown = [row for group in (*scored, *pairs) for row in group.rows]
     # Columns of which no row has a number are left out.
     columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
     columns = min(len(inputs.samples.classes), 10)
@@ -184,14 +175,18 @@ def render(title: str, inputs: Inputs) -> str:
         title=title,
         inputs=inputs,
         headlines=headlines(inputs),
-        groups=table,
+        groups=scored,
         pairs=pairs,
         pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
         notes=_notes(inputs),
         told=dict(told(inputs)),
         whole=widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.
-        meanings={TITLES.get(name, name): text for name, text in MEANING.items() if name in {r.name for r in shown}},
+        meanings={
+            score.title or name: score.meaning
+            for name, score in table.scores().items()
+            if name in {row.name for row in shown}
+        },
         columns=columns,
         shown=_in_grid(inputs, columns),
         triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),

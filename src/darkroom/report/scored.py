@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.metrics.table import COUNT
+from darkroom.metrics.table import scores as known_scores
 from darkroom.report.facts import Card, Scores, read_json, typed
-from darkroom.report.scores import COUNT, MEANING, unknown
+from darkroom.report.scores import unknown
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,11 @@ def read_scored(name: str) -> Scored:
     if strange := unknown(scores):
         raise ArtifactError(
             f"{metrics} holds `{strange[0]}`, which the page cannot explain: describe it in "
-            "src/darkroom/report/scores.py."
+            "src/darkroom/metrics/table.py."
         )
     if missing := sorted(set(scores) - {COUNT} ^ set(facts.formulas)):
         raise ArtifactError(f"{card} is not the card of {metrics}: only one of them has `{missing[0]}`.")
-    if not set(scores) & set(MEANING):
+    if not set(scores) & set(known_scores()):
         raise ArtifactError(f"{metrics} holds no score: run the stage that writes it again.")
     if scores.get(COUNT, facts.n_fake) != facts.n_fake:
         raise ArtifactError(

@@ -18,9 +18,9 @@ from darkroom.metrics.cards import score_card
 from darkroom.metrics.codes import code_scores, histogram
 from darkroom.metrics.frechet import frechet_distance
 from darkroom.metrics.image import image_scores
-from darkroom.metrics.names import score_names
 from darkroom.metrics.pictures import rows
 from darkroom.metrics.reference import build_reference, moments_of
+from darkroom.metrics.table import score_names
 from darkroom.models.evaluators.load import Extractor, extract, load_extractor, open_judge
 from darkroom.models.tokenizers.batches import reconstruct_all
 from darkroom.models.tokenizers.load import load_tokenizer

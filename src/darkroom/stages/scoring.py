@@ -1,20 +1,23 @@
 """What `score_generator` and `score_tokenizer_samples` do: samples and reference in, metrics and their card out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
+from darkroom.metrics import table
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.names import score_names
+from darkroom.metrics.labels import require_known
 from darkroom.metrics.reference import Reference, distances
-from darkroom.models.evaluators.labels import class_scores, label_accuracy, require_known
+from darkroom.metrics.score import Samples
 from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_judge
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.params.inception import Inception
@@ -52,8 +55,7 @@ def score(
     samples = read_manifest(folder, "samples")
     images = ImageShards.open_folder(folder, "samples")
     judge = open_judge(EXTRACTOR, images.image_shape)
-    labelled = any(label is not None for label in images.labels)
-    if labelled:
+    if any(label is not None for label in images.labels):
         require_known(images.labels, judge.classes)
     reference = open_artifact(REFERENCE, "reference")
     if reference["extractor"] != judge.identity:
@@ -67,20 +69,22 @@ def score(
 
     more = measured(images, samples, where) if measured is not None else Further({}, {}, [])
 
+    def batches(name: str) -> Iterator[NDArray[np.uint8]]:
+        return told(images.batches(settings.batch), len(images), name)
+
     def features_of(network: FeatureNetwork, name: str) -> Tensor:
-        batches = told(images.batches(settings.batch), len(images), name)
-        return extract(network, batches, settings.batch, where)
+        return extract(network, batches(name), settings.batch, where)
 
     seen = features_of(judge.network, "in_domain")
     scores = dict(more.scores)
     for name, extractor in extractors.items():
         real = Reference.load(REFERENCE, name, extractor.sha256)
         features = seen if name == "in_domain" else features_of(extractor.network, name)
-        scores |= score_names(name, distances(features, real, settings.blocks))
+        scores |= table.score_names(name, distances(features, real, settings.blocks))
         print(f"{name}: {len(features):,} samples against {real.n:,} real images")
-    if labelled:
-        scores["label_accuracy"] = label_accuracy(judge.network, seen, images.labels, judge.classes)
-    scores |= class_scores(judge.network, seen)
+    generated = Samples(len(images), batches, seen, judge.network, judge.classes, images.labels, where)
+    for metric in table.SAMPLE_METRICS:
+        scores |= metric.measure(generated)
     scores["n"] = len(images)
     write_json(metrics, scores)
     write_json(

@@ -67,8 +67,8 @@ def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, A
 def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
     """Score the weights as they were written, and write how it was done."""
     from darkroom.data.reader import ImageShards
-    from darkroom.metrics.cards import library_versions
-    from darkroom.metrics.retrieval import FORMULAS
+    from darkroom.metrics.libraries import library_versions
+    from darkroom.metrics.retrieval_scores import ERROR, RETRIEVAL
     from darkroom.models.clip.captions import CaptionedImages
     from darkroom.models.clip.load import load_clip
     from darkroom.models.clip.scores import Examples
@@ -89,7 +89,7 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
         "classes": len(prompts),
         "prompts": settings.prompts or f"the {settings.captions} most frequent captions of each class in train",
         "libraries": library_versions(),
-        "formulas": {name: FORMULAS[name] for name in FORMULAS if name in found or name == "se"},
+        "formulas": {score.name: score.formula for score in RETRIEVAL if score.name in found} | {"se": ERROR},
     }
     write_json(CARD, card)
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
@@ -123,7 +123,7 @@ def _train(params: Params) -> None:
     from darkroom.models.clip.captions import CaptionedImages, prompts_of, require_captions
     from darkroom.models.clip.load import read_pretrained
     from darkroom.models.clip.scores import Examples
-    from darkroom.training.download import downloads
+    from darkroom.training.initial import downloads
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 

@@ -89,8 +89,7 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
     # Imported here: a U-Net that is left out needs no torch.
     from darkroom.device import set_up_device
     from darkroom.models.decoder.opening import open_data, weights_key
-    from darkroom.training.beginning import begun_with, require_same
-    from darkroom.training.initial import initialise
+    from darkroom.training.initial import initial_manifest, initialise, require_same
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 
@@ -105,7 +104,7 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
     if not settings.trained:
         if (place := rank()) is not None and place.number:
             return
-        begun = begun_with(settings.weights, KIND)
+        begun = initial_manifest(settings.weights, KIND)
         require_same(weights_key(name), begun, facts, ("size", "low_size", "timesteps", "prediction"))
         initialise({"unet": model}, training.init)
         write_curves(curves, [])

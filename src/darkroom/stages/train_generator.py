@@ -14,8 +14,8 @@ from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.settings import Params
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.training.averages import export_snapshots
 from darkroom.training.loop import train
-from darkroom.training.profiles import export
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
@@ -54,7 +54,7 @@ def run(params: Params) -> None:
             recipe.save(folder / "raw")
             with trainer.averaged():
                 recipe.save(folder)
-            export(state, recipe.name, folder / "profiles", training)
+            export_snapshots(state, recipe.name, folder / "profiles", training)
             write_manifest(
                 folder,
                 "generator",

@@ -84,7 +84,7 @@ def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
     from darkroom.models.prior.data import CaptionedEmbeddings, require_texts
     from darkroom.models.prior.scores import Scorer
     from darkroom.models.prior.standard import Standard, chosen_rows
-    from darkroom.training.beginning import begun_with, require_same
+    from darkroom.training.initial import initial_manifest, require_same
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 
@@ -97,7 +97,7 @@ def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
     rows = {split: CaptionedEmbeddings(each) for split, each in shards.items()}
     require_texts(rows["train"])
     facts = {"clip": first.clip, "normalised": first.normalised}
-    begun = begun_with(training.init.folder, KIND)
+    begun = initial_manifest(training.init.folder, KIND)
     require_same("train_prior.training.init.folder", begun, facts, tuple(facts))
     with open_state("train_prior") as state:
         scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)

@@ -37,7 +37,7 @@ def dry_run(stage: str, item: str | None = None) -> str:
     if idle := getattr(params, "idle", None):
         return _text(params, [f"trains nothing: {idle}", f"writes: {', '.join(outs)}"])
     lines = [
-        *_work(settings, params.run),
+        *_work(settings, params.run, getattr(getattr(section, "chosen", None), "whole_batch", False)),
         f"device: {_device(params.run.device)}",
         *_state(stage, item, deps, settings, params.run),
     ]
@@ -52,11 +52,14 @@ def _text(params: Section, lines: list[str]) -> str:
     return yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False, allow_unicode=True) + "\n" + told
 
 
-def _work(settings: Training, run: Run) -> Iterator[str]:
-    """Yield how many updates there are, how each is shared, and how fast it learns."""
+def _work(settings: Training, run: Run, whole: bool) -> Iterator[str]:
+    """Yield how many updates there are, how each is shared, and how fast it learns.
+
+    whole: whether a loss is of the batch as a whole, which `run.micro_batch` does not cut.
+    """
     updates, share = settings.images // settings.batch, settings.batch // settings.processes
     yield f"updates: {updates:,} of {settings.batch:,} images"
-    pieces = -(-share // (run.micro_batch or share))
+    pieces = 1 if whole else -(-share // (run.micro_batch or share))
     passes = "one pass" if pieces == 1 else f"{pieces} passes of at most {run.micro_batch:,}"
     yield f"processes: {settings.processes}, each with {share:,} images of an update, in {passes}"
     last = settings.images - settings.batch

@@ -1,25 +1,77 @@
-"""What a training is told by: means, validation losses, scores and pictures of the averaged weights."""
+"""What is recorded of a training: means of its losses, validation losses, scores and pictures of averaged weights."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from darkroom.data.grid import image_grid, save_png
 from darkroom.errors import DarkroomError
 from darkroom.training.loader import validation_batches
 from darkroom.training.precision import autocast
 from darkroom.training.schedules import learning_rate
-from darkroom.training.trainer import Record, Trainer
-from darkroom.training.window import Window, means
+
+if TYPE_CHECKING:
+    from darkroom.training.trainer import Trainer
+
+Record = dict[str, Any]  # images seen under `images`, and numbers by name
 
 COLUMNS, SCALE = 10, 2
 
+# By name: the sum of the values, and how many they were.
+Sums = dict[str, tuple[float, int]]
+
+
+class Window:
+    """Sums of logged values since the last record, which stay on the device until then."""
+
+    def __init__(self, device: torch.device) -> None:
+        # Summed in float64, which MPS does not have.
+        self.dtype = torch.float32 if device.type == "mps" else torch.float64
+        self._sums: dict[str, Tensor | float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, values: Mapping[str, Tensor | float]) -> None:
+        """Take in the values of one optimizer step, scalars."""
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                value = value.detach().to(self.dtype)
+            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def state(self) -> Sums:
+        """Return the sums and counts as numbers, which return from JSON bit for bit."""
+        return {name: (float(value), self._counts[name]) for name, value in self._sums.items()}
+
+    def load(self, states: Sequence[Sums], rank: int, count: int) -> None:
+        """Take what `state` returned in each process: one's own; from another number of processes, an equal part."""
+        if len(states) != count:
+            found = means(states)
+            counts = {name: number for state in states for name, (_, number) in state.items()}
+            states = [{name: (value * counts[name], counts[name]) for name, value in found.items()}] * count
+        self._sums = {name: value for name, (value, _) in states[rank].items()}
+        self._counts = {name: number for name, (_, number) in states[rank].items()}
+
+
+def means(states: Iterable[Sums]) -> dict[str, float]:
+    """Return the mean of each value over the windows of all processes."""
+    sums: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for state in states:
+        for name, (value, count) in state.items():
+            sums[name] = sums.get(name, 0.0) + value
+            counts[name] = counts.get(name, 0) + count
+    return {name: value / counts[name] for name, value in sums.items()}
+
 
 def is_due(trainer: Trainer) -> bool:
-    """Return whether a record is due after the last update."""
+    """Return whether a record is due after the last optimizer step."""
     settings, every = trainer.settings, trainer.recipe.evaluate_every
     cadences = [settings.log_every, settings.validate_every, *([every] if every else [])]
     return trainer.images == settings.images or any(map(trainer.due, cadences))
@@ -28,24 +80,24 @@ def is_due(trainer: Trainer) -> bool:
 def record(trainer: Trainer) -> Record:
     """Return the means since the last record, with validation losses and scores where they are due.
 
-    Starts a new window. Every process must ask.
+    Starts a new window. Every process must call it.
     """
     settings, every = trainer.settings, trainer.recipe.evaluate_every
-    found = means(trainer.processes.collect(trainer.window.state()))
+    means_now = means(trainer.processes.collect(trainer.window.state()))
     trainer.window = Window(trainer.device)
     last = trainer.images == settings.images
-    told: Record = {"images": trainer.images} | {f"train/{name}": value for name, value in found.items()}
-    told["learning_rate"] = learning_rate(settings, trainer.images - settings.batch)
+    found: Record = {"images": trainer.images} | {f"train/{name}": value for name, value in means_now.items()}
+    found["learning_rate"] = learning_rate(settings, trainer.images - settings.batch)
     if last or trainer.due(settings.validate_every):
         losses = validate(trainer)
-        told |= losses
+        found |= losses
         if "val/loss" in losses:
             trainer.keep_best(losses["val/loss"])
     if every and (last or trainer.due(every)):
-        told |= evaluate(trainer)
-    told = dict(sorted(told.items()))  # the order in which a checkpoint returns them
-    trainer.records.append(told)
-    return told
+        found |= evaluate(trainer)
+    found = dict(sorted(found.items()))  # the order in which a checkpoint returns them
+    trainer.records.append(found)
+    return found
 
 
 @torch.no_grad()
@@ -54,10 +106,10 @@ def validate(trainer: Trainer) -> Record:
     sums: dict[str, tuple[float, int]] = {}
     processes = trainer.processes
     rows, size = trainer.recipe.val, trainer.settings.batch
-    share = trainer.run.micro_batch or size // processes.count
-    with evaluating(trainer), trainer.memory_told(share):
+    pass_size = trainer.pass_size(size // processes.count)
+    with evaluating(trainer), trainer.memory_explained(pass_size):
         for batch in validation_batches(rows, size, trainer.device, *processes.division):
-            for piece in batch.split(share):
+            for piece in batch.split(pass_size):
                 with autocast(trainer.settings, trainer.device):
                     losses = trainer.recipe.validate(piece)
                 for name, values in losses.items():
@@ -79,7 +131,7 @@ def evaluate(trainer: Trainer) -> Record:
 def preview(trainer: Trainer) -> list[Path]:
     """Write a grid of images made by the averaged weights and one by the raw ones to the logs; return their paths.
 
-    A failure is told and changes nothing: a picture is no reason to lose a training.
+    A failure is printed and changes nothing: a picture is no reason to lose a training.
     """
     written = []
     for weights in ("ema", "raw"):

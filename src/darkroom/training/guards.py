@@ -36,7 +36,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
-def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: Run) -> DarkroomError:
+def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: Run, whole: bool) -> DarkroomError:
     """Return the error of a pass that did not fit.
 
     Args:
@@ -44,14 +44,17 @@ def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: R
         state_bytes: what weights, gradients, optimizer and averages take.
         device: where it happened.
         run: the section `run`.
+        whole: whether a loss is of the batch as a whole, which `run.micro_batch` does not cut.
     """
     peak = f" (peak {torch.cuda.max_memory_allocated() / 1e9:.1f} GB)" if device.type == "cuda" else ""
-    smaller = f"set `run.micro_batch` to {max(1, pass_size // 2)}"
-    other = "" if run.activation_checkpointing else ", or `run.activation_checkpointing` to true"
+    cures = [] if whole else [f"set `run.micro_batch` to {max(1, pass_size // 2)}"]
+    cures += [] if run.activation_checkpointing else ["set `run.activation_checkpointing` to true"]
+    cures += [] if cures else ["raise `processes`, where there are more devices"]
     return DarkroomError(
         f"out of memory on {device}{peak} in a pass of {pass_size} images: weights, gradients, optimizer and averages "
-        f"take {state_bytes / 1e9:.2f} GB, the rest is activations, which grow with the pass. In params.yaml {smaller}"
-        f"{other}: the result stays the same to rounding, and the same command continues from the last checkpoint."
+        f"take {state_bytes / 1e9:.2f} GB, the rest is activations, which grow with the pass. In params.yaml "
+        f"{', or '.join(cures)}: the result stays the same to rounding, and the same command continues from the last "
+        "checkpoint."
     )
 
 

@@ -2,7 +2,7 @@
 
 The state of a training is a function of (seed, images seen). Order, noise and times come from `darkroom.random` by
 position, the learning rate from the images seen, and torch's global generator, which dropout draws from, is seeded
-anew for each update. So a training that was killed and resumed computes what an undisturbed one computes.
+anew for each optimizer step. So a training that was killed and resumed computes what an undisturbed one computes.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
+from darkroom.processes.stopping import Interrupt, interruptible
 from darkroom.training import checkpoint, guards
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, preview, record
 from darkroom.training.finite import NotFiniteError
-from darkroom.training.interrupt import Interrupt, interruptible
 from darkroom.training.journal import Journal
 from darkroom.training.recipe import Recipe
 from darkroom.training.saver import Saver
@@ -49,10 +49,12 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         folder, stage, work = places.logs.parent / "trackers", places.logs.name, trainer.work
         start_trackers(accelerator, run.trackers, folder, stage, work, trainer.images)
         if trainer.processes.first:
+            if recipe.whole_batch and run.micro_batch:
+                print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
             journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images, trainer.records)
         saver = _saver(trainer)
         try:
-            _updates(trainer, journal, interrupt, saver)
+            _run_steps(trainer, journal, interrupt, saver)
         except NotFiniteError as error:
             saver.finish()
             raise DarkroomError(f"{error} {guards.last_good(places.state, checkpoint.folders(places.state))}") from None
@@ -72,45 +74,19 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
     return trainer
 
 
-def _require_images(recipe: Recipe, settings: Training) -> None:
-    if not len(recipe.train):
-        raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
-    if settings.select == "best" and not len(recipe.val):
-        raise DarkroomError(
-            "`select: best` is decided on the validation images, and there are none: give `ingest.splits.val` a share, "
-            "or take `select: last`."
-        )
-
-
-def _saver(trainer: Trainer) -> Saver:
-    """Return the writer of checkpoints, after checking that they fit on the disk."""
-    size = trainer.checkpoint_bytes
-    kept = checkpoint.folders(trainer.places.state)
-    there = sum(file.stat().st_size for folder in kept for file in folder.iterdir())
-    keep = trainer.run.keep
-    if trainer.processes.first:
-        trainer.places.state.mkdir(parents=True, exist_ok=True)
-        # One more than are kept while one is written; the outputs, averaged weights and raw ones; snapshots twice.
-        profiles = trainer.settings.ema_profiles
-        snapshots = 2 * len(profiles) * trainer.settings.ema_snapshots * trainer.weight_bytes
-        needed = (keep + 1) * size + 2 * trainer.weight_bytes + snapshots - there
-        guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
-    target = trainer.place(trainer.run.checkpoints_to if trainer.processes.first else None)
-    return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)
-
-
-def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:
+def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:
+    """Take the optimizer steps that remain; log, draw, save and stop between them where each is due."""
     settings, run, first = trainer.settings, trainer.run, trainer.processes.first
     saved = trainer.images
     for batch in trainer.batches():
-        trainer.update(batch)
+        trainer.step(batch)
         if journal is not None:
             journal.step(trainer.images)
         if is_due(trainer):
-            told = record(trainer)
+            entry = record(trainer)
             if journal is not None:
-                journal.add(told)
-            log_record(trainer.processes.accelerator, told)
+                journal.add(entry)
+            log_record(trainer.processes.accelerator, entry)
         drawn = run.grid_every and (trainer.due(run.grid_every) or trainer.images == settings.images)
         if drawn and (first or trainer.processes.sharded):
             for path in preview(trainer):
@@ -134,3 +110,30 @@ def _updates(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, sa
         if first:
             saver.save(trainer.images, groups, facts, wait=True)
     saver.finish(raises=True)
+
+
+def _require_images(recipe: Recipe, settings: Training) -> None:
+    if not len(recipe.train):
+        raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
+    if settings.select == "best" and not len(recipe.val):
+        raise DarkroomError(
+            "`select: best` is decided on the validation images, and there are none: give `ingest.splits.val` a "
+            "fraction, or take `select: last`."
+        )
+
+
+def _saver(trainer: Trainer) -> Saver:
+    """Return the writer of checkpoints, after checking that they fit on the disk."""
+    size = trainer.checkpoint_bytes
+    kept = checkpoint.folders(trainer.places.state)
+    there = sum(file.stat().st_size for folder in kept for file in folder.iterdir())
+    keep = trainer.run.keep
+    if trainer.processes.first:
+        trainer.places.state.mkdir(parents=True, exist_ok=True)
+        # One more than are kept while one is written; the outputs, averaged weights and raw ones; snapshots twice.
+        profiles = trainer.settings.ema_profiles
+        snapshots = 2 * len(profiles) * trainer.settings.ema_snapshots * trainer.weight_bytes
+        needed = (keep + 1) * size + 2 * trainer.weight_bytes + snapshots - there
+        guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
+    target = trainer.place(trainer.run.checkpoints_to if trainer.processes.first else None)
+    return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)

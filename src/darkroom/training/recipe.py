@@ -1,10 +1,11 @@
 """What a model brings to the loop."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -15,18 +16,28 @@ class Batch:
 
     positions: place of each image in the endless training sequence, (N,) int64; noise and times follow from it.
     data: what the data set returned for their rows, tensors with N rows, on the training device.
-    whole: what it is a piece of, where `run.micro_batch` asks for pieces: this process's share of the update.
+    whole: the batch of this process that it is a micro-batch of; None: it is that batch.
+    outputs: what the losses of one phase leave for the phases after it in the same optimizer step and for
+        `Phase.after`, tensors with N rows and no gradient.
     """
 
     positions: NDArray[np.int64]
     data: dict[str, Tensor]
     whole: "Batch | None" = None
+    outputs: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.positions)
 
+    def join_outputs(self, pieces: Sequence["Batch"]) -> None:
+        """Take over the outputs of its micro-batches, in their order."""
+        if pieces[0] is not self:
+            self.outputs = {name: torch.cat([piece.outputs[name] for piece in pieces]) for name in pieces[0].outputs}
+
     def split(self, size: int) -> list["Batch"]:
-        """Return the batch in pieces of at most `size` images."""
+        """Return the batch in micro-batches of at most `size` images; itself where it has no more."""
+        if size >= len(self):
+            return [self]
         return [
             Batch(
                 self.positions[at : at + size],
@@ -84,13 +95,13 @@ class Phase:
     """One turn of an update: a loss, and the module whose parameters it trains. A GAN has two turns, others one.
 
     module: its name in the recipe.
-    loss: of a batch, or of a piece of it where `run.micro_batch` asks for pieces.
+    loss: of a batch, or of a micro-batch where `run.micro_batch` asks for them.
     rate: factor of the training's learning rate.
     betas: of what AdamW moves of it; None: the training's.
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
     start: images seen before the first such turn.
-    after: called with the whole batch after the step, also after one that a loss scaler left out for an overflow, but
-        not where `non_finite: skip` did: for what no gradient moves, as a codebook.
+    after: called with the whole batch and its outputs after the step, also after one that a loss scaler left out for
+        an overflow, but not where `non_finite: skip` did: for what no gradient moves, as a codebook.
     """
 
     module: str
@@ -111,6 +122,7 @@ class Recipe:
     train, val: what is trained and validated on.
     blocks: the modules whose activations are computed again in the backward pass where `run` asks for it.
     evaluate_every: images between evaluations; 0: none.
+    whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     """
 
     modules: dict[str, nn.Module]
@@ -119,6 +131,7 @@ class Recipe:
     val: Rows
     blocks: Sequence[nn.Module] = ()
     evaluate_every: int = 0
+    whole_batch: bool = False
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of validation images, one value an image, (N,); of some images only where a name says so.

@@ -1,7 +1,11 @@
-"""A recipe in training: its modules, their averages, their optimizers, and how far they are."""
+"""One optimizer step, from a batch to the averages; and what a training is between two steps.
+
+Read `Trainer.step` from top to bottom: the batch is cut into micro-batches; in each phase the gradients of the loss are
+added up, clipped and checked, and the optimizer moves the weights; then the averages follow.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +21,10 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.random import derive
 from darkroom.training import checkpoint, guards
+from darkroom.training.averages import Average, State, constant_decay, power_decay, snapshot_due, write_snapshot
 from darkroom.training.changed_code import choose_checkpoint, work_name
-from darkroom.training.checkpoint import Tensors
-from darkroom.training.contents import Best, contents, restore
-from darkroom.training.ema import EMA, State
+from darkroom.training.checkpoint import Best, Tensors
+from darkroom.training.evaluation import Record, Window
 from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
 from darkroom.training.loader import rows_at, training_batches
@@ -35,14 +39,10 @@ from darkroom.training.precision import (
     seed_draws,
 )
 from darkroom.training.processes import Processes, unshard, whole
-from darkroom.training.profiles import Profiles
 from darkroom.training.recipe import Batch, Phase, Recipe
 from darkroom.training.remote.open import open_place
 from darkroom.training.remote.place import Place
 from darkroom.training.state import running_code
-from darkroom.training.window import Window
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,122 @@ class Places:
 
 
 class Trainer:
-    """A recipe in training: its modules, their averages, their optimizers, and how far they are.
+    """A recipe in training: its modules, their optimizers and averages, and the images seen.
 
     `modules` are the modules themselves, which are averaged and saved; `recipe.modules` what the losses call, which
     with several processes are wrappers around them.
     """
+
+    images: int  # seen so far
+    finite: Finite
+
+    # ------------------------------------------------------------------------------------------------------------
+    # The optimizer step
+
+    def step(self, batch: Batch) -> None:
+        """Take one optimizer step in each phase of the recipe, and move the averages.
+
+        Args:
+            batch: this process's part of the images of the step.
+
+        Raises:
+            DarkroomError: a loss or gradient that is not finite, where `non_finite` says stop; out of memory.
+        """
+        pieces = batch.split(self.pass_size(len(batch)))
+        phases = [phase for phase in self.recipe.phases if self.images >= phase.start]
+        with self.memory_explained(len(pieces[0])):
+            taken = [self._step_phase(phase, batch, pieces) for phase in phases]
+        self.finite.settle(self.images)
+        for average in (self.ema, *self.profiles.values()):
+            average.update(self.images // self.settings.batch)
+        before, self.images = self.images, self.images + self.settings.batch
+        if snapshot_due(before, self.images, self.settings):  # before the checkpoint that counts on it
+            self.finite.settle(self.images)
+            if self.processes.first:
+                write_snapshot(self.places.state, self.images, self.modules, self.profiles)
+        self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
+
+    def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> bool:
+        """Take the optimizer step of one phase; return False where it was left out."""
+        seed_draws(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
+        for each in self.optimizers.values():  # a loss may reach into another phase's module
+            each.zero_grad(set_to_none=True)
+        optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
+        set_rates(optimizer, self.settings, self.images, phase.rate)
+        losses = self._backward(phase, pieces)
+        scaler.unscale_(optimizer)
+        limits = (phase.clip_norm, self.settings.clip_norm, float("inf"))
+        limit = next(limit for limit in limits if limit is not None)
+        norm = whole(torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit))
+        taken = self.finite.allows(self.images, phase.module, losses["loss"], norm, scaler)
+        if taken:
+            scaler.step(optimizer)
+            if phase.after is not None:
+                batch.join_outputs(pieces)
+                phase.after(batch)
+            self.window.add(losses if phase is self.recipe.phases[0] else _renamed(phase.module, losses))
+            if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
+                self.window.add({f"grad_norm/{phase.module}": norm})
+        if self.settings.non_finite == "skip":
+            self.window.add({f"skipped/{phase.module}": float(not taken)})
+        scaler.update()
+        return taken
+
+    def _backward(self, phase: Phase, pieces: Sequence[Batch]) -> dict[str, Tensor]:
+        """Add up the gradients of the loss over micro-batches, weighted by their fraction of the batch."""
+        losses: dict[str, Tensor] = {}
+        images = sum(len(piece) for piece in pieces)
+        for piece in pieces:
+            fraction = len(piece) / images
+            wrappers = list(self.recipe.modules.values())
+            with nullcontext() if piece is pieces[-1] else self.processes.apart(wrappers):
+                with autocast(self.settings, self.device):
+                    found = phase.loss(piece)
+                self.scalers[phase.module].scale(found["loss"] * fraction).backward()
+            for name, value in found.items():
+                losses[name] = losses.get(name, 0.0) + fraction * value.detach().to(self.window.dtype)
+        return losses
+
+    def pass_size(self, images: int) -> int:
+        """Return how many of so many images go through one forward and backward pass: `run.micro_batch`, or all."""
+        return images if self.recipe.whole_batch else min(self.run.micro_batch or images, images)
+
+    @contextmanager
+    def memory_explained(self, images: int) -> Iterator[None]:
+        """Explain an error of memory in a pass of so many images.
+
+        Raises:
+            DarkroomError: the device, or the machine, has no memory left.
+        """
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not guards.is_out_of_memory(error):
+                raise
+            raise guards.out_of_memory(
+                images, self.state_bytes, self.device, self.run, self.recipe.whole_batch
+            ) from error
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield this process's part of the batches that remain."""
+        return training_batches(
+            self.recipe.train,
+            self.settings.seed,
+            self.images,
+            self.settings.images,
+            self.settings.batch,
+            self.run.workers,
+            self.device,
+            self.processes.rank,
+            self.processes.count,
+        )
+
+    def due(self, every: int) -> bool:
+        """Return whether the last step went past a multiple of `every` images."""
+        return self.images // every > (self.images - self.settings.batch) // every
+
+    # ------------------------------------------------------------------------------------------------------------
+    # The start
 
     def __init__(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> None:
         self.recipe, self.settings, self.run, self.places = recipe, settings, run, places
@@ -90,10 +201,10 @@ class Trainer:
             recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
         self.names = {name: parameter_names(self.modules[name]) for name in trained}
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
-        self.ema = EMA(self.modules, settings.ema_decay)
+        self.ema = Average(self.modules, constant_decay(settings.ema_decay))
         if self.processes.sharded and settings.ema_profiles:
             raise DarkroomError("`ema_profiles` are written by one process, which FSDP gives a shard: set them to [].")
-        self.profiles = Profiles(self.modules, settings.ema_profiles)
+        self.profiles = {width: Average(self.modules, power_decay(width)) for width in settings.ema_profiles}
         self.window = Window(self.device)
         self.images = 0
         self.finite = Finite(settings, self.device, self.processes.count, self._keys)
@@ -102,124 +213,43 @@ class Trainer:
         self.best_state: State | None = None  # the averages at the best validation, where they leave the training
         self._resume()
 
-    # ------------------------------------------------------------------------------------------------------------
-    # Updates
+    def _checkpoint(self) -> Path | None:
+        """Return the checkpoint to continue from: the newest here, or else of `run.checkpoints_from`."""
+        found = None
+        if self.processes.first:
+            state = self.places.state
+            self.code = running_code(state)
+            start = choose_checkpoint(state, self.code, self.run.changed_code)
+            found, self._changed = start.folder, start.changed
+            source = self.place(self.run.checkpoints_from) if found is None else None
+            if source and self.settings.ema_profiles:
+                raise DarkroomError(
+                    "`ema_profiles` leave snapshots beside the checkpoints, which are not copied elsewhere: copy "
+                    f"{state} by hand, or train without `run.checkpoints_from`."
+                )
+            found = source.fetch(state) if source else found
+        return self.processes.from_first(found)
 
-    def update(self, batch: Batch) -> None:
-        """Take one optimizer step in each phase of the recipe, and move the averages.
-
-        Args:
-            batch: this process's share of the update's images.
-
-        Raises:
-            DarkroomError: a loss or gradient that is not finite, where `non_finite` says stop; out of memory.
-        """
-        with self.memory_told(min(self.run.micro_batch or len(batch), len(batch))):
-            taken = [self._turn(phase, batch) for phase in self.recipe.phases]
-        self.finite.settle(self.images)
-        self.ema.update(self.images // self.settings.batch)
-        self.profiles.update(self.images // self.settings.batch)
-        before = self.images
-        self.images += self.settings.batch
-        self._snapshot(before)
-        self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
-
-    @contextmanager
-    def memory_told(self, images: int) -> Iterator[None]:
-        """Make running out of memory in a pass of so many images a sentence.
-
-        Raises:
-            DarkroomError: the device, or the machine, has no memory left.
-        """
-        try:
-            yield
-        except (RuntimeError, MemoryError) as error:
-            if not guards.is_out_of_memory(error):
-                raise
-            raise guards.out_of_memory(images, self.state_bytes, self.device, self.run) from error
-
-    def _snapshot(self, before: int) -> None:
-        """Write the averages of `ema_profiles` where a snapshot is due: before the checkpoint that counts on it."""
-        due = self.profiles.due(before, self.images, self.settings.images, self.settings.ema_snapshots)
-        if due and self.profiles.state:
-            self.finite.settle(self.images)
-            if self.processes.first:
-                self.profiles.snapshot(self.places.state, self.images)
-
-    def _turn(self, phase: Phase, batch: Batch) -> bool:
-        """Take the optimizer step of one phase, if it has begun; return False where the step was left out."""
-        if self.images < phase.start:
-            return True
-        seed_draws(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
-        for each in self.optimizers.values():  # a loss may reach into another phase's module
-            each.zero_grad(set_to_none=True)
-        optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
-        set_rates(optimizer, self.settings, self.images, phase.rate)
-        values = self._backward(phase, batch)
-        scaler.unscale_(optimizer)
-        norm = self._clip(phase)
-        taken = self.finite.allows(self.images, phase.module, values["loss"], norm, scaler)
-        if taken:
-            scaler.step(optimizer)
-            if phase.after is not None:
-                phase.after(batch)
-            self.window.add(values if phase is self.recipe.phases[0] else _apart(phase.module, values))
-            if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
-                self.window.add({f"grad_norm/{phase.module}": norm})
-        if self.settings.non_finite == "skip":
-            self.window.add({f"skipped/{phase.module}": float(not taken)})
-        scaler.update()
-        return taken
-
-    def _backward(self, phase: Phase, batch: Batch) -> dict[str, Tensor]:
-        """Add up the gradients of a batch, in pieces of `run.micro_batch` images weighted by their share of it."""
-        losses: dict[str, Tensor] = {}
-        pieces = batch.split(self.run.micro_batch or len(batch))
-        for number, piece in enumerate(pieces, start=1):
-            share = len(piece) / len(batch)
-            wrappers = list(self.recipe.modules.values())
-            with nullcontext() if number == len(pieces) else self.processes.apart(wrappers):
-                with autocast(self.settings, self.device):
-                    found = phase.loss(piece)
-                self.scalers[phase.module].scale(found["loss"] * share).backward()
-            for name, value in found.items():
-                losses[name] = losses.get(name, 0.0) + share * value.detach().to(self.window.dtype)
-        return losses
-
-    def _clip(self, phase: Phase) -> Tensor:
-        limits = (phase.clip_norm, self.settings.clip_norm, float("inf"))
-        limit = next(limit for limit in limits if limit is not None)
-        return whole(torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit))
+    def _resume(self) -> None:
+        if self._folder is None:
+            return
+        self.images, groups, facts = checkpoint.read(self._folder)
+        checkpoint.restore(self, groups, facts)
+        self.code_changed_at += [self.images] * self._changed
+        if self.processes.first:
+            print(f"resumes at image {self.images:,} of {self.settings.images:,}")
 
     def _keys(self, images: int) -> list[str]:
-        """Return the keys of the images of the update that begins after `images` images."""
+        """Return the keys of the images of the optimizer step after `images` images."""
         positions = np.arange(images, images + self.settings.batch)
         return self.recipe.train.keys(rows_at(self.recipe.train, self.settings.seed, positions).tolist())
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield this process's share of the batches that are left."""
-        return training_batches(
-            self.recipe.train,
-            self.settings.seed,
-            self.images,
-            self.settings.images,
-            self.settings.batch,
-            self.run.workers,
-            self.device,
-            self.processes.rank,
-            self.processes.count,
-        )
-
-    def due(self, every: int) -> bool:
-        """Return whether the last update went past a multiple of `every` images."""
-        return self.images // every > (self.images - self.settings.batch) // every
 
     # ------------------------------------------------------------------------------------------------------------
     # Averages
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Give the modules the averaged weights that leave the training (`select`) inside the block."""
+        """Give the modules the averaged weights that are written (`select`) inside the block."""
         with self.ema.applied(self.best_state):
             yield
 
@@ -231,7 +261,7 @@ class Trainer:
                 self.best_state = self.ema.copy()
 
     def facts(self) -> dict[str, Any]:
-        """Return what a manifest says of the weights that leave.
+        """Return what a manifest says of the weights that are written.
 
         Which averages they are, when they were best, and after which images the code changed, where it did.
         """
@@ -254,8 +284,11 @@ class Trainer:
     @property
     def state_bytes(self) -> int:
         """Bytes of weights, gradients, optimizers and averages, on one device if they are not sharded."""
-        averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
-        return self.weight_bytes * (2 + averages) + self._optimizer_bytes
+        return self.weight_bytes * (2 + self._averages) + self._optimizer_bytes
+
+    @property
+    def _averages(self) -> int:
+        return 1 + len(self.profiles) + (self.settings.select == "best")
 
     @property
     def _optimizer_bytes(self) -> int:
@@ -270,34 +303,16 @@ class Trainer:
     def checkpoint_bytes(self) -> int:
         """Bytes of a checkpoint: the modules, the optimizers' state, and the averages."""
         modules = sum(value.nbytes for module in self.modules.values() for value in module.state_dict().values())
-        averages = 1 + len(self.profiles.state) + (self.settings.select == "best")
-        return modules * (1 + averages) + self._optimizer_bytes
+        return modules * (1 + self._averages) + self._optimizer_bytes
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
-        """Return all that the training is: tensors by name, and JSON values. Every process must ask.
+        """Return all that the training is: tensors by name, and JSON values. Every process must call it.
 
         Raises:
-            NotFiniteError: a loss or gradient of an update before was not finite: what it left is not kept.
+            NotFiniteError: a loss or gradient of an earlier step was not finite: what it left is not kept.
         """
         self.finite.settle(self.images)
-        return contents(self)
-
-    def _checkpoint(self) -> Path | None:
-        """Return the checkpoint to continue from: the newest here, or else of `run.checkpoints_from`."""
-        found = None
-        if self.processes.first:
-            state = self.places.state
-            self.code = running_code(state)
-            start = choose_checkpoint(state, self.code, self.run.changed_code)
-            found, self._changed = start.folder, start.changed
-            source = self.place(self.run.checkpoints_from) if found is None else None
-            if source and self.settings.ema_profiles:
-                raise DarkroomError(
-                    "`ema_profiles` leave snapshots beside the checkpoints, which are not copied elsewhere: copy "
-                    f"{state} by hand, or train without `run.checkpoints_from`."
-                )
-            found = source.fetch(state) if source else found
-        return self.processes.from_first(found)
+        return checkpoint.contents(self)
 
     @property
     def work(self) -> str:
@@ -308,16 +323,7 @@ class Trainer:
         """Return the place of this training's checkpoints that `run.checkpoints_to` or `_from` names."""
         return open_place(text, self.work, self.run.keep)
 
-    def _resume(self) -> None:
-        if self._folder is None:
-            return
-        self.images, groups, facts = checkpoint.read(self._folder)
-        restore(self, groups, facts)
-        self.code_changed_at += [self.images] * self._changed
-        if self.processes.first:
-            print(f"resumes at image {self.images:,} of {self.settings.images:,}")
 
-
-def _apart(module: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _renamed(module: str, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the losses of a later phase under names of their own: the curve `loss` is the first phase's."""
-    return {f"loss_{module}" if name == "loss" else name: value for name, value in values.items()}
+    return {f"loss_{module}" if name == "loss" else name: value for name, value in losses.items()}

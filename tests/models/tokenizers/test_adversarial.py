@@ -125,10 +125,8 @@ class Game:
         self.modules = {"tokenizer": nn.Conv2d(1, 1, 3, padding=1)}
         training = type("Training", (), {"batch": batch})
         self.adversary = Adversary(settings, training, (1, 8, 8), self.modules)
-        self.passes = 0
 
     def make(self, batch):
-        self.passes += 1
         real = batch.data["x"]
         fake = self.modules["tokenizer"](real)
         error = (fake - real).square().mean()
@@ -137,7 +135,7 @@ class Game:
     def loss(self, batch):
         made = self.make(batch)
         last = self.modules["tokenizer"].weight
-        return self.adversary.add({"loss": made.others}, batch, made, self.make, last)
+        return self.adversary.add({"loss": made.others}, batch, made, last)
 
 
 def batch(first=0, size=4):
@@ -168,16 +166,16 @@ def test_the_weight_is_that_of_autograd_in_float64(rule):
     assert found["loss"].item() == pytest.approx((error + weight * term).item(), rel=1e-5)
 
 
-def test_pieces_give_the_gradients_and_the_weight_of_the_whole():
+def test_micro_batches_give_the_gradients_of_the_whole():
     gradients = {}
     for size in (4, 3, 1):
-        game, given = Game(section(adaptive="taming", gradient_penalty=10.0)), batch()
+        game, given = Game(section(gradient_penalty=10.0)), batch()
+        pieces = given.split(size)
         for turn, module in ((game.loss, "tokenizer"), (game.adversary.loss, "discriminator")):
             game.modules[module].zero_grad()
-            for piece in given.split(size):
+            for piece in pieces:
                 (turn(piece)["loss"] * (len(piece) / 4)).backward()
             gradients[size, module] = torch.cat([p.grad.flatten() for p in game.modules[module].parameters()])
-        assert game.passes == {4: 1, 3: 3, 1: 7}[size]  # those of the weight, but for its first
     for (_, module), found in gradients.items():
         torch.testing.assert_close(found, gradients[4, module], rtol=1e-4, atol=1e-6)
 
@@ -192,8 +190,9 @@ def test_the_penalty_comes_on_every_nth_turn():
     game = Game(section(start=6, gradient_penalty=10.0, gradient_penalty_every=3))
     penalised = []
     for first in range(8, 40, 4):  # the first update that begins after 6 images is the one at 8
-        game.loss(batch(first))
-        losses = game.adversary.loss(batch(first))
+        given = batch(first)
+        game.loss(given)
+        losses = game.adversary.loss(given)
         if "discriminator/penalty" in losses:
             penalised.append(first)
             real, fake = (
@@ -206,11 +205,12 @@ def test_the_penalty_comes_on_every_nth_turn():
 
 def test_the_discriminator_is_not_trained_by_the_generator_nor_the_generator_by_it():
     game = Game(section())
-    game.loss(batch())["loss"].backward()
+    given = batch()
+    game.loss(given)["loss"].backward()
     assert all(p.grad is None and p.requires_grad for p in game.adversary.network.parameters())
     assert game.modules["tokenizer"].weight.grad is not None
     game.modules["tokenizer"].zero_grad()
-    game.adversary.loss(batch())["loss"].backward()
+    game.adversary.loss(given)["loss"].backward()
     assert game.modules["tokenizer"].weight.grad is None
     assert all(p.grad is not None for p in game.adversary.network.parameters())
 

@@ -97,7 +97,7 @@ def test_the_forward_pass_leaves_the_codebook_alone_and_moving_it_is_the_formula
     size, average = 0.9 * torch.ones(12).double() + 0.1 * counts, 0.9 * before.double() + 0.1 * sums
     smoothed = (size + 1e-5) / (size.sum() + 12e-5) * size.sum()
     expected = average / smoothed[:, None]
-    foreseen = model.moved(latents.detach(), codes)
+    foreseen = model.quantiser.moved(latents.detach(), codes)
     model.move_codebook(latents.detach(), codes)
     for found in (foreseen, model.codebook):
         assert torch.allclose(found.double(), expected, rtol=1e-5, atol=1e-7)

@@ -37,8 +37,9 @@ class Teacher(nn.Module):
 @pytest.mark.parametrize("quantiser", QUANTISERS)
 def test_the_loss_is_the_formula_in_float64(quantiser, reconstruction):
     made = recipe(section(quantiser=quantiser, reconstruction=reconstruction, perceptual=TEACHER), Teacher())
-    made.loss(batch(0))
-    made.move_codebook(batch(0))  # with `vq`, the codebook begins
+    first = batch(0)
+    made.loss(first)
+    made.move_codebook(first)  # with `vq`, the codebook begins
     given = batch(8)
     found = made.loss(given)
     x = given.data["images"].double() / 127.5 - 1
@@ -119,28 +120,34 @@ def test_the_codebook_moves_once_an_update_by_all_of_its_latents_and_never_in_va
     update = made.model.quantiser.update
     made.model.quantiser.update = lambda latents, codes: (moved.append(latents.shape), update(latents, codes))
     batches = trainer.batches()
-    trainer.update(next(batches))
+    trainer.step(next(batches))
     assert moved == [(8, 4, 4, 4)] and made.model.quantiser.ready
     codebook = made.model.codebook.clone()
     with torch.no_grad():
         made.validate(batch(0))
         made.preview()
     assert torch.equal(made.model.codebook, codebook)
-    trainer.update(next(batches))
+    trainer.step(next(batches))
     assert len(moved) == 2 and not torch.equal(made.model.codebook, codebook)
 
 
+@pytest.mark.parametrize("adaptive", ["none", "taming"])
 @pytest.mark.parametrize("quantiser", QUANTISERS)
-def test_pieces_of_a_batch_change_nothing_but_rounding(tmp_path, quantiser):
-    """One update in pieces of 3, 3 and 2: gradients, codebook and counts are those of the whole batch."""
+def test_micro_batches_change_nothing_but_rounding(tmp_path, quantiser, adaptive):
+    """A step in micro-batches of 3, 3 and 2: gradients, codebook and counts are those of the whole batch.
+
+    Losses of the batch as a whole, the adaptive weight and the entropy of all codes, leave it whole.
+    """
     found = []
     for micro_batch in (None, 3):
-        settings = section({"weight": 0.5, "start": 0}, quantiser=quantiser, perceptual=TEACHER)
+        settings = section({"weight": 0.5, "start": 0, "adaptive": adaptive}, quantiser=quantiser, perceptual=TEACHER)
         made = recipe(settings, Teacher())
         trainer = Trainer(
             made, training(clip_norm=None), run(micro_batch=micro_batch), places(tmp_path / str(micro_batch))
         )
-        trainer.update(next(trainer.batches()))
+        whole = adaptive == "taming" or quantiser in ("lfq", "bsq")
+        assert made.whole_batch == whole and trainer.pass_size(8) == (8 if whole else micro_batch or 8)
+        trainer.step(next(trainer.batches()))
         gradients = {name: value.grad for name, value in made.modules["discriminator"].named_parameters()}
         # AdamW's first moment of the first step is (1 - beta) * gradient.
         moments = trainer.optimizers["tokenizer"].state
@@ -180,16 +187,6 @@ def test_a_stopped_training_continues_bit_for_bit(tmp_path, monkeypatch, quantis
     assert weights(resumed) == weights(whole)
     assert curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
     assert {"usage", "perplexity", "adversarial_weight"} <= {name.removeprefix("train/") for name in whole.records[-1]}
-
-
-def test_an_update_that_is_left_out_leaves_nothing_behind():
-    made = recipe(section())
-    made.loss(batch(0))
-    made.loss(batch(8))  # the step of the first was not taken
-    seen = []
-    made.model.quantiser.update = lambda latents, codes: seen.append(len(latents))
-    made.move_codebook(batch(8))
-    assert seen == [8]
 
 
 def test_it_is_planned_without_memory():

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from darkroom.device import in_float32
+from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.loss import LARGEST, contrastive_losses
 from darkroom.models.clip.network import Contrastive
-from darkroom.models.tokenizers.seen import of_all_processes
 from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
 
 
@@ -83,7 +82,7 @@ class ClipRecipe(Recipe):
     def loss(self, batch: Batch) -> Losses:
         """Return the loss of the whole update, whose gradient is what this piece has a part in."""
         found = self._embedded(batch)
-        whole, world = batch.whole or batch, _world()
+        whole, world = batch.whole or batch, process_count()
         if len(whole) == len(batch) and world == 1:
             loss = self._losses(found, batch.data["captions"]).mean()
         else:
@@ -165,10 +164,6 @@ class ClipRecipe(Recipe):
         first = len(whole) * (distributed.get_rank() if world > 1 else 0)
         own = slice(first, first + len(whole))
         return _Update(whole, loss.detach(), Embedded(image[own], text[own], scale))
-
-
-def _world() -> int:
-    return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
 def _rows(batch: Batch, whole: Batch) -> slice:

@@ -34,8 +34,8 @@ from darkroom.models.prior.standard import Standard, chosen_rows
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.numbers import NO_FILE
-from darkroom.training.beginning import begun_with, require_same
 from darkroom.training.data import Images
+from darkroom.training.initial import initial_manifest, require_same
 from darkroom.training.recipe import Rows
 
 SPLITS = ("train", "val")
@@ -75,7 +75,7 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
     Raises:
         DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or the weights that it has.
     """
-    begun = begun_with(section.unets[name].weights, "decoder")
+    begun = initial_manifest(section.unets[name].weights, "decoder")
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
     opened = _pixels(images, catalog)

@@ -11,8 +11,8 @@ import torch
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.data.catalog import Catalog
+from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.reference import Reference, distances
-from darkroom.models.evaluators.labels import label_accuracy, require_known
 from darkroom.models.evaluators.load import Judge, extract, open_judge
 from darkroom.models.generators.sampler import Sampler, generate
 from darkroom.models.generators.settings import Evaluate

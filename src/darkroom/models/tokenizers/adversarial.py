@@ -1,4 +1,4 @@
-"""The adversarial game of a tokenizer: its losses, its weight, and the discriminator's turn of an update."""
+"""The adversarial game of a tokenizer: its losses, its weight, and the discriminator's phase of an optimizer step."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
-from darkroom.device import in_float32
+from darkroom.device import in_float32, process_count
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.discriminator import PatchDiscriminator
 from darkroom.models.tokenizers.loss_settings import Adversarial
@@ -84,9 +84,9 @@ class Made:
 class Adversary:
     """The discriminator beside a tokenizer: a recipe holds one, adds its term, and has its phase.
 
-    All that it keeps between updates is the network. What the tokenizer's turn leaves for the discriminator's, images
-    and weight, is kept by position, so the discriminator sees what the tokenizer made in the same update, before its
-    step, without another forward pass.
+    It keeps nothing but the network between optimizer steps. What the tokenizer's phase leaves for the discriminator's
+    are outputs of the batch: the discriminator sees what the tokenizer made in the same step, before its weights moved,
+    without another forward pass.
 
     Args:
         settings: the section.
@@ -109,83 +109,62 @@ class Adversary:
         self.network = PatchDiscriminator(image_shape[0], image_shape[1], settings.channels, settings.norm_groups)
         self.modules = modules
         modules[NAME] = self.network
-        self._left: dict[int, tuple[Tensor, Tensor]] = {}
-        self._weight: tuple[int, Tensor] | None = None
 
     @property
     def phase(self) -> Phase:
-        """The discriminator's turn."""
+        """The discriminator's phase."""
         of = self.settings
         limit = float("inf") if of.clip_norm == "none" else of.clip_norm
         return Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=limit, start=of.start)
 
-    def turn(self, batch: Batch) -> int:
-        """Return which turn of the discriminator an update holds, from 0; negative: none yet."""
+    def step(self, batch: Batch) -> int:
+        """Return which of the discriminator's optimizer steps a batch is of, from 0; negative: none yet."""
         return int(batch.positions[0]) // self.batch - -(-self.settings.start // self.batch)
 
-    def add(
-        self, losses: Losses, batch: Batch, made: Made, again: Callable[[Batch], Made], last: nn.Parameter
-    ) -> Losses:
+    def add(self, losses: Losses, batch: Batch, made: Made, last: nn.Parameter) -> Losses:
         """Return the tokenizer's losses with the generator's term in "loss", and beside it.
 
         Args:
             losses: of the tokenizer.
-            batch: what they were computed from; a piece, where `run.micro_batch` asks for pieces.
+            batch: what they were computed from; all of this process's where the weight is adaptive (`whole_batch`).
             made: from the same forward pass.
-            again: what the tokenizer makes of another piece. The adaptive weight is that of the whole update, so that
-                pieces change nothing: where there are some, they are all passed forward once more.
             last: weight of the decoder's last layer.
         """
-        first, update = int(batch.positions[0]), int(batch.positions[0]) // self.batch
-        if self.turn(batch) < 0:
+        if self.step(batch) < 0:
             return losses
-        self._left = {at: images for at, images in self._left.items() if at // self.batch == update}
-        self._left[first] = made.real, made.fake.detach()
-        term = self._term(made)
+        batch.outputs |= {"real": made.real, "fake": made.fake.detach()}
+        with _frozen(self.network):  # the network itself: its gradients are not wanted, so no process waits for them
+            term = generator_loss(self.settings.loss, self.network(made.fake))
         if self.settings.adaptive == "none":
             return {**losses, "loss": losses["loss"] + self.settings.weight * term, "adversarial": term}
-        if self._weight is None or self._weight[0] != update:
-            self._weight = update, self._adapted(batch, made, term, again, last)
-        weight = self.settings.weight * self._weight[1]
+        weight = self.settings.weight * self._adapted(made, term, last)
         return {**losses, "loss": losses["loss"] + weight * term, "adversarial": term, "adversarial_weight": weight}
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the discriminator's losses of images that the tokenizer's turn of the same update has seen."""
-        real, fake = self._left.pop(int(batch.positions[0]))
+        """Return the discriminator's losses of what the tokenizer's phase of the same optimizer step has made."""
+        real, fake = batch.outputs["real"], batch.outputs["fake"]
         logits = self.modules[NAME](torch.cat([real, fake])).float()
         on_real, on_fake = logits.chunk(2)
         loss = discriminator_loss(self.settings.loss, on_real, on_fake)
         losses = {"loss": loss, "discriminator/real": on_real.mean(), "discriminator/fake": on_fake.mean()}
-        if self.settings.gradient_penalty and self.turn(batch) % self.settings.gradient_penalty_every == 0:
+        if self.settings.gradient_penalty and self.step(batch) % self.settings.gradient_penalty_every == 0:
             # The network itself, not a wrapper that shares gradients: those of this pass join the other's on the way.
             # Its `forward`, since what torch.compile made of the call cannot be differentiated twice.
             penalty = gradient_penalty(self.network.forward, real)
             losses |= {"loss": loss + self.settings.gradient_penalty * penalty, "discriminator/penalty": penalty}
         return losses
 
-    def _term(self, made: Made) -> Tensor:
-        with _frozen(self.network):  # the network itself: its gradients are not wanted, so no process waits for them
-            return generator_loss(self.settings.loss, self.network(made.fake))
-
-    def _adapted(
-        self, batch: Batch, made: Made, term: Tensor, again: Callable[[Batch], Made], last: nn.Parameter
-    ) -> Tensor:
-        """Return the adaptive weight of an update, at its first piece."""
+    def _adapted(self, made: Made, term: Tensor, last: nn.Parameter) -> Tensor:
+        """Return the adaptive weight, of the batches of all processes."""
         if isinstance(last, DTensor):
             raise DarkroomError("`adversarial.adaptive` needs whole layers, and FSDP gives shards: set it to none.")
-        whole = batch.whole or batch
-        sums = torch.zeros(2, *last.shape, device=last.device)
-        for number, piece in enumerate(whole.split(len(batch))):
-            if number:
-                made = again(piece)
-                term = self._term(made)
-            others = made.perceptual if self.settings.adaptive == "perceptual" else made.others
-            assert others is not None  # `require_fit`
-            sums += torch.stack([_gradient(others, last), _gradient(term, last)]) * (len(piece) / len(whole))
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(sums)
-            sums /= dist.get_world_size()
-        return adaptive_weight(self.settings.adaptive, sums[0], sums[1]).detach()
+        others = made.perceptual if self.settings.adaptive == "perceptual" else made.others
+        assert others is not None  # `require_fit`
+        gradients = torch.stack([_gradient(others, last), _gradient(term, last)]).contiguous()  # one order of summation
+        if process_count() > 1:
+            dist.all_reduce(gradients)
+            gradients /= process_count()
+        return adaptive_weight(self.settings.adaptive, gradients[0], gradients[1]).detach()
 
 
 def _gradient(loss: Tensor, last: nn.Parameter) -> Tensor:

@@ -1,4 +1,6 @@
-"""Quantisers whose codebook is stored: one that follows the latents, and one that is a trained map."""
+"""Codebooks that are stored: moving averages of the latents, and a trained map."""
+
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -7,19 +9,80 @@ from torch.nn import functional
 from vector_quantize_pytorch import SimVQ, VectorQuantize
 from vector_quantize_pytorch.vector_quantize_pytorch import kmeans, rotate_to
 
+from darkroom.device import in_float32
 from darkroom.models.tokenizers import quantiser_settings as sections
 from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, squared
 
 _KMEANS_ITERATIONS = 10
 
 
-class AveragedCodebook(Quantiser):
-    """Vector quantisation by averages of latents (van den Oord et al., 2017, arXiv 1711.00937, appendix A.1).
+class MovingCodebook(VectorQuantize):
+    """A codebook of moving averages of latents (van den Oord et al., 2017, arXiv 1711.00937, appendix A.1).
 
-    n_k <- d n_k + (1 - d) count_k, m_k <- d m_k + (1 - d) sum of the latents with code k, e_k = m_k / n_k (with Laplace
-    smoothing of n). By cosine, latents and codebook lie on the unit sphere (Yu et al., 2022, arXiv 2110.04627). A code
-    with n_k below `dead_below` becomes a latent of the update. With `kmeans_init` the codebook begins as the centres of
-    the first update's latents; during that update nothing is quantised.
+    n_k <- d n_k + (1 - d) count_k, m_k <- d m_k + (1 - d) sum of the latents with code k, e_k = m_k / ñ_k, ñ_k the n_k
+    with Laplace smoothing. By cosine, latents and codebook lie on the unit sphere (Yu et al., 2022, arXiv 2110.04627).
+    A code with n_k below `dead_below` becomes a latent of the batch. No forward pass moves it: `update_indices` does,
+    given the latents and codes of all processes.
+
+    Args:
+        size, channels: K and C.
+        decay: d.
+        dead_below: see above; 0: no code is replaced.
+        cosine: whether latents are unit vectors.
+        options: of `VectorQuantize`.
+    """
+
+    def __init__(
+        self, size: int, channels: int, decay: float, dead_below: float, cosine: bool = False, **options: Any
+    ) -> None:
+        super().__init__(
+            dim=channels,
+            codebook_size=size,
+            decay=decay,
+            eps=1e-5,
+            kmeans_init=False,  # here, see `begin`: the library's begins with the first forward pass
+            use_cosine_sim=cosine,
+            threshold_ema_dead_code=dead_below,
+            sync_codebook=False,
+            **options,
+        )
+
+    @torch.no_grad()
+    def begin(self, vectors: Tensor) -> None:
+        """Make the codebook the centres of vectors (M, C) by k-means, which draws from torch's global generator.
+
+        A centre without a vector counts as one.
+        """
+        state = self._codebook
+        centres, counts = kmeans(
+            vectors[None], self.codebook_size, _KMEANS_ITERATIONS, use_cosine_sim=self.use_cosine_sim
+        )
+        counts = counts.to(centres).clamp(min=1)
+        state.embed.copy_(centres)
+        state.cluster_size.copy_(counts)
+        state.embed_avg.copy_(centres * counts[..., None])
+
+    @torch.no_grad()
+    def moved(self, latents: Tensor, codes: Tensor) -> Tensor:
+        """Return the codebook (K, C) as latents (N, T, C) and their codes (N, T) will move it, dead codes aside.
+
+        In float32 whatever the training's precision, as the codebook moves.
+        """
+        state, size = self._codebook, self.codebook_size
+        chosen = functional.one_hot(codes.flatten(), size).to(latents.dtype)  # (NT, K)
+        with in_float32(latents.device):
+            totals = chosen.T @ latents.flatten(0, 1)  # (K, C)
+        counts = state.cluster_size[0].lerp(chosen.sum(dim=0), 1 - state.decay)
+        sums = state.embed_avg[0].lerp(totals, 1 - state.decay)
+        smoothed = (counts + state.eps) / (counts.sum() + size * state.eps) * counts.sum()
+        return sums / smoothed[:, None]
+
+
+class AveragedCodebook(Quantiser):
+    """Vector quantisation by a `MovingCodebook`.
+
+    With `kmeans_init` the codebook begins as the centres of the first batch's latents; in that step nothing is
+    quantised.
     """
 
     ready: Tensor
@@ -27,18 +90,15 @@ class AveragedCodebook(Quantiser):
     def __init__(self, size: int, channels: int, settings: sections.VQ) -> None:
         super().__init__(size, channels, {"commitment": settings.commitment_weight})
         self.cosine, self.gradient = settings.cosine, settings.gradient
-        self.average = VectorQuantize(
-            dim=channels,
-            codebook_size=size,
-            decay=settings.decay,
-            eps=1e-5,
-            kmeans_init=False,  # here, see `update`: the library's begins with the first piece of a batch alone
-            use_cosine_sim=settings.cosine,
-            threshold_ema_dead_code=settings.dead_below,
+        self.average = MovingCodebook(
+            size,
+            channels,
+            settings.decay,
+            settings.dead_below,
+            settings.cosine,
             accept_image_fmap=True,
             commitment_weight=0.0,
             rotation_trick=False,
-            sync_codebook=False,  # every process is given the latents of all
         )
         self.register_buffer("ready", torch.tensor(not settings.kmeans_init))
 
@@ -51,9 +111,9 @@ class AveragedCodebook(Quantiser):
         """Return the latents, by cosine as unit vectors."""
         return functional.normalize(z, dim=1) if self.cosine else z
 
-    def forward(self, z: Tensor, mean: Tensor | None = None) -> Quantised:
+    def forward(self, z: Tensor) -> Quantised:
         """Return the encoder's output (N, C, h, w) quantised; as it is while the codebook has not begun."""
-        found = super().forward(z, mean)
+        found = super().forward(z)
         vectors = torch.where(self.ready, found.vectors, found.latents)
         return found._replace(vectors=vectors, losses={k: v * self.ready for k, v in found.losses.items()})
 
@@ -67,18 +127,9 @@ class AveragedCodebook(Quantiser):
         if self.ready:
             self.average.update_indices(latents, codes)
         else:
-            self._begin(rearrange(latents, "n c h w -> 1 (n h w) c"))
+            self.average.begin(rearrange(latents, "n c h w -> (n h w) c"))
+            self.ready.fill_(True)
         super().update(latents, codes)
-
-    def _begin(self, vectors: Tensor) -> None:
-        """Make the codebook the centres of vectors (1, M, C); a centre without a vector counts as one."""
-        state = self.average._codebook
-        centres, counts = kmeans(vectors, self.size, _KMEANS_ITERATIONS, use_cosine_sim=self.cosine)
-        counts = counts.to(centres).clamp(min=1)
-        state.embed.copy_(centres)
-        state.cluster_size.copy_(counts)
-        state.embed_avg.copy_(centres * counts[..., None])
-        self.ready.fill_(True)
 
 
 class LinearCodebook(Quantiser):
@@ -104,7 +155,7 @@ class LinearCodebook(Quantiser):
         vectors = vectors.detach()
         return rotated(latents, vectors) if self.gradient == "rotation" else super().pass_through(latents, vectors)
 
-    def losses(self, latents: Tensor, vectors: Tensor, mean: Tensor | None) -> dict[str, Tensor]:
+    def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
         """Return the losses of the codebook and of the latents, (N,) each."""
         return {"codebook": squared(latents.detach(), vectors), "commitment": squared(latents, vectors.detach())}
 

@@ -18,8 +18,8 @@ def code_entropies(p: Tensor, mean: Tensor | None) -> tuple[Tensor, Tensor]:
 
     Args:
         p: of `soft_codes`, (N, h w, K).
-        mean: over the images of the whole update, (K,), where these are only some of them; the gradients of its
-            entropy, weighted by the images' share of the update, add up to that of the whole.
+        mean: over the images of all processes, (K,), where there are several: the mean of the gradients over the
+            processes is then that of its entropy.
     """
     own = p.mean(dim=(0, 1))
     if mean is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 from vector_quantize_pytorch import FSQ, LFQ
 
-from darkroom.device import in_float32
+from darkroom.device import of_all_processes, process_count
 from darkroom.models.tokenizers import quantiser_settings as sections
 from darkroom.models.tokenizers.entropy import code_entropies, soft_codes
 from darkroom.models.tokenizers.quantiser import Quantiser
@@ -44,21 +44,17 @@ class Signs(Quantiser):
         """Return the code of each place: the signs as the digits of a binary number, the first the highest."""
         return ((latents > 0) * self.signs.mask.view(-1, 1, 1)).sum(dim=1)
 
-    def losses(self, latents: Tensor, vectors: Tensor, mean: Tensor | None) -> dict[str, Tensor]:
-        """Return the commitment and the entropy of each image's codes, (N,), and that of the mean of all, ()."""
-        sample, codebook = code_entropies(soft_codes(latents, self.codebook, self.inverse_temperature), mean)
-        return {**super().losses(latents, vectors, mean), "sample_entropy": sample, "codebook_entropy": codebook}
+    def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """Return the commitment and the entropy of each image's codes, (N,), and that of the mean of all, ().
 
-    @property
-    def shares(self) -> bool:
-        """Whether the entropy of all codes is part of the loss."""
-        return self.weights["codebook_entropy"] != 0
-
-    @torch.no_grad()
-    def share(self, z: Tensor) -> Tensor:
-        """Return p(code), the mean over all places, (K,)."""
-        with in_float32(z.device):
-            return soft_codes(self.prepare(z.float()), self.codebook, self.inverse_temperature).mean(dim=(0, 1))
+        In training the mean is over the images of all processes.
+        """
+        p = soft_codes(latents, self.codebook, self.inverse_temperature)
+        mean = None
+        if self.training and process_count() > 1:
+            mean = of_all_processes(p.detach().mean(dim=(0, 1))[None]).mean(dim=0)
+        sample, codebook = code_entropies(p, mean)
+        return {**super().losses(latents, vectors), "sample_entropy": sample, "codebook_entropy": codebook}
 
 
 class Rounded(Quantiser):
@@ -92,6 +88,6 @@ class Rounded(Quantiser):
         digits = torch.minimum(digits.clamp(min=0), levels - 1)
         return (digits.long() * self.scalars._basis.view(-1, 1, 1)).sum(dim=1)
 
-    def losses(self, latents: Tensor, vectors: Tensor, mean: Tensor | None) -> dict[str, Tensor]:
+    def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
         """Return none."""
         return {}

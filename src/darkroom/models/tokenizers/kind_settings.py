@@ -58,6 +58,11 @@ class Kind(Section):
         )
 
     @property
+    def whole_batch(self) -> bool:
+        """Whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut."""
+        return False
+
+    @property
     def labelled(self) -> bool:
         """Whether the training needs the images' classes."""
         return False

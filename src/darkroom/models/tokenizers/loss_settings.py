@@ -76,6 +76,11 @@ class Adversarial(Section):
         return self.weight > 0
 
     @property
+    def whole_batch(self) -> bool:
+        """Whether the weight follows from gradients of the whole batch, which `run.micro_batch` then does not cut."""
+        return self.active and self.adaptive != "none"
+
+    @property
     def smallest(self) -> int:
         """Pixels a side of the smallest images that it can judge: the window behind its last layer is left."""
         return int(WINDOW * 2 ** (len(self.channels) - 1))

@@ -1,7 +1,7 @@
 """What all quantisers share: each place of a latent becomes one of K codes.
 
 All of it is computed in float32, whatever the precision of the networks. No quantiser changes in a forward pass: what
-no gradient moves, a codebook of averages, moves in `update`, once an update of the training with all of its vectors.
+no gradient moves, a codebook of averages, moves in `update`, once an optimizer step, with all vectors of the batch.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from darkroom.device import in_float32
 
-_RECENT = 0.1  # weight of an update in the counts of codes
-_USED = 0.01  # a code that is counted less has not been met for about 20 updates
+_RECENT = 0.1  # weight of an optimizer step in the counts of codes
+_USED = 0.01  # a code that is counted less has not been met for about 20 optimizer steps
 
 
 class Quantised(NamedTuple):
@@ -37,7 +37,7 @@ class Quantiser(nn.Module):
 
     size, channels: K and C.
     weights: of the losses, by name.
-    counts: how often each code was taken in an update, an average over about the last 1 / 0.1 = 10 updates, (K,).
+    counts: how often each code was taken in a batch, an average over about the last 1 / 0.1 = 10 batches, (K,).
     """
 
     counts: Tensor
@@ -68,44 +68,30 @@ class Quantiser(nn.Module):
         """Return the vectors, (N, C, h, w) float32, of codes (N, h, w)."""
         return rearrange(functional.embedding(codes, self.codebook), "n h w c -> n c h w")
 
-    def forward(self, z: Tensor, mean: Tensor | None = None) -> Quantised:
-        """Return the encoder's output (N, C, h, w) quantised, with the losses.
-
-        Args:
-            z: the output.
-            mean: what `share` says of the whole update, where these are only some of its images.
-        """
+    def forward(self, z: Tensor) -> Quantised:
+        """Return the encoder's output z, (N, C, h, w), quantised, with the losses."""
         with in_float32(z.device):
             latents = self.prepare(z.float())
             codes = self.codes_of(latents)
             vectors = self.vectors_of(codes)
-            losses = self.losses(latents, vectors, mean)
+            losses = self.losses(latents, vectors)
             return Quantised(latents, self.pass_through(latents, vectors), codes, losses)
-
-    @property
-    def shares(self) -> bool:
-        """Whether a loss asks for the mean of `share` over all images of an update."""
-        return False
-
-    def share(self, z: Tensor) -> Tensor:
-        """Return what a loss asks of all images of an update, as a mean over those of an encoder's output."""
-        raise NotImplementedError
 
     def pass_through(self, latents: Tensor, vectors: Tensor) -> Tensor:
         """Return the vectors with a gradient for the latents: d vectors / d latents = 1 (Bengio et al., 2013)."""
         return latents + (vectors - latents).detach()
 
-    def losses(self, latents: Tensor, vectors: Tensor, mean: Tensor | None) -> dict[str, Tensor]:
+    def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
         """Return the losses by name."""
         return {"commitment": squared(latents, vectors.detach())}
 
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
-        """Take in what all images of an update became, once the step was taken."""
+        """Take in what all images of a batch became, once the optimizer step was taken."""
         self.counts.lerp_(torch.bincount(codes.flatten(), minlength=self.size).to(self.counts), _RECENT)
 
     def use(self) -> dict[str, Tensor]:
-        """Return the share of codes met lately, and the perplexity exp(H(p)) of their shares p, in codes."""
+        """Return the fraction of codes met lately, and the perplexity exp(H(p)) of their frequencies p, in codes."""
         p = self.counts / self.counts.sum().clamp(min=1e-12)
         used = (self.counts >= _USED).float().mean()
         return {"usage": used, "perplexity": torch.special.entr(p).sum().exp()}

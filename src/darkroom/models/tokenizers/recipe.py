@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from darkroom.device import of_all_processes
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.params.training import Training
-from darkroom.training.recipe import Gather, Recipe, Rows
+from darkroom.random import derive
+from darkroom.training.precision import seed_draws
+from darkroom.training.recipe import Batch, Gather, Recipe, Rows
 
 PREVIEW = 10  # images in a row
 
@@ -87,6 +90,7 @@ class TokenizerRecipe(Recipe):
         self.train, self.val = train, val
         self.modules = {"tokenizer": model}
         self.evaluate_every = training.validate_every if settings.discrete and len(val) else 0
+        self.whole_batch = settings.whole_batch
 
     @classmethod
     def build(
@@ -117,6 +121,17 @@ class TokenizerRecipe(Recipe):
     def device(self) -> torch.device:
         """Where the tokenizer is."""
         return next(self.modules["tokenizer"].parameters()).device
+
+    def quantised(self, batch: Batch, stream: str) -> tuple[Tensor, Tensor]:
+        """Return the latents and codes that the losses of a batch left, of all processes, for a codebook that moves.
+
+        The generators are seeded from `stream` and the optimizer step: the same random numbers in every process, and
+        none that depends on what the losses drew.
+        """
+        latents, codes = (of_all_processes(batch.outputs[name]) for name in ("latents", "codes"))
+        step = int(batch.positions[0]) // self.training.batch
+        seed_draws(derive(self.training.seed, stream, step), latents.device)
+        return latents, codes
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return what share of the codebook the validation images use, and the perplexity of their codes.

@@ -5,27 +5,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from darkroom.metrics.score import Score
+from darkroom.metrics.table import COUNT, scores
 from darkroom.report.cards import flat
-from darkroom.report.scores import OF_CLIP, OF_PAIRS, OF_SCENES, error_of
+from darkroom.report.scores import error_of
 from darkroom.tools.compare.revisions import Results
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
-_USED = {"codebook_usage", "codebook_perplexity"}
-_SHARES = {"label_accuracy", "confident", "rarest_class", *OF_CLIP, *OF_SCENES}
-_COSINES = {"clip_image", "clip_text"}
-HIGHER_IS_BETTER = {*_SHARES, *_COSINES, "psnr", "ssim", "ms_ssim", *_USED, *(f"{name}_scored" for name in _USED)}
 NO_CARD = "a card is missing"
-_NO_SCORES = {"n", "images", "captions", "clip_text_real"}  # counts, and what real images get
+_COUNTS = {COUNT, "images", "captions"}
 # Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
 STUDIED = {"sampler", "samples", "formulas", "notes", "seed", "clip_unrelated"}
 # Of the card of a file alone: that of CLIP names the CLIP that is scored; in others, one that judges.
 STUDIED_OF = {"clip": {"clip"}}
-# Judges of some scores of a file, which the others do not depend on: by the name of the card's key.
-JUDGES = {"clip": _COSINES, "clip_is_condition": _COSINES, "scene_reader": {*OF_SCENES}, "lpips": {"lpips"}}
-JUDGED = {"decoder", "text"}  # the files
-# Means over the same images in both: their errors are not independent, and the error of the difference is not known.
-PAIRED = {"ssim", "ms_ssim", *OF_CLIP, *OF_PAIRS}
+# Evaluators of some scores of a file (`Score.evaluator`), which the others do not depend on: by the card's key.
+EVALUATORS = {"clip": "clip", "clip_is_condition": "clip", "scene_reader": "scene_reader", "lpips": "lpips"}
+EVALUATED = {"decoder", "text"}  # the files
 
 
 @dataclass(frozen=True)
@@ -48,18 +44,23 @@ class Row:
     @property
     def se(self) -> float | None:
         """Standard error of the difference of independent scores, sqrt(se_old² + se_new²), or None."""
-        if self.old_se is None or self.new_se is None or self.name in PAIRED:
+        if self.old_se is None or self.new_se is None or _known(self.name).paired:
             return None
         return math.hypot(self.old_se, self.new_se)
 
 
-def standard_error(name: str, scores: Mapping[str, float]) -> float | None:
-    """Return a score's standard error: as stored, or that of a share, sqrt(p (1 - p) / n), or None."""
-    stored = scores.get(error_of(name))
+def _known(name: str) -> Score:
+    """Return what is known of a score; of one that an old revision holds alone, that lower is better."""
+    return scores().get(name, Score(name, "", ""))
+
+
+def standard_error(name: str, found: Mapping[str, float]) -> float | None:
+    """Return a score's standard error: as stored, or that of a fraction, sqrt(p (1 - p) / n), or None."""
+    stored = found.get(error_of(name))
     if stored is not None:
         return stored
-    if name in ("label_accuracy", "confident") and scores.get("n"):
-        return math.sqrt(scores[name] * (1 - scores[name]) / scores["n"])
+    if _known(name).fraction and found.get(COUNT):
+        return math.sqrt(found[name] * (1 - found[name]) / found[COUNT])
     return None
 
 
@@ -72,9 +73,10 @@ def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any], file: str
 
 def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
     """Return of the differing keys of a card those that a score depends on."""
-    if file not in JUDGED:
+    if file not in EVALUATED:
         return differing
-    return [key for key in differing if name in JUDGES.get(key.partition(".")[0], {name})]
+    own = _known(name).evaluator
+    return [key for key in differing if EVALUATORS.get(key.partition(".")[0], own) == own]
 
 
 def _verdict(name: str, difference: float, se: float | None, protocol: list[str]) -> str:
@@ -82,7 +84,7 @@ def _verdict(name: str, difference: float, se: float | None, protocol: list[str]
         return f"not comparable: {', '.join(protocol)}"
     if difference == 0:
         return "equal"
-    better = (difference > 0) == (name in HIGHER_IS_BETTER)
+    better = (difference > 0) == _known(name).higher_is_better
     if se is None:
         return f"{'better' if better else 'worse'}, error not known"
     if abs(difference) < THRESHOLD * se:
@@ -100,7 +102,7 @@ def compare(old: Results, new: Results) -> list[Row]:
         known = file in old.cards and file in new.cards
         protocol = differing_protocol(old.cards[file], new.cards[file], file) if known else [NO_CARD]
         for name in sorted(before.keys() & after.keys()):
-            if name in _NO_SCORES or name.endswith("_se"):
+            if name in _COUNTS or name.endswith("_se") or not _known(name).compared:
                 continue
             errors = standard_error(name, before), standard_error(name, after)
             row = Row(file, name, before[name], after[name], *errors, verdict="")

@@ -17,7 +17,7 @@ from darkroom.tools.plan.passes import Passes, batches, noise_images
 from darkroom.tools.plan.rows import NoiseCaptioned
 from darkroom.tools.plan.stage_plan import StagePlan
 from darkroom.tools.plan.trainings import IMPORT, plan_training, section
-from darkroom.training.download import downloads
+from darkroom.training.initial import downloads
 
 _CONTEXT = 77  # of OpenAI's
 # Of OpenAI's: length of an embedding, pixels a side, layers, width and patch of the image network, width of the text's.

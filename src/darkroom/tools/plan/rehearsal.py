@@ -69,7 +69,7 @@ class Rehearsal:
         data = self.recipe.train.__getitems__(range(size))
         positions = np.arange(self._position, self._position + size)  # what an update does may follow from its place
         self._position += size
-        trainer.update(Batch(positions, {name: torch.as_tensor(data[name]).to(self.device) for name in data}))
+        trainer.step(Batch(positions, {name: torch.as_tensor(data[name]).to(self.device) for name in data}))
 
     def update_seconds(self, budget: float) -> tuple[float, float]:
         """Return the seconds of an update, and those that the first takes more: compiling, the optimizer's state."""

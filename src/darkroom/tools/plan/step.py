@@ -34,7 +34,7 @@ class Step:
     def __init__(self, recipe: Recipe, settings: Training, run: Run, device: torch.device) -> None:
         self.recipe, self.settings, self.device = recipe, settings, device
         self.images = settings.batch // settings.processes  # of this process, in an update
-        self.micro = min(run.micro_batch or self.images, self.images)
+        self.micro = self.images if recipe.whole_batch else min(run.micro_batch or self.images, self.images)
         # The first update in which all phases take their turn, but not the very first, in which codebooks begin.
         begins = max(phase.start for phase in recipe.phases)
         self.position = settings.batch * max(1, -(-begins // settings.batch))

@@ -14,7 +14,7 @@ from darkroom.models.generators.dit.settings import Sampling
 from darkroom.models.generators.normaliser import Normaliser
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.random import normal
-from darkroom.training.posthoc import reconstruct
+from darkroom.training.averages import reconstruct
 
 
 class DiTSampler:

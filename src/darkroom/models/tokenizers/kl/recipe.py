@@ -79,7 +79,7 @@ class KLRecipe(TokenizerRecipe):
         losses = {name: value.mean() for name, value in values.items()}
         if self.adversary is None:
             return losses
-        return self.adversary.add(losses, batch, made, lambda piece: self._pass(piece, "train")[1], self.model.last)
+        return self.adversary.add(losses, batch, made, self.model.last)
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""

@@ -40,6 +40,11 @@ class KL(Kind):
         """How many pixels stand behind one place of the latent: each level but the last halves the resolution."""
         return int(2 ** (len(self.channels) - 1))
 
+    @property
+    def whole_batch(self) -> bool:
+        """Whether the discriminator's weight is of the whole batch."""
+        return self.adversarial.whole_batch
+
     @model_validator(mode="after")
     def _groups(self) -> "KL":
         for width in self.channels:

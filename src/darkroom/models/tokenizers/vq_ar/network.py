@@ -15,12 +15,12 @@ import torch
 import x_transformers.x_transformers
 from einops import rearrange
 from torch import Tensor, nn
-from vector_quantize_pytorch import VectorQuantize
-from vector_quantize_pytorch.vector_quantize_pytorch import kmeans, rotate_to
+from vector_quantize_pytorch.vector_quantize_pytorch import rotate_to
 from x_transformers import Decoder
 
 from darkroom.artifacts.networks import read_network, write_network
 from darkroom.device import in_float32
+from darkroom.models.tokenizers.codebooks import MovingCodebook
 from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 
@@ -96,22 +96,9 @@ class VQAutoregressive(nn.Module):
         self.config = config
         pixels, width = config.image_channels * config.patch**2, config.codebook_dim
         self.to_latent = _patch_encoder(pixels, config.encoder_hidden, width)
-        # What trains the codebook is `move_codebook`, once an update, and never the forward pass.
-        self.quantiser = VectorQuantize(
-            dim=width,
-            codebook_dim=width,
-            codebook_size=config.codebook_size,
-            decay=config.decay,
-            eps=1e-5,
-            kmeans_init=False,
-            threshold_ema_dead_code=config.dead_below,
-            use_cosine_sim=False,
-            commitment_weight=1.0,
-            stochastic_sample_codes=False,
-            rotation_trick=True,
-            ema_update=True,
-            learnable_codebook=False,
-            sync_codebook=False,
+        # What trains the codebook is `move_codebook`, once an optimizer step, and never the forward pass.
+        self.quantiser = MovingCodebook(
+            config.codebook_size, width, config.decay, config.dead_below, commitment_weight=1.0, rotation_trick=True
         )
         # A tensor that says "k-means was done" would be read at each pass: a wait on GPUs, and an error on `meta`.
         del self.quantiser._codebook.initted
@@ -182,7 +169,7 @@ class VQAutoregressive(nn.Module):
         """
         latents = self.latents(x)
         quantised, codes = self._quantise(latents)
-        codebook = self.moved(latents.detach(), codes) if after else self.codebook
+        codebook = self.quantiser.moved(latents.detach(), codes) if after else self.codebook
         inputs = torch.cat([self.start[labels][:, None], self.to_token(quantised[:, :-1])], dim=1)
         with _planned(x.device):
             hidden = self.decoder(inputs)
@@ -194,22 +181,6 @@ class VQAutoregressive(nn.Module):
         return Pass(latents, codes, quantised, codebook, prediction, output)
 
     @torch.no_grad()
-    def moved(self, latents: Tensor, codes: Tensor) -> Tensor:
-        """Return the codebook after its moving averages took in latents (N, T, D) and their codes (N, T), (K, D).
-
-        n_k <- d n_k + (1 - d) |k|, m_k <- d m_k + (1 - d) sum_k, e_k = m_k / ñ_k, ñ_k the n_k with Laplace smoothing.
-        In float32 whatever the training's precision, as the codebook moves.
-        """
-        book, size = self.quantiser._codebook, self.config.codebook_size
-        chosen = nn.functional.one_hot(codes.flatten(), size).to(latents.dtype)  # (NT, K)
-        with in_float32(latents.device):
-            totals = chosen.T @ latents.flatten(0, 1)  # (K, D)
-        counts = book.cluster_size[0].lerp(chosen.sum(dim=0), 1 - self.config.decay)
-        sums = book.embed_avg[0].lerp(totals, 1 - self.config.decay)
-        smoothed = (counts + book.eps) / (counts.sum() + size * book.eps) * counts.sum()
-        return sums / smoothed[:, None]
-
-    @torch.no_grad()
     def move_codebook(self, latents: Tensor, codes: Tensor) -> None:
         """Let the codebook's moving averages take in latents (N, T, D) and their codes; replace codes that died."""
         self.quantiser.update_indices(latents, codes)
@@ -218,12 +189,8 @@ class VQAutoregressive(nn.Module):
     @torch.no_grad()
     def start_codebook(self, latents: Tensor) -> None:
         """Put the codebook where k-means finds the clusters of latents (N, T, D); draws from torch's generator."""
-        book = self.quantiser._codebook
-        means, sizes = kmeans(latents.flatten(0, 1)[None], self.config.codebook_size, num_iters=10)
-        sizes = sizes.to(means).clamp(min=1)  # a centre without a latent counts as one
-        book.cluster_size.copy_(sizes)
-        book.embed_avg.copy_(means * sizes[..., None])
-        book.update_ema()
+        self.quantiser.begin(latents.flatten(0, 1))
+        self.quantiser._codebook.update_ema()  # with Laplace smoothing from the start
         self.started.fill_(True)
 
     def latents(self, x: Tensor) -> Tensor:

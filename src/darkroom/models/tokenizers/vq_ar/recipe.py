@@ -12,13 +12,11 @@ from darkroom.device import in_float32
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe, require_fit
-from darkroom.models.tokenizers.seen import Seen
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
 from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 from darkroom.params.training import Training
-from darkroom.random import derive, draws
-from darkroom.training.precision import seed_draws
+from darkroom.random import draws
 from darkroom.training.recipe import Batch, Losses, Phase, Rows
 
 
@@ -26,7 +24,7 @@ class VQARRecipe(TokenizerRecipe):
     """L = CE(logits, codes) + w_rec MSE(x, x̂) + w_vq MSE(z, sg e) + w_ar MSE(prediction, quantised); means over tokens.
 
     z are the latents, e the vectors of their codes, logits = -scale ||prediction - e_k||; pixels count in [0, 1]. The
-    codebook moves by exponential averages of the whole batch, once an update.
+    codebook moves by exponential averages of the whole batch, after each optimizer step.
     """
 
     model: VQAutoregressive
@@ -53,12 +51,11 @@ class VQARRecipe(TokenizerRecipe):
         super().__init__(model, settings, training, train, val)
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in model.decoder.layers]
-        self._seen = Seen(training.batch)
 
     def loss(self, batch: Batch) -> Losses:
         """Return the means of the losses; which labels drop follows from each image's place in the training."""
         losses, made = self._losses(batch, self._labels(batch, self.settings.label_dropout))
-        self._seen.add(batch.positions, made.latents, made.codes)
+        batch.outputs |= {"latents": made.latents.detach(), "codes": made.codes}
         return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
@@ -66,11 +63,8 @@ class VQARRecipe(TokenizerRecipe):
         return self._losses(batch, self._labels(batch, 0.0))[0]
 
     def move_codebook(self, batch: Batch) -> None:
-        """Move the codebook by the latents and codes of all pieces, as they were before the step, of all processes."""
-        latents, codes = self._seen.take()
-        # The same draws in every process, and none that depends on what the losses drew.
-        update = self._seen.update_of(batch.positions)
-        seed_draws(derive(self.training.seed, "vq_ar/codebook", update), latents.device)
+        """Move the codebook by the latents and codes of all processes, as they were before the optimizer step."""
+        latents, codes = self.quantised(batch, "vq_ar/codebook")
         if self.settings.kmeans_init and not self.model.started:
             self.model.start_codebook(latents)
         else:

@@ -66,6 +66,11 @@ class VQAR(Kind):
         """How many pixels stand behind one place of the latent: a code stands for a patch."""
         return self.patch
 
+    @property
+    def whole_batch(self) -> bool:
+        """Whether the losses foresee the codebook as the whole batch will move it."""
+        return self.logits_codebook == "after"
+
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
         """Return why the codebook does not fit images of shape (C, H, W), so many in an update; None: it does."""
         return self.too_few(self.codebook_size, image_shape[1], batch) if self.kmeans_init else None

@@ -138,19 +138,10 @@ class VQGANTokenizer(nn.Module):
         """Return in [-1, 1] what the network sees or makes."""
         return x if self.config.pixels == "signed" else 2 * x - 1
 
-    def forward(self, x: Tensor, mean: Tensor | None = None) -> tuple[Tensor, Quantised]:
-        """Return the reconstruction of x, (N, C, H, W) from `pixels`, by way of its codes, and what was quantised.
-
-        Args:
-            x: the images.
-            mean: see `Quantiser.forward`.
-        """
-        quantised = self.quantiser(self.encoder(x), mean)
+    def forward(self, x: Tensor) -> tuple[Tensor, Quantised]:
+        """Return the reconstruction of x, (N, C, H, W) from `pixels`, by way of its codes, and what was quantised."""
+        quantised = self.quantiser(self.encoder(x))
         return self.decoder(quantised.vectors), quantised
-
-    def share(self, x: Tensor) -> Tensor:
-        """Return what `Quantiser.share` says of images x."""
-        return self.quantiser.share(self.encoder(x))
 
     @property
     def codebook_size(self) -> int:

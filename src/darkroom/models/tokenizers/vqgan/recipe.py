@@ -6,14 +6,10 @@ from torch.nn import functional
 
 from darkroom.models.tokenizers.adversarial import Adversary, Made
 from darkroom.models.tokenizers.kind_settings import Kind
-from darkroom.models.tokenizers.quantiser import Quantised
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, require_fit, total_of
-from darkroom.models.tokenizers.seen import Seen, of_all_processes
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
 from darkroom.params.training import Training
-from darkroom.random import derive
-from darkroom.training.precision import seed_draws
 from darkroom.training.recipe import Batch, Losses, Phase, Rows
 
 _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
@@ -22,8 +18,8 @@ _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 class VQGANRecipe(TokenizerRecipe):
     """L = reconstruction + w_p perceptual + sum of w_i quantiser loss i + w_a lambda generator's loss.
 
-    All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves once
-    an update, after the step, by all of the update's latents.
+    All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves
+    after each optimizer step, by all latents of its batch.
     """
 
     model: VQGANTokenizer
@@ -63,13 +59,12 @@ class VQGANRecipe(TokenizerRecipe):
             self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
             self.phases += (self.adversary.phase,)
         self.blocks = [m for m in model.modules() if isinstance(m, Residual)]
-        self._seen = Seen(training.batch)
-        self._mean: tuple[int, Tensor | None] | None = None
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, and how the codebook has been used lately."""
-        x, output, quantised = self._made(batch)
-        self._seen.add(batch.positions, quantised.latents, quantised.codes)
+        x = self.model.pixels(batch.data["images"])
+        output, quantised = self.modules["tokenizer"](x)
+        batch.outputs |= {"latents": quantised.latents.detach(), "codes": quantised.codes}
         made, parts = self._terms(x, output)
         losses = parts | {name: value.mean() for name, value in quantised.losses.items()}
         weights = self.model.quantiser.weights
@@ -77,12 +72,7 @@ class VQGANRecipe(TokenizerRecipe):
         losses |= {"loss": torch.stack([made.others, *extra]).sum(), **self.model.quantiser.use()}
         if self.adversary is None:
             return losses
-
-        def again(piece: Batch) -> Made:
-            x, output, _ = self._made(piece)
-            return self._terms(x, output)[0]
-
-        return self.adversary.add(losses, batch, made, again, self.model.last_layer)
+        return self.adversary.add(losses, batch, made, self.model.last_layer)
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image: what belongs to a batch, the entropy of all its codes, is not among them."""
@@ -97,31 +87,9 @@ class VQGANRecipe(TokenizerRecipe):
         return {"loss": total, **losses}
 
     def move_codebook(self, batch: Batch) -> None:
-        """Give the codebook all that the update has quantised, of all processes, once the step was taken."""
-        latents, codes = self._seen.take()
-        seed_draws(derive(self.training.seed, "tokenizer/codebook", self._update(batch)), latents.device)
+        """Give the codebook what the batches of all processes became, once the optimizer step was taken."""
+        latents, codes = self.quantised(batch, "tokenizer/codebook")
         self.model.quantiser.update(latents, codes)
-
-    def _update(self, batch: Batch) -> int:
-        return self._seen.update_of(batch.positions)
-
-    def _made(self, batch: Batch) -> tuple[Tensor, Tensor, Quantised]:
-        x = self.model.pixels(batch.data["images"])
-        output, quantised = self.modules["tokenizer"](x, self._shared(batch))
-        return x, output, quantised
-
-    def _shared(self, batch: Batch) -> Tensor | None:
-        """Return what the quantiser asks of the whole update, once an update, where the batch is not all of it."""
-        whole = batch.whole or batch
-        if len(whole) == len(batch) == self.training.batch or not self.model.quantiser.shares:
-            return None
-        if self._mean is None or self._mean[0] != self._update(batch):
-            with torch.no_grad():
-                pieces = whole.split(len(batch))
-                means = [self.model.share(self.model.pixels(piece.data["images"])) for piece in pieces]
-            weighted = [mean * (len(piece) / len(whole)) for mean, piece in zip(means, pieces, strict=True)]
-            self._mean = self._update(batch), of_all_processes(torch.stack(weighted).sum(dim=0)[None]).mean(dim=0)
-        return self._mean[1]
 
     def _per_image(self, x: Tensor, output: Tensor) -> dict[str, Tensor]:
         """Return reconstruction and perceptual loss of each image, (N,), without weights."""

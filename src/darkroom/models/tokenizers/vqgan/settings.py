@@ -60,6 +60,12 @@ class VQGAN(Kind):
         assert isinstance(section, Section)
         return section
 
+    @property
+    def whole_batch(self) -> bool:
+        """Whether the discriminator's weight, or the entropy of all codes, is of the whole batch."""
+        entropy = self.options.entropy_weight * self.options.diversity if isinstance(self.options, Binary) else 0.0
+        return self.adversarial.whole_batch or entropy != 0
+
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
         """Return why the codebook does not fit images of shape (C, H, W), so many in an update; None: it does."""
         by_kmeans = self.quantiser == "vq" and self.vq.kmeans_init

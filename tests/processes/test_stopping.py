@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from darkroom.processes.watch import engine, stoppable
+from darkroom.processes.stopping import engine, stoppable
 
 
 class Process:
@@ -47,7 +47,7 @@ def test_the_watch_reaches_up_to_the_topmost_snakemake():
     assert engine([sh, main, shell]) == [], "Snakemake starts stages through DVC only"
 
 
-STAGE = "import time; from darkroom.processes.watch import watch; watch(); print('on', flush=True); time.sleep(60)"
+STAGE = "import time; from darkroom.processes.stopping import watch; watch(); print('on', flush=True); time.sleep(60)"
 START = f"""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {STAGE!r}])
@@ -103,7 +103,7 @@ def test_a_stage_outlives_what_stands_above_the_engine_and_one_by_hand_outlives_
 
 WAIT = """
 import time
-from darkroom.processes.watch import stoppable
+from darkroom.processes.stopping import stoppable
 try:
     with stoppable({supervised}):
         print("on", flush=True)

@@ -9,9 +9,17 @@ import torch
 from torch import nn
 
 from darkroom.errors import DarkroomError
-from darkroom.training.posthoc import MAX_RESIDUAL, coefficients, reconstruct
-from darkroom.training.power import exponent
-from darkroom.training.profiles import Profiles, export
+from darkroom.training.averages import (
+    MAX_RESIDUAL,
+    Average,
+    coefficients,
+    exponent,
+    export_snapshots,
+    power_decay,
+    reconstruct,
+    snapshot_due,
+    write_snapshot,
+)
 from helpers import training
 
 KEPT = (0.05, 0.1)
@@ -35,7 +43,7 @@ def walked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("walk")
     settings = training(images=UPDATES * BATCH, batch=BATCH, ema_profiles=list(KEPT), ema_snapshots=16)
     net = Walker()
-    profiles = Profiles({"net": net}, KEPT)
+    profiles = {width: Average({"net": net}, power_decay(width)) for width in KEPT}
     draws = np.random.default_rng(0).standard_normal((UPDATES, 1000)) * 0.01
     tracked = {width: np.zeros(1000) for width in (*KEPT, *WIDTHS)}
     states, expected, own = {}, {}, {}
@@ -44,19 +52,20 @@ def walked(tmp_path_factory):
             net.weights.add_(torch.from_numpy(draws[update]))
             net.mean.fill_(update)
             net.steps.add_(1)
-        profiles.update(update)
+        for average in profiles.values():
+            average.update(update)
         weights = net.weights.detach().double().numpy()
-        for width, average in tracked.items():
-            share = 1 - (1 - 1 / (update + 1)) ** (exponent(width) + 1)
-            average += share * (weights - average)
+        for width, followed in tracked.items():
+            fraction = 1 - (1 - 1 / (update + 1)) ** (exponent(width) + 1)
+            followed += fraction * (weights - followed)
         images = (update + 1) * BATCH
-        if Profiles.due(images - BATCH, images, settings.images, 16):
-            profiles.snapshot(folder / "state", images)
+        if snapshot_due(images - BATCH, images, settings):
+            write_snapshot(folder / "state", images, {"net": net}, profiles)
         if update + 1 in (UPDATES // 2, UPDATES):
-            states[images] = {name: state["net"]["weights"].clone() for name, state in profiles.state.items()}
-            expected[images] = {width: average.copy() for width, average in tracked.items()}
+            states[images] = {width: average.state["net"]["weights"].clone() for width, average in profiles.items()}
+            expected[images] = {width: followed.copy() for width, followed in tracked.items()}
             own[images] = weights.copy()
-    export(folder / "state", "net", folder / "profiles", settings)
+    export_snapshots(folder / "state", "net", folder / "profiles", settings)
     return folder / "profiles", states, expected, own
 
 
@@ -67,7 +76,7 @@ def test_a_kept_width_returns_its_average(walked, width, share):
     folder, states, *_ = walked
     images = int(UPDATES * BATCH * share)
     found = reconstruct(folder, width, images)["weights"]
-    assert torch.allclose(found, states[images][repr(width)], rtol=0, atol=2**-22)
+    assert torch.allclose(found, states[images][width], rtol=0, atol=2**-22)
     if share == 1.0:
         assert torch.equal(found, reconstruct(folder, width)["weights"])
 
@@ -158,7 +167,7 @@ def test_coefficients_that_would_show_the_rounding_are_refused(walked, tmp_path,
     times, gammas = np.repeat(np.arange(1.0, 17) / 16, 3), np.tile([exponent(w) for w in (0.05, 0.1, 0.15)], 16)
     found, residual = coefficients(times, gammas, 1.0, exponent(0.015))
     assert residual < MAX_RESIDUAL and 500 < np.abs(found).sum() < 600
-    monkeypatch.setattr("darkroom.training.posthoc.MAX_GAIN", 1.0)
+    monkeypatch.setattr("darkroom.training.averages.MAX_GAIN", 1.0)
     with pytest.raises(DarkroomError, match=r"coefficients' sizes 1\.\d+ \(at most 1\)"):
         reconstruct(walked[0], 0.075)
 

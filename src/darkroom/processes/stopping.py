@@ -1,4 +1,7 @@
-"""How a stage is asked to stop: by a signal, or because its engine or its supervisor is gone. No byte depends on it."""
+"""How a stage stops: on a signal, or because its engine or its supervisor is gone.
+
+A training takes SIGTERM and Ctrl-C by `interruptible`: the optimizer step ends, and a checkpoint is written.
+"""
 
 # No effect on any output: says when a stage must stop, and stops it
 
@@ -84,6 +87,31 @@ def stoppable(supervised: bool) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number, handler in chosen.items()}
     try:
         yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Interrupt:
+    """Remembers the signal that stops the training."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Take the signal; a second Ctrl-C stops at once. A second SIGTERM says the same again, and changes nothing."""
+        if self.signal is not None and number == signal.SIGINT:
+            raise SystemExit(128 + number)
+        self.signal = self.signal or number
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Yield an `Interrupt` that takes SIGTERM and SIGINT inside the block."""
+    interrupt = Interrupt()
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield interrupt
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

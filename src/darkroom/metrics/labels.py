@@ -1,0 +1,131 @@
+"""Whether a generated image shows a class, and the one requested, for a classifier of real images. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.metrics.score import Samples, Score
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Classifier(Protocol):
+    """What features say of classes."""
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits (N, K) of features (N, D)."""
+        ...
+
+    def cpu(self) -> Classifier:
+        """Return the classifier, moved to the CPU."""
+        ...
+
+
+class ClassMetric:
+    """Label accuracy, where classes were requested, and how surely and evenly images are of a class."""
+
+    scores = (
+        Score(
+            "label_accuracy",
+            "labels",
+            "Label accuracy: the share of generated images whose most likely class, for a classifier "
+            "trained on real images, is the class that was asked for. Higher is better.",
+            formula="share of samples whose most likely class in the in-domain extractor is the class asked for",
+            title="label accuracy",
+            higher_is_better=True,
+            fraction=True,
+        ),
+        Score(
+            "confident",
+            "labels",
+            "The share of generated images whose most likely class, for the same classifier, has a "
+            "probability of at least 0.9: images that it knows. Higher is better.",
+            formula="share of samples whose most likely class in the in-domain extractor has a probability of 0.9"
+            " or more",
+            title="confident share",
+            higher_is_better=True,
+            fraction=True,
+        ),
+        Score(
+            "rarest_class",
+            "labels",
+            "The share of generated images that are taken for the rarest class: near 0 where a class is "
+            "never made, at most one by the number of classes.",
+            formula="share of samples that the in-domain extractor takes for the class it takes the fewest for",
+            title="rarest class",
+            higher_is_better=True,
+        ),
+    )
+
+    def measure(self, samples: Samples) -> Mapping[str, float]:
+        """Return `label_accuracy`, where all images have a label, `confident` and `rarest_class`."""
+        found = {}
+        if any(label is not None for label in samples.labels):
+            found["label_accuracy"] = label_accuracy(
+                samples.classifier, samples.features, samples.labels, samples.classes
+            )
+        return found | class_scores(samples.classifier, samples.features)
+
+
+def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
+    """Check that the classifier knows every label.
+
+    Raises:
+        ArtifactError: it does not; names the labels.
+    """
+    unknown = sorted({str(label) for label in labels} - set(classes))
+    if unknown:
+        raise ArtifactError(
+            f"the extractor does not know the labels {unknown}: train it on these classes (`dvc repro`)."
+        )
+
+
+SURE = 0.9  # probability of the most likely class from which an image counts as one that the classifier knows
+
+
+def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
+    """Return how surely images are of a class, and whether any class is left out, asked for or not.
+
+    Args:
+        classifier: the in-domain extractor, in evaluation mode, on the CPU.
+        features: its features of the images, (N, D), float32.
+
+    Returns:
+        confident: the share of images whose most likely class has a probability of at least `SURE`.
+        rarest_class: the share of the images that are taken for the class which the fewest are taken for.
+    """
+    import torch
+
+    with torch.inference_mode():
+        best = classifier.cpu().logits(features).double().softmax(dim=1)
+    counts = torch.bincount(best.argmax(dim=1), minlength=best.shape[1]).double()
+    return {
+        "confident": (best.amax(dim=1) >= SURE).double().mean().item(),
+        "rarest_class": (counts.min() / counts.sum()).item(),
+    }
+
+
+def label_accuracy(
+    classifier: Classifier, features: Tensor, labels: Sequence[str | None], classes: Sequence[str]
+) -> float:
+    """Return the share of images whose most likely class is their label.
+
+    Args:
+        classifier: the in-domain extractor, in evaluation mode, on the CPU.
+        features: its features of the images, (N, D), float32.
+        labels: the class asked for, N names.
+        classes: the classifier's classes, in the order of its logits.
+
+    Raises:
+        ArtifactError: a label that the classifier does not know.
+    """
+    import torch
+
+    require_known(labels, classes)
+    with torch.inference_mode():
+        found = classifier.cpu().logits(features).argmax(dim=1)
+    asked = torch.tensor([classes.index(str(label)) for label in labels])
+    return (found == asked).double().mean().item()

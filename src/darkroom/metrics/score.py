@@ -1,0 +1,78 @@
+"""What is known of a score by its name, and what a metric of generated images is. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number in a metrics file: what cards, tables and the page say of it.
+
+    name: in metrics/*.json; its standard error is NAME_se.
+    group: the part of the page that it stands in.
+    meaning: what it says to a reader of the page, and which way is better.
+    formula: for its card; empty where it stands in no card.
+    error: the formula of its standard error; empty where it has none of its own.
+    title: in the page's tables; the name where it is empty.
+    higher_is_better: which way is better.
+    fraction: whether it is a fraction of n independent images: its standard error then follows.
+    paired: whether two revisions measure it on the same images: the error of the difference is then not known.
+    evaluator: the network that it alone depends on, by its key in the card; empty: it depends on the whole protocol.
+    compared: whether it is a score of the model, and not of real images.
+    """
+
+    name: str
+    group: str
+    meaning: str
+    formula: str = ""
+    error: str = ""
+    title: str = ""
+    higher_is_better: bool = False
+    fraction: bool = False
+    paired: bool = False
+    evaluator: str = ""
+    compared: bool = True
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Generated images, as a metric of them sees them.
+
+    count: how many there are.
+    images: yields them in batches, uint8 (n, C, H, W); its argument is what is done with them, for the progress line.
+    features: of the in-domain extractor, float32 (count, D), on the CPU.
+    classifier: the in-domain extractor; `classifier.logits(features)` are those of `classes`.
+    classes: the classifier's.
+    labels: the class that each image was requested to show; None for an image of no class.
+    device: where networks run.
+    """
+
+    count: int
+    images: Callable[[str], Iterator[NDArray[np.uint8]]]
+    features: Tensor
+    classifier: Any
+    classes: Sequence[str]
+    labels: Sequence[str | None]
+    device: torch.device
+
+
+class SampleMetric(Protocol):
+    """A metric of generated images: the scores that it may return, and how they are measured."""
+
+    @property
+    def scores(self) -> Sequence[Score]:
+        """The scores that it may return."""
+        ...
+
+    def measure(self, samples: Samples) -> Mapping[str, float]:
+        """Return values by the names of `scores`, and their standard errors as NAME_se."""
+        ...
