@@ -33,7 +33,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_keys_checkpoint_and_advice(tm
     with pytest.raises(DarkroomError) as error:
         train(Poisoned(), training(), run(at_risk=1e-9), places(tmp_path))
     said = str(error.value)
-    assert "the loss is not finite in the update of images 24 to 32 (update 4;" in said
+    assert "the loss is not finite in the optimizer step of images 24 to 32 (step 4;" in said
     rows = order(0, 20, range(24, 32)).tolist()
     assert ", ".join(f"key{row}" for row in rows) in said
     assert str(tmp_path / "state" / "images-000000000024") in said and "learning_rate" in said
@@ -43,7 +43,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_keys_checkpoint_and_advice(tm
 def test_a_gpu_answers_one_update_later_and_nothing_is_kept_of_what_came_after(tmp_path):
     """The same on a CPU that is asked as a GPU is: the update is named that went wrong, not the one that noticed."""
     trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
-    trainer.finite.patient = True
+    trainer.finite._deferred = True
     batches = trainer.batches()
     for _ in range(4):
         trainer.step(next(batches))
@@ -51,7 +51,7 @@ def test_a_gpu_answers_one_update_later_and_nothing_is_kept_of_what_came_after(t
     with pytest.raises(NotFiniteError, match="images 24 to 32"):
         trainer.state()
     trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
-    trainer.finite.patient = True
+    trainer.finite._deferred = True
     batches = trainer.batches()
     for _ in range(4):
         trainer.step(next(batches))
@@ -62,7 +62,9 @@ def test_a_gpu_answers_one_update_later_and_nothing_is_kept_of_what_came_after(t
 def test_a_gradient_that_is_not_finite_names_its_module(tmp_path):
     recipe = Toy()
     recipe.modules["second"].weight.register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(DarkroomError, match="the gradient of second is not finite in the update of images 0 to 8"):
+    with pytest.raises(
+        DarkroomError, match="the gradient of second is not finite in the optimizer step of images 0 to 8"
+    ):
         train(recipe, training(), run(), places(tmp_path))
 
 
@@ -81,7 +83,7 @@ def test_skipping_leaves_out_that_step_alone_tells_and_resumes_bit_for_bit(tmp_p
     """A stop right after the skipped update, with its trace in the checkpoint."""
     skip = training(non_finite="skip")
     whole = train(Poisoned(), skip, run(), places(tmp_path / "whole"))
-    assert "skipped the update of image 24: the loss is not finite (key" in capsys.readouterr().out
+    assert "skipped the optimizer step of image 24: the loss is not finite (key" in capsys.readouterr().out
     assert all(torch.isfinite(value).all() for value in whole.modules["second"].state_dict().values())
     told = {record["images"]: record for record in whole.records}
     assert [told[images]["train/skipped/second"] for images in (16, 32, 48)] == [0.0, 0.5, 0.0]
@@ -107,7 +109,7 @@ def test_skipping_goes_on_in_fp16(tmp_path):
 def test_skipping_one_update_after_the_other_stops(tmp_path):
     recipe = Toy()
     recipe.modules["second"].weight.register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(DarkroomError, match="10 updates in a row were skipped up to image 72"):
+    with pytest.raises(DarkroomError, match="10 optimizer steps in a row were skipped up to image 72"):
         train(recipe, training(images=160, non_finite="skip"), run(), places(tmp_path))
 
 

@@ -1,10 +1,10 @@
 """Starts a training in several processes, and ends them together.
 
-A supervisor of our own and not torchrun, for three reasons. A stop must end with 143 or 130, as in one process. It must
-leave the time that writing a checkpoint takes. And a person must read one sentence. Measured with torchrun (torch 2.15)
-and two workers that take 45 s to stop: 30 s after SIGTERM or Ctrl-C both are killed, nothing is written, the exit code
-is 1, also where a worker ended with 3, and 34 lines of traceback are printed. A thin wrapper could mend the sentence
-alone: the worker's exit code and the 30 s are torchrun's own.
+A supervisor of our own and not torchrun. Measured with torch 2.15, two workers, and 45 s that a checkpoint takes: 30 s
+after SIGTERM or Ctrl-C torchrun kills both, and nothing is written; with `--shutdown_timeout 120` the checkpoint is
+written, yet torchrun ends with 1 and not with 143 or 130, also where a worker failed with 3, and prints 32 lines of
+traceback; and where torchrun itself is killed, its workers go on. So a wrapper would have to pass on signals, collect
+what each rank reports, let ranks watch it, and read from a text which rank a signal ended: all that stands here.
 
 Each rank is given its place by the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on),
 so a training that a person started through `torchrun` or `accelerate launch` is a rank in the same way.

@@ -142,7 +142,7 @@ def require_same(key: str, begun: Mapping[str, Any], facts: Mapping[str, Any], n
         key: of params.yaml, which names the weights.
         begun: the manifest of the weights, or nothing.
         facts: for the manifest of what is trained.
-        names: of the facts that must be the same; None of a CLIP: nothing was told, which the shapes show.
+        names: of the facts that must be the same; None of a CLIP: no condition, which the shapes show.
 
     Raises:
         DarkroomError: one is not; names it.

@@ -1,9 +1,9 @@
-"""Tells people how far a training is: JSON lines always, a bar on a terminal, plain lines elsewhere.
+"""The log of a training: JSON lines always, a bar on a terminal, plain lines elsewhere.
 
 Nothing here changes a byte of an output, and no stage reads what it writes.
 """
 
-# No effect on any output: tells how far a training is
+# No effect on any output: logs how far a training is
 
 import json
 import sys
@@ -28,8 +28,8 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def told(record: Record, names: Sequence[str] = tuple(SHOWN)) -> str:
-    """Return the numbers of a record that a person follows, in a few words; what it does not hold is left out."""
+def summary(record: Record, names: Sequence[str] = tuple(SHOWN)) -> str:
+    """Return the numbers of a record that a person follows; what it does not hold is left out."""
     return "  ".join(f"{SHOWN[name][0]} {record[name]:{SHOWN[name][1]}}" for name in names if name in record)
 
 
@@ -66,7 +66,7 @@ class Speed:
         if len(self._seen) > 1 and self._seen[-1][1] == images:
             self._seen.pop()  # the same images, a validation later
         self._seen.append((now, images))
-        # Two stay: an update may take longer than the window.
+        # Two stay: an optimizer step may take longer than the window.
         while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW:
             self._seen.popleft()
 
@@ -121,7 +121,7 @@ class Journal:
         self._last: Record = {}
 
     def step(self, images: int) -> None:
-        """Tell that so many images are seen, after every update; reads no tensor, and draws ten times a second."""
+        """Take the number of images seen, after every optimizer step; reads no tensor, and draws ten times a second."""
         now = time.monotonic()
         if now - self._drawn < REDRAW:
             return
@@ -138,11 +138,11 @@ class Journal:
 
     def _draw(self, images: int) -> None:
         if self._bar is not None:
-            last = told(self._last, ("train/loss", "learning_rate"))
+            last = summary(self._last, ("train/loss", "learning_rate"))
             self._bar.draw(images / self._total, f"{last}  {self._pace(images)}".strip())
 
     def add(self, record: Record) -> None:
-        """Write one record to the file, and say it: below a bar only what was validated, without one all."""
+        """Write one record to the file, and print it: below a bar only validations, without one all."""
         images = record["images"]
         self._speed.add(images)
         pace = {
@@ -156,7 +156,7 @@ class Journal:
         self._last = record
         if self._bar is None or "val/loss" in record:
             place = f"{images:>{len(f'{self._total:,}')},} / {self._total:,}"
-            print(f"{place}  {told(record)}  {self._pace(images)}", flush=True)
+            print(f"{place}  {summary(record)}  {self._pace(images)}", flush=True)
         self._draw(images)
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class _Fetch(Dataset):
         except (DarkroomError, OSError) as error:
             if get_worker_info() is None:
                 raise
-            return error  # else torch wraps it in a traceback that nobody asked for, and drops its errno
+            return error  # else torch wraps it in a traceback that says nothing more, and drops its errno
 
     def _read(self, draw: _Draw) -> dict[str, Tensor]:
         if draw.positions is not None and isinstance(self._rows, Ordered):
@@ -93,7 +93,7 @@ def _load(rows: Rows, seed: int, draws: Sequence[_Draw], workers: int, device: t
 
 
 class _Draws(Sequence[_Draw]):
-    """The rows of each batch, computed when asked for: nothing grows with the length of the training."""
+    """The rows of each batch, computed on demand: nothing grows with the length of the training."""
 
     def __init__(self, rows: Rows, seed: int, start: int, stop: int, batch: int, rank: int, count: int) -> None:
         self._data, self._seed, self._start, self._stop, self._batch = rows, seed, start, stop, batch
@@ -134,7 +134,7 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Yield the batches of images `start` to `stop` of the endless shuffled sequence over `rows`.
 
-    Of each batch, process `rank` of `count` gets its share of consecutive images: which image stands where does not
+    Of each batch, process `rank` of `count` gets its part of consecutive images: which image stands where does not
     depend on the number of processes.
     """
     draws = _Draws(rows, seed, start, stop, batch, rank, count)

@@ -83,7 +83,7 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
 def build_optimizer(
     module: nn.Module, settings: Training, name: str = "", betas: tuple[float, float] | None = None
 ) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon where one of them asks.
+    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon where one of them names it.
 
     Args:
         module: its parameters are optimized.
@@ -106,7 +106,7 @@ def state_bytes(groups: Iterable[Mapping[str, Any]]) -> int:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
-    """Give each group of an optimizer of `build_optimizer` its learning rate for the update after `images` images."""
+    """Give each group of an optimizer of `build_optimizer` its learning rate for the step after `images` images."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"] * factor
 

@@ -28,10 +28,10 @@ def loss_scaler(settings: Training, device: torch.device) -> torch.amp.GradScale
     return torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
 
 
-def seed_draws(seed: int, device: torch.device) -> None:
-    """Seed torch's global generators of the CPU and of a device, which dropout draws from, and no others.
+def seed_rng(seed: int, device: torch.device) -> None:
+    """Seed torch's global generators of the CPU and of a device, which dropout uses, and no others.
 
-    `torch.manual_seed` asks every kind of device that torch knows, which takes longer than all else between updates.
+    `torch.manual_seed` seeds every kind of device that torch knows, which takes longer than all else between steps.
     """
     torch.default_generator.manual_seed(seed)
     if device.type in ("cuda", "mps"):
@@ -44,7 +44,7 @@ def allow_tf32(allowed: bool) -> None:
 
 
 def lay_out(module: nn.Module, settings: Training) -> None:
-    """Give a module the memory layout and the compilation that its training asks for, in place: names stay."""
+    """Give a module the memory layout and the compilation of its training's settings, in place: names stay."""
     if settings.channels_last:
         module.to(memory_format=torch.channels_last)
     if settings.compile:

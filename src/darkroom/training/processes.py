@@ -53,7 +53,7 @@ class Processes:
         kind = self.accelerator.distributed_type
         if self.count != expected:
             raise DarkroomError(
-                f"params.yaml asks for {expected} processes, and {self.count} were started: let the stage start them "
+                f"params.yaml says {expected} processes, and {self.count} were started: let the stage start them "
                 f"itself, or start {expected}."
             )
         if kind in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
@@ -120,7 +120,7 @@ class Processes:
 
 
 def whole(value: Tensor) -> Tensor:
-    """Return a tensor with all of its shards, on the CPU, the same on every process; each must ask."""
+    """Return a tensor with all of its shards, on the CPU, the same on every process; each must call it."""
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
 
 

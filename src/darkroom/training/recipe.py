@@ -92,14 +92,14 @@ Gather = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Phase:
-    """One turn of an update: a loss, and the module whose parameters it trains. A GAN has two turns, others one.
+    """A loss and the module whose parameters it trains, in an optimizer step. A GAN has two phases, others one.
 
     module: its name in the recipe.
     loss: of a batch, or of a micro-batch where `run.micro_batch` asks for them.
     rate: factor of the training's learning rate.
     betas: of what AdamW moves of it; None: the training's.
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
-    start: images seen before the first such turn.
+    start: images seen before the phase is first taken.
     after: called with the whole batch and its outputs after the step, also after one that a loss scaler left out for
         an overflow, but not where `non_finite: skip` did: for what no gradient moves, as a codebook.
     """
@@ -118,7 +118,7 @@ class Recipe:
 
     modules: what is trained, by the names under which it is saved; the loop puts the wrapped modules of several
         processes in their place, so a loss calls `self.modules[name]`.
-    phases: the turns of an update, in order.
+    phases: of an optimizer step, in order.
     train, val: what is trained and validated on.
     blocks: the modules whose activations are computed again in the backward pass where `run` asks for it.
     evaluate_every: images between evaluations; 0: none.
@@ -145,5 +145,5 @@ class Recipe:
         return None
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return scores of the modules as they are; process `rank` of `count` does its share of the work."""
+        """Return scores of the modules as they are; process `rank` of `count` does its part of the work."""
         return {}

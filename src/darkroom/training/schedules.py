@@ -10,12 +10,12 @@ from darkroom.params.training import Schedule, Training
 _START, _END = 1 / 25, 1 / 250_000
 
 
-def _cosine(start: float, end: float, share: float) -> float:
-    """Return start + (end - start) * (1 - cos(pi * share)) / 2."""
-    return start + (end - start) * (1 - math.cos(math.pi * share)) / 2
+def _cosine(start: float, end: float, fraction: float) -> float:
+    """Return start + (end - start) * (1 - cos(pi * fraction)) / 2."""
+    return start + (end - start) * (1 - math.cos(math.pi * fraction)) / 2
 
 
-def _share(settings: Training, images: int) -> float:
+def _fraction(settings: Training, images: int) -> float:
     """Return how much of the way from the end of the warm-up to the last image is done: 0 before, 1 after it."""
     return min(1.0, max(0.0, (images - settings.warmup) / (settings.images - settings.warmup)))
 
@@ -25,7 +25,7 @@ def _one_cycle(settings: Training, images: int) -> float:
     top, warmup = settings.learning_rate, settings.warmup
     if images < warmup:
         return _cosine(top * _START, top, images / warmup)
-    return _cosine(top, top * _END, _share(settings, images))
+    return _cosine(top, top * _END, _fraction(settings, images))
 
 
 def _constant(settings: Training, images: int) -> float:
@@ -33,14 +33,14 @@ def _constant(settings: Training, images: int) -> float:
 
 
 def _linear(settings: Training, images: int) -> float:
-    """Return top * (1 - (1 - final_rate) * share)."""
-    return settings.learning_rate * (1 - (1 - settings.final_rate) * _share(settings, images))
+    """Return top * (1 - (1 - final_rate) * fraction)."""
+    return settings.learning_rate * (1 - (1 - settings.final_rate) * _fraction(settings, images))
 
 
 def _half_cosine(settings: Training, images: int) -> float:
     """Half a cosine from top to top * final_rate (Loshchilov and Hutter, "SGDR", 2017)."""
     top = settings.learning_rate
-    return _cosine(top, top * settings.final_rate, _share(settings, images))
+    return _cosine(top, top * settings.final_rate, _fraction(settings, images))
 
 
 def _inverse_sqrt(settings: Training, images: int) -> float:
@@ -49,8 +49,8 @@ def _inverse_sqrt(settings: Training, images: int) -> float:
 
 
 def _exponential(settings: Training, images: int) -> float:
-    """Return top * final_rate ^ share."""
-    return settings.learning_rate * settings.final_rate ** _share(settings, images)
+    """Return top * final_rate ^ fraction."""
+    return settings.learning_rate * settings.final_rate ** _fraction(settings, images)
 
 
 def _piecewise(settings: Training, images: int) -> float:
@@ -71,15 +71,15 @@ _SCHEDULES: dict[Schedule, Callable[[Training, int], float]] = {
 
 
 def learning_rate(settings: Training, images: int, schedule: Schedule | None = None) -> float:
-    """Return the learning rate of the update that begins when `images` images have been seen.
+    """Return the learning rate of the optimizer step after `images` images.
 
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
-    the first update. linear, cosine and exponential begin to fall where the warm-up ends; inverse_sqrt and piecewise
+    the first step. linear, cosine and exponential begin to fall where the warm-up ends; inverse_sqrt and piecewise
     count from the first image.
 
     Args:
         settings: lengths, in images, and the highest rate.
-        images: images seen before the update.
+        images: images seen before the step.
         schedule: another one than `settings.schedule`, for a group of parameters.
     """
     schedule = schedule or settings.schedule

@@ -36,7 +36,7 @@ from darkroom.training.precision import (
     checkpoint_activations,
     lay_out,
     loss_scaler,
-    seed_draws,
+    seed_rng,
 )
 from darkroom.training.processes import Processes, unshard, whole
 from darkroom.training.recipe import Batch, Phase, Recipe
@@ -92,7 +92,7 @@ class Trainer:
 
     def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> bool:
         """Take the optimizer step of one phase; return False where it was left out."""
-        seed_draws(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
+        seed_rng(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
         for each in self.optimizers.values():  # a loss may reach into another phase's module
             each.zero_grad(set_to_none=True)
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
@@ -132,12 +132,12 @@ class Trainer:
         return losses
 
     def pass_size(self, images: int) -> int:
-        """Return how many of so many images go through one forward and backward pass: `run.micro_batch`, or all."""
+        """Return how many images of a batch go through one forward and backward pass: `run.micro_batch`, or all."""
         return images if self.recipe.whole_batch else min(self.run.micro_batch or images, images)
 
     @contextmanager
     def memory_explained(self, images: int) -> Iterator[None]:
-        """Explain an error of memory in a pass of so many images.
+        """Raise a sentence where memory runs out in a pass of some images.
 
         Raises:
             DarkroomError: the device, or the machine, has no memory left.
@@ -210,7 +210,7 @@ class Trainer:
         self.finite = Finite(settings, self.device, self.processes.count, self._keys)
         self.records: list[Record] = []
         self.best: Best | None = None
-        self.best_state: State | None = None  # the averages at the best validation, where they leave the training
+        self.best_state: State | None = None  # the averages at the best validation, where they are what is written
         self._resume()
 
     def _checkpoint(self) -> Path | None:

@@ -15,7 +15,7 @@ from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.params.training import Training
 from darkroom.random import derive
-from darkroom.training.precision import seed_draws
+from darkroom.training.precision import seed_rng
 from darkroom.training.recipe import Batch, Gather, Recipe, Rows
 
 PREVIEW = 10  # images in a row
@@ -130,7 +130,7 @@ class TokenizerRecipe(Recipe):
         """
         latents, codes = (of_all_processes(batch.outputs[name]) for name in ("latents", "codes"))
         step = int(batch.positions[0]) // self.training.batch
-        seed_draws(derive(self.training.seed, stream, step), latents.device)
+        seed_rng(derive(self.training.seed, stream, step), latents.device)
         return latents, codes
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
