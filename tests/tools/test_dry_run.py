@@ -70,6 +70,17 @@ def test_updates_shares_and_rates_follow_from_the_parameters():
     assert facts["reads"] == "data/catalog, data/latents, models/tokenizer"
 
 
+@pytest.mark.usefixtures("clone")
+@pytest.mark.parametrize(("adaptive", "passes"), [("none", "passes of at most 10"), ("taming", "in one pass")])
+def test_a_loss_of_the_whole_batch_leaves_it_whole(adaptive, passes):
+    def change(values):
+        values["train_tokenizer"]["kl"]["adversarial"] |= {"weight": 0.5, "start": 0, "adaptive": adaptive}
+        values["run"]["micro_batch"] = 10
+
+    edit(change)
+    assert told("train_tokenizer")["processes"].endswith(passes)
+
+
 def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):
     assert "not there yet: data/catalog, data/shards" in told("train_extractor")["state"]
     for name in ("data/catalog", "data/shards"):

@@ -31,7 +31,7 @@ class ClassMetric:
         Score(
             "label_accuracy",
             "labels",
-            "Label accuracy: the share of generated images whose most likely class, for a classifier "
+            "Label accuracy: the fraction of generated images whose most likely class, for a classifier "
             "trained on real images, is the class that was asked for. Higher is better.",
             formula="share of samples whose most likely class in the in-domain extractor is the class asked for",
             title="label accuracy",
@@ -41,18 +41,18 @@ class ClassMetric:
         Score(
             "confident",
             "labels",
-            "The share of generated images whose most likely class, for the same classifier, has a "
+            "The fraction of generated images whose most likely class, for the same classifier, has a "
             "probability of at least 0.9: images that it knows. Higher is better.",
-            formula="share of samples whose most likely class in the in-domain extractor has a probability of 0.9"
-            " or more",
-            title="confident share",
+            formula="share of samples whose most likely class in the in-domain extractor has a probability of 0.9 "
+            "or more",
+            title="confident fraction",
             higher_is_better=True,
             fraction=True,
         ),
         Score(
             "rarest_class",
             "labels",
-            "The share of generated images that are taken for the rarest class: near 0 where a class is "
+            "The fraction of generated images that are taken for the rarest class: near 0 where a class is "
             "never made, at most one by the number of classes.",
             formula="share of samples that the in-domain extractor takes for the class it takes the fewest for",
             title="rarest class",
@@ -94,8 +94,8 @@ def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
         features: its features of the images, (N, D), float32.
 
     Returns:
-        confident: the share of images whose most likely class has a probability of at least `SURE`.
-        rarest_class: the share of the images that are taken for the class which the fewest are taken for.
+        confident: the fraction of images whose most likely class has a probability of at least `SURE`.
+        rarest_class: the fraction of the images that are taken for the class which the fewest are taken for.
     """
     import torch
 
@@ -111,7 +111,7 @@ def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
 def label_accuracy(
     classifier: Classifier, features: Tensor, labels: Sequence[str | None], classes: Sequence[str]
 ) -> float:
-    """Return the share of images whose most likely class is their label.
+    """Return the fraction of images whose most likely class is their label.
 
     Args:
         classifier: the in-domain extractor, in evaluation mode, on the CPU.

@@ -8,7 +8,7 @@ RETRIEVAL = (
     Score(
         "zero_shot_accuracy",
         "clip",
-        "The share of images whose class CLIP finds among all classes, each told by its captions or "
+        "The fraction of images whose class CLIP finds among all classes, each told by its captions or "
         "prompts. Higher is better.",
         formula="share of images whose class's prompts, mean of unit embeddings, have the largest cosine",
         title="zero-shot accuracy",
@@ -18,7 +18,7 @@ RETRIEVAL = (
     Score(
         "image_to_text_r1",
         "clip",
-        "The share of images that CLIP finds nearer to their own caption than to any other of the "
+        "The fraction of images that CLIP finds nearer to their own caption than to any other of the "
         "split's. Higher is better; as many captions as differ are compared.",
         formula="share of images with no other caption whose cosine is as large as that of their own",
         title="caption of an image, R@1",
@@ -37,7 +37,7 @@ RETRIEVAL = (
     Score(
         "text_to_image_r1",
         "clip",
-        "The share of captions to which no image of another caption is as near as one of their own.",
+        "The fraction of captions to which no image of another caption is as near as one of their own.",
         formula="share of captions of one of whose images no image of another caption has as large a cosine",
         title="image of a caption, R@1",
         higher_is_better=True,

@@ -35,8 +35,8 @@ _FRECHET, _DEBIASED, _KERNEL = (
         "kid",
         "distances",
         "Kernel distance: the squared maximum mean discrepancy between the features of generated and "
-        "reference images, with a cubic kernel. Lower is better; it has no bias, so it can fall below"
-        " 0.",
+        "reference images, with a cubic kernel. Lower is better; it has no bias, so it can fall below "
+        "0.",
         formula="unbiased MMD^2 over all pairs, kernel (x.y / D + 1)^3, float64",
         error="as fd_se",
     ),
@@ -62,8 +62,8 @@ IMAGES = (
     Score(
         "psnr",
         "pairs",
-        "Peak signal-to-noise ratio of an image and its original, 10 log10(255² / mean squared error)"
-        " in dB, mean over images. Higher is better; an embedding does not hold the pixels, so of a "
+        "Peak signal-to-noise ratio of an image and its original, 10 log10(255² / mean squared error) "
+        "in dB, mean over images. Higher is better; an embedding does not hold the pixels, so of a "
         "decoder it is low.",
         formula="mean over images of 10 log10(255^2 / MSE) dB",
         error="standard deviation over images / sqrt(n_fake)",
@@ -96,8 +96,8 @@ IMAGES = (
     Score(
         "lpips",
         "pairs",
-        "Perceptual distance of an image from its original: between their features in VGG16, weighted"
-        " as people judge images. 0 for equal images; lower is better.",
+        "Perceptual distance of an image from its original: between their features in VGG16, weighted "
+        "as people judge images. 0 for equal images; lower is better.",
         formula="mean over images of the sum over 5 levels of VGG16 of the mean over places of w (a/|a| - "
         "b/|b|)^2, v0.1",
         error="as psnr_se",
@@ -118,7 +118,7 @@ _CODES = (
     Score(
         "codebook_usage",
         "codes of train",
-        "Share of the codes of the codebook that occur at least once. Higher is better.",
+        "Fraction of the codes of the codebook that occur at least once. Higher is better.",
         formula="share of the K codes that occur in the train split",
         title="codebook usage",
         higher_is_better=True,
@@ -207,9 +207,9 @@ PAIRS = (
     Score(
         "colour",
         "pairs",
-        "The share of images in which the scene reader sees the colours that the caption names, and "
-        "no other. Higher is better; its own mistakes bound it, so beside it stands the same share of"
-        " real images.",
+        "The fraction of images in which the scene reader sees the colours that the caption names, and "
+        "no other. Higher is better; its own mistakes bound it, so beside it stands the same share of "
+        "real images.",
         formula="share of images in which the scene reader sees the colours that the caption names, and no other",
         error="as psnr_se, an image 1 or 0",
         higher_is_better=True,
@@ -239,8 +239,8 @@ PAIRS = (
     Score(
         "position",
         "pairs",
-        "The share of images whose thing is where the caption says, or whose things are as many as it"
-        " says, or so to each other.",
+        "The fraction of images whose thing is where the caption says, or whose things are as many as it "
+        "says, or so to each other.",
         formula="share of images whose thing is where, or whose things are as many or so to each other, as captioned",
         error="as colour_se",
         higher_is_better=True,
@@ -250,7 +250,7 @@ PAIRS = (
     Score(
         "colour_and_form",
         "pairs",
-        "The share of images in which each thing has both the colour and the form that the caption names.",
+        "The fraction of images in which each thing has both the colour and the form that the caption names.",
         formula="as colour, of colour and form of each thing together",
         error="as colour_se",
         title="colour and form",
@@ -261,7 +261,7 @@ PAIRS = (
     Score(
         "as_described",
         "pairs",
-        "The share of images of which the caption is true in all that it says.",
+        "The fraction of images of which the caption is true in all that it says.",
         formula="share of images of which the caption, in its canonical form, is what the scene reader sees",
         error="as colour_se",
         title="as described",
