@@ -34,7 +34,7 @@ def batched(
     """Yield what `function` makes of the images, float32 on the CPU, always of `batch` at once.
 
     The last batch is padded with black images: image i gets the same bits however they are grouped and however many are
-    asked for.
+    requested.
     """
     for group in _rebatch(images, batch):
         padded = group.new_zeros(batch, *group.shape[1:])

@@ -30,15 +30,15 @@ def code_counts(batches: Iterable[NDArray[np.int64]], size: int) -> Counts:
 
 
 def entropy(counts: Counts) -> float:
-    """Return the entropy of a code in bits, H = -Σ p log2 p, p the share of each code; float64 (Shannon, 1948)."""
-    shares = counts[counts > 0] / counts.sum()
-    return max(0.0, float(-(shares * np.log2(shares)).sum()))
+    """Return the entropy of a code in bits, H = -Σ p log2 p, p the frequency of each code; float64 (Shannon, 1948)."""
+    frequencies = counts[counts > 0] / counts.sum()
+    return max(0.0, float(-(frequencies * np.log2(frequencies)).sum()))
 
 
 def usage_scores(counts: Counts) -> dict[str, float]:
     """Return how much of a codebook is used, of K codes.
 
-    `codebook_usage`: share of the codes that occur; `codebook_perplexity`: 2^H, as many equally frequent codes have
+    `codebook_usage`: fraction of the codes that occur; `codebook_perplexity`: 2^H, as many equally frequent codes have
     the same entropy, 1 to K; `dead_codes`: codes that never occur.
     """
     used = int((counts > 0).sum())

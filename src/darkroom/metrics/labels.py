@@ -32,7 +32,7 @@ class ClassMetric:
             "label_accuracy",
             "labels",
             "Label accuracy: the fraction of generated images whose most likely class, for a classifier "
-            "trained on real images, is the class that was asked for. Higher is better.",
+            "trained on real images, is the class that was requested. Higher is better.",
             formula="share of samples whose most likely class in the in-domain extractor is the class asked for",
             title="label accuracy",
             higher_is_better=True,
@@ -87,7 +87,7 @@ SURE = 0.9  # probability of the most likely class from which an image counts as
 
 
 def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
-    """Return how surely images are of a class, and whether any class is left out, asked for or not.
+    """Return how surely images are of a class, and whether any class is left out, requested or not.
 
     Args:
         classifier: the in-domain extractor, in evaluation mode, on the CPU.
@@ -116,7 +116,7 @@ def label_accuracy(
     Args:
         classifier: the in-domain extractor, in evaluation mode, on the CPU.
         features: its features of the images, (N, D), float32.
-        labels: the class asked for, N names.
+        labels: the class requested, N names.
         classes: the classifier's classes, in the order of its logits.
 
     Raises:
@@ -127,5 +127,5 @@ def label_accuracy(
     require_known(labels, classes)
     with torch.inference_mode():
         found = classifier.cpu().logits(features).argmax(dim=1)
-    asked = torch.tensor([classes.index(str(label)) for label in labels])
-    return (found == asked).double().mean().item()
+    requested = torch.tensor([classes.index(str(label)) for label in labels])
+    return (found == requested).double().mean().item()

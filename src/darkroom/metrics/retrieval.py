@@ -38,7 +38,7 @@ def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]
     found: dict[str, float] = {}
     for name, counts in (("image_to_text", others), ("text_to_image", strangers)):
         for recall in RECALLS:
-            found |= share(f"{name}_r{recall}", counts < recall)
+            found |= fraction(f"{name}_r{recall}", counts < recall)
     return found
 
 
@@ -73,10 +73,10 @@ def zero_shot(images: Tensor, classes: Tensor, labels: Tensor) -> dict[str, floa
         classes: the embedding of each class, of length 1, (K, D).
         labels: the class of each image, (N,).
     """
-    return share("zero_shot_accuracy", (images @ classes.T).argmax(dim=1) == labels)
+    return fraction("zero_shot_accuracy", (images @ classes.T).argmax(dim=1) == labels)
 
 
-def share(name: str, hits: Tensor) -> dict[str, float]:
-    """Return the share of True, and its standard error sqrt(p (1 - p) / n)."""
+def fraction(name: str, hits: Tensor) -> dict[str, float]:
+    """Return the fraction of True, and its standard error sqrt(p (1 - p) / n)."""
     value = float(hits.double().mean())
     return {name: value, f"{name}_se": math.sqrt(value * (1 - value) / len(hits))}

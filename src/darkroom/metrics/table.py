@@ -126,7 +126,7 @@ _CODES = (
     Score(
         "codebook_perplexity",
         "codes of train",
-        "As many equally frequent codes would tell as much, 2 to the entropy of a code. Higher is "
+        "As many equally frequent codes would hold as much information, 2 to the entropy of a code. Higher is "
         "better, up to the size of the codebook.",
         formula="2^H, H = - sum p log2 p over the codes of the train split",
         title="codebook perplexity",
@@ -208,7 +208,7 @@ PAIRS = (
         "colour",
         "pairs",
         "The fraction of images in which the scene reader sees the colours that the caption names, and "
-        "no other. Higher is better; its own mistakes bound it, so beside it stands the same share of "
+        "no other. Higher is better; its own mistakes bound it, so beside it stands the same fraction of "
         "real images.",
         formula="share of images in which the scene reader sees the colours that the caption names, and no other",
         error="as psnr_se, an image 1 or 0",

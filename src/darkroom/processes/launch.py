@@ -39,7 +39,7 @@ CONTINUES = "The same command continues from the last checkpoint."
 class Rank:
     """Which of the processes of a training this one is.
 
-    number, size: counted from 0, of so many. supervisor: the process that started it, None where that is not Darkroom.
+    number: from 0. size: how many there are. supervisor: the process that started it, None where that is not Darkroom.
     """
 
     number: int
@@ -129,7 +129,7 @@ def environments(processes: int) -> list[dict[str, str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # Gloo asks for the address of the host's name, which is missing or unreachable on many a laptop.
+    # Gloo resolves the address of the host's name, which is missing or unreachable on many a laptop.
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     gloo = {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", loopback)} if loopback else {}
     everywhere = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), **gloo}

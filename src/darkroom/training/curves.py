@@ -13,7 +13,7 @@ def write_curves(folder: Path, records: Sequence[Record]) -> None:
     """Write the records of a training as DVCLive curves (`FOLDER/plots/metrics/NAME.tsv`, step = images seen).
 
     The curves are a declared output: they hold results, nothing of time or machine, and appear whole, when the training
-    is done. While it runs, the journal tells the same.
+    is done. While it runs, the journal holds the same.
     """
     with atomic_folder(folder) as temporary:
         if not records:

@@ -1,4 +1,4 @@
-"""What recipes ask of a data set: the rows of the readers under the names that the losses use."""
+"""Datasets for recipes: the rows of the readers under the names that the losses use."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

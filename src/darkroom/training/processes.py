@@ -58,12 +58,12 @@ class Processes:
             )
         if kind in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise DarkroomError(
-                f"the accelerate configuration asks for {kind.value}, whose state has no names to save it by: FSDP "
+                f"the accelerate configuration names {kind.value}, whose state has no names to save it by: FSDP "
                 "(fsdp_version: 2) shards the same things."
             )
         self.sharded = kind == DistributedType.FSDP
         if self.sharded and not self.accelerator.is_fsdp2:
-            raise DarkroomError("the accelerate configuration asks for FSDP 1: set fsdp_version to 2.")
+            raise DarkroomError("the accelerate configuration names FSDP 1: set fsdp_version to 2.")
         # Flags and counts travel beside the gradients, on the CPU.
         self._group: Any = dist.new_group(backend="gloo", timeout=_PATIENCE) if self.count > 1 else None
 
@@ -86,7 +86,7 @@ class Processes:
 
     @contextmanager
     def apart(self, modules: Sequence[nn.Module]) -> Iterator[None]:
-        """Add up gradients inside the block without sharing them: for all micro-batches of an update but the last."""
+        """Add up gradients inside the block without sharing them: for all micro-batches of a batch but the last."""
         with ExitStack() as stack:
             for module in modules if self.count > 1 else ():
                 stack.enter_context(self.accelerator.no_sync(module))

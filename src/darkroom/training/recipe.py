@@ -49,7 +49,7 @@ class Batch:
 
 
 class Rows(Protocol):
-    """A data set that is read by row numbers."""
+    """A dataset that is read by row numbers, the sample indices."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -95,7 +95,7 @@ class Phase:
     """A loss and the module whose parameters it trains, in an optimizer step. A GAN has two phases, others one.
 
     module: its name in the recipe.
-    loss: of a batch, or of a micro-batch where `run.micro_batch` asks for them.
+    loss: of a batch, or of a micro-batch where `run.micro_batch` sets their size.
     rate: factor of the training's learning rate.
     betas: of what AdamW moves of it; None: the training's.
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
@@ -120,7 +120,7 @@ class Recipe:
         processes in their place, so a loss calls `self.modules[name]`.
     phases: of an optimizer step, in order.
     train, val: what is trained and validated on.
-    blocks: the modules whose activations are computed again in the backward pass where `run` asks for it.
+    blocks: the modules whose activations are computed again in the backward pass with `run.activation_checkpointing`.
     evaluate_every: images between evaluations; 0: none.
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     """

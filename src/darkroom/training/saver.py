@@ -32,7 +32,7 @@ class Saver:
         run: the section `run`.
         size: bytes of a checkpoint.
         after: copies a checkpoint elsewhere, in a thread of its own: as many as it manages, the last one in any case.
-            What it raises is told and stops nothing.
+            What it raises is printed and stops nothing.
     """
 
     def __init__(self, state: Path, run: Run, size: int, after: Callable[[Path], None] | None = None) -> None:
@@ -63,7 +63,7 @@ class Saver:
     def save(self, images: int, groups: Mapping[str, Tensors], facts: Mapping[str, Any], wait: bool) -> None:
         """Write a checkpoint: beside the training, or at once where `wait` is true.
 
-        A full disk is told and tried again later while the training goes on; the checkpoints before stay.
+        A full disk is reported and tried again later while the training goes on; the checkpoints before stay.
 
         Raises:
             OSError: the disk is full, and `wait` is true.

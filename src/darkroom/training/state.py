@@ -171,7 +171,7 @@ def _recorded(stage: str, outs: Mapping[str, str]) -> bool:
 
 
 def sweep() -> None:
-    """Remove the states of finished trainings whose results dvc.lock and DVC's cache hold; every stage begins with it.
+    """Remove the states of finished trainings whose results dvc.lock and DVC's cache hold; every stage calls it first.
 
     Housekeeping: what cannot be read now, because another stage or DVC is writing it, is left for the next time.
     """

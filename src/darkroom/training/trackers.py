@@ -59,7 +59,7 @@ def start_trackers(
 
 
 def _each(accelerator: Accelerator, write: Callable[[GeneralTracker], None]) -> None:
-    """Write to every tracker; one that fails is told and left out: it is no reason to lose a training."""
+    """Write to every tracker; one that fails is reported and removed: it is no reason to lose a training."""
     for tracker in list(accelerator.trackers):
         try:
             write(tracker)

@@ -10,7 +10,7 @@ from torch import nn
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.adversarial import (
     Adversary,
-    Made,
+    Outputs,
     adaptive_weight,
     discriminator_loss,
     generator_loss,
@@ -130,7 +130,7 @@ class Game:
         real = batch.data["x"]
         fake = self.modules["tokenizer"](real)
         error = (fake - real).square().mean()
-        return Made(real, fake, error, 0.25 * error.sqrt())
+        return Outputs(real, fake, error, 0.25 * error.sqrt())
 
     def loss(self, batch):
         made = self.make(batch)

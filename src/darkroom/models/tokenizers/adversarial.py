@@ -67,8 +67,8 @@ def adaptive_weight(rule: str, others: Tensor, generator: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a tokenizer made of some images, with gradients.
+class Outputs:
+    """What the adversarial losses of a tokenizer are computed from, with gradients.
 
     real, fake: the images and their reconstructions, (N, C, H, W) as the tokenizer's network sees them.
     others: reconstruction and perceptual loss as they are minimised, a scalar.
@@ -121,7 +121,7 @@ class Adversary:
         """Return which of the discriminator's optimizer steps a batch is of, from 0; negative: none yet."""
         return int(batch.positions[0]) // self.batch - -(-self.settings.start // self.batch)
 
-    def add(self, losses: Losses, batch: Batch, made: Made, last: nn.Parameter) -> Losses:
+    def add(self, losses: Losses, batch: Batch, made: Outputs, last: nn.Parameter) -> Losses:
         """Return the tokenizer's losses with the generator's term in "loss", and beside it.
 
         Args:
@@ -154,7 +154,7 @@ class Adversary:
             losses |= {"loss": loss + self.settings.gradient_penalty * penalty, "discriminator/penalty": penalty}
         return losses
 
-    def _adapted(self, made: Made, term: Tensor, last: nn.Parameter) -> Tensor:
+    def _adapted(self, made: Outputs, term: Tensor, last: nn.Parameter) -> Tensor:
         """Return the adaptive weight, of the batches of all processes."""
         if isinstance(last, DTensor):
             raise DarkroomError("`adversarial.adaptive` needs whole layers, and FSDP gives shards: set it to none.")

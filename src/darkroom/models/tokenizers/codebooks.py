@@ -118,7 +118,7 @@ class AveragedCodebook(Quantiser):
         return found._replace(vectors=vectors, losses={k: v * self.ready for k, v in found.losses.items()})
 
     def pass_through(self, latents: Tensor, vectors: Tensor) -> Tensor:
-        """Return the vectors with the gradient that the settings ask for."""
+        """Return the vectors with the gradient that the settings name."""
         return rotated(latents, vectors) if self.gradient == "rotation" else super().pass_through(latents, vectors)
 
     @torch.no_grad()
@@ -151,7 +151,7 @@ class LinearCodebook(Quantiser):
         return self.linear.codebook
 
     def pass_through(self, latents: Tensor, vectors: Tensor) -> Tensor:
-        """Return the vectors with the gradient that the settings ask for."""
+        """Return the vectors with the gradient that the settings name."""
         vectors = vectors.detach()
         return rotated(latents, vectors) if self.gradient == "rotation" else super().pass_through(latents, vectors)
 

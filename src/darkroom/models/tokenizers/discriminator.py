@@ -47,5 +47,5 @@ class PatchDiscriminator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, 1, h, w) of images x (N, C, H, W); h = H / 2^(levels - 1) - 3, w likewise."""
+        """Return logits (N, 1, h, w) of images x (N, C, H, W); h = H / 2^(levels - 1) - 3, as w of W."""
         return self.layers(x)

@@ -30,7 +30,7 @@ def code_entropies(p: Tensor, mean: Tensor | None) -> tuple[Tensor, Tensor]:
 def _entropy(p: Tensor) -> Tensor:
     """Return -sum p log max(p, floor) over the last dimension: the floor keeps the gradient finite where p is 0.
 
-    It is that of MUSE's quantiser, 1e-5, and lower where the codes are so many that their even share comes near it.
+    It is that of MUSE's quantiser, 1e-5, and lower where the codes are so many that their even frequency comes near it.
     """
     floor = min(1e-5, 0.65536 / p.shape[-1])
     return -(p * p.clamp(min=floor).log()).sum(dim=-1)

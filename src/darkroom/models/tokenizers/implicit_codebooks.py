@@ -41,7 +41,7 @@ class Signs(Quantiser):
         return functional.normalize(z, dim=1) if self.signs.spherical else z
 
     def codes_of(self, latents: Tensor) -> Tensor:
-        """Return the code of each place: the signs as the digits of a binary number, the first the highest."""
+        """Return the code of each spatial position: its signs as the digits of a binary number, highest first."""
         return ((latents > 0) * self.signs.mask.view(-1, 1, 1)).sum(dim=1)
 
     def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
@@ -82,7 +82,7 @@ class Rounded(Quantiser):
         return ((z + torch.atanh(offset / half)).tanh() * half - offset) / (levels // 2)
 
     def codes_of(self, latents: Tensor) -> Tensor:
-        """Return the code of each place."""
+        """Return the code of each spatial position."""
         levels = self.scalars._levels.view(-1, 1, 1)
         digits = (latents * (levels // 2)).round() + levels // 2  # 0 to L - 1
         digits = torch.minimum(digits.clamp(min=0), levels - 1)

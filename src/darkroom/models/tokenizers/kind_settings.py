@@ -43,17 +43,17 @@ class Kind(Section):
         raise NotImplementedError
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why the section does not fit images of shape (C, H, W), so many in an update; None: it does."""
+        """Return why the section does not fit batches of images of shape (C, H, W); None: it does."""
         return None
 
     def too_few(self, codes: int, image_size: int, batch: int) -> str | None:
-        """Return why k-means cannot make so many codes of the latents of an update; None: it can."""
+        """Return why k-means cannot make so many codes of the latents of a batch; None: it can."""
         side = image_size // self.factor
         latents = batch * side**2
         if latents >= codes:
             return None
         return (
-            f"`codebook_size` is {codes:,}, and k-means begins with the vectors of one update, which are {latents:,} "
+            f"`codebook_size` is {codes:,}, and k-means begins with the vectors of one batch, which are {latents:,} "
             f"({batch} images of {side} x {side}): take a larger `batch`, a smaller codebook, or `kmeans_init: false`"
         )
 

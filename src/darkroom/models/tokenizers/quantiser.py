@@ -1,4 +1,4 @@
-"""What all quantisers share: each place of a latent becomes one of K codes.
+"""What all quantisers share: each spatial position of a latent becomes one of K codes.
 
 All of it is computed in float32, whatever the precision of the networks. No quantiser changes in a forward pass: what
 no gradient moves, a codebook of averages, moves in `update`, once an optimizer step, with all vectors of the batch.
@@ -57,7 +57,7 @@ class Quantiser(nn.Module):
         return z
 
     def codes_of(self, latents: Tensor) -> Tensor:
-        """Return the code of each place, int64 (N, h, w), of latents (N, C, h, w)."""
+        """Return the code of each spatial position, int64 (N, h, w), of latents (N, C, h, w)."""
         with torch.no_grad(), in_float32(latents.device):
             flat = rearrange(latents.float(), "n c h w -> (n h w) c")
             codebook = self.codebook  # argmin |x - c|^2 = argmin |c|^2 - 2 x.c

@@ -22,7 +22,7 @@ PREVIEW = 10  # images in a row
 
 
 def require_fit(kind: str, settings: Kind, training: Training, image_shape: tuple[int, int, int]) -> None:
-    """Check that a kind's section fits images of shape (C, H, W): each `build` asks before it builds.
+    """Check that a kind's section fits images of shape (C, H, W): each `build` calls it first.
 
     Raises:
         DarkroomError: the images are not squares that `factor` divides, or what the section's `unfit` says.
@@ -50,7 +50,7 @@ def image_losses(
     Args:
         compare: a loss of torch's, such as `mse_loss`.
         x: images as the tokenizer's network sees them, (N, C, H, W).
-        output: what came back of them, likewise, float32.
+        output: their reconstructions, (N, C, H, W), float32.
         perceptual: maps x and output to their distances, (N,); None: none.
     """
     losses = {"reconstruction": compare(output, x, reduction="none").flatten(1).mean(dim=1)}
@@ -73,7 +73,7 @@ def total_of(losses: Mapping[str, Tensor], weight: float) -> tuple[Tensor, Tenso
 
 
 class TokenizerRecipe(Recipe):
-    """A tokenizer in training. One with codes tells their use in the validation images, whenever it is validated.
+    """A tokenizer in training. With codes, each validation reports how much of the codebook the validation images use.
 
     model: what leaves the training.
     settings: the kind's section.
@@ -109,7 +109,7 @@ class TokenizerRecipe(Recipe):
             training: of the loop.
             image_shape: (C, H, W).
             train: what is trained on; rows of `images`, uint8 (N, C, H, W).
-            val: what is validated on, likewise.
+            val: what is validated on, in the same form.
             perceptual: frozen; maps two batches of images (N, C, H, W) in [-1, 1] to their distances (N,). None: none.
 
         Raises:
@@ -134,9 +134,9 @@ class TokenizerRecipe(Recipe):
         return latents, codes
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return what share of the codebook the validation images use, and the perplexity of their codes.
+        """Return what fraction of the codebook the validation images use, and the perplexity of their codes.
 
-        Perplexity: exp(-sum_k p_k log p_k), p_k the share of code k among the codes of all places. Under FSDP: nothing.
+        Perplexity: exp(-sum_k p_k log p_k), p_k the frequency of code k over all positions. Under FSDP: nothing.
         """
         if any(isinstance(parameter, DTensor) for parameter in self.modules["tokenizer"].parameters()):
             return {}  # shards: the passes that `loss` takes gather them, and those of the protocol do not
@@ -149,10 +149,10 @@ class TokenizerRecipe(Recipe):
             codes = model.encode_codes(images).cpu()
             counts += torch.bincount(codes.flatten(), minlength=len(counts))
         counts = gather(counts[None]).sum(dim=0)
-        shares = counts.double() / counts.sum()
+        frequencies = counts.double() / counts.sum()
         return {
             "usage": float((counts > 0).double().mean()),
-            "perplexity": float(torch.special.entr(shares).sum().exp()),
+            "perplexity": float(torch.special.entr(frequencies).sum().exp()),
         }
 
     def preview(self) -> NDArray[np.uint8]:

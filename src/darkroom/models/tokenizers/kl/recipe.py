@@ -8,7 +8,7 @@ from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.models.tokenizers.adversarial import Adversary, Made
+from darkroom.models.tokenizers.adversarial import Adversary, Outputs
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
 from darkroom.models.tokenizers.kl.settings import KL
@@ -23,9 +23,9 @@ class KLRecipe(TokenizerRecipe):
     """L = r + w_p p + w * KL(q(z|x) || N(0, 1)) + w_a λ G, z = mean + std * noise; means of elements.
 
     r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
-    each where the section asks for it. With a learned variance exp(s) of the output, (r + w_p p) / exp(s) + s stands in
-    the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the weight
-    means the same for every latent size.
+    each where the section sets a weight. With a learned variance exp(s) of the output, (r + w_p p) / exp(s) + s stands
+    in the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the
+    weight means the same for every latent size.
     """
 
     model: KLAutoencoder
@@ -85,7 +85,7 @@ class KLRecipe(TokenizerRecipe):
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""
         return self._pass(batch, "val")[0]
 
-    def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Made]:
+    def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Outputs]:
         """Return the losses of each image, (N,), and what the network made of them."""
         x = to_network(batch.data["images"])
         noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
@@ -98,4 +98,4 @@ class KLRecipe(TokenizerRecipe):
             losses["output_logvar"] = scale.detach().expand(len(x))
         losses["kl"] = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)  # (N,)
         losses["loss"] = others + self.settings.kl_weight * losses["kl"]
-        return losses, Made(x, output, others.mean(), None if perceptual is None else perceptual.mean())
+        return losses, Outputs(x, output, others.mean(), None if perceptual is None else perceptual.mean())

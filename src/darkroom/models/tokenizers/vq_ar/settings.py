@@ -72,7 +72,7 @@ class VQAR(Kind):
         return self.logits_codebook == "after"
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why the codebook does not fit images of shape (C, H, W), so many in an update; None: it does."""
+        """Return why the codebook does not fit batches of images of shape (C, H, W); None: it does."""
         return self.too_few(self.codebook_size, image_shape[1], batch) if self.kmeans_init else None
 
     @property

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.models.tokenizers.adversarial import Adversary, Made
+from darkroom.models.tokenizers.adversarial import Adversary, Outputs
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, require_fit, total_of
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
@@ -102,7 +102,7 @@ class VQGANRecipe(TokenizerRecipe):
         distances: Tensor = self.perceptual(self.model.signed(output), self.model.signed(x))
         return distances
 
-    def _terms(self, x: Tensor, output: Tensor) -> tuple[Made, dict[str, Tensor]]:
-        """Return what the adversary asks for, and the means of the losses."""
+    def _terms(self, x: Tensor, output: Tensor) -> tuple[Outputs, dict[str, Tensor]]:
+        """Return the outputs for the adversary, and the means of the losses."""
         losses = {name: value.mean() for name, value in self._per_image(x, output).items()}
-        return Made(x, output.float(), *total_of(losses, self.settings.perceptual.weight)), losses
+        return Outputs(x, output.float(), *total_of(losses, self.settings.perceptual.weight)), losses

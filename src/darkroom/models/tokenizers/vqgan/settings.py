@@ -67,7 +67,7 @@ class VQGAN(Kind):
         return self.adversarial.whole_batch or entropy != 0
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why the codebook does not fit images of shape (C, H, W), so many in an update; None: it does."""
+        """Return why the codebook does not fit batches of images of shape (C, H, W); None: it does."""
         by_kmeans = self.quantiser == "vq" and self.vq.kmeans_init
         return self.too_few(self.codebook_size, image_shape[1], batch) if by_kmeans else None
 
