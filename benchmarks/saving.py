@@ -67,7 +67,7 @@ def timed(trainer: Trainer, batches: object, until: float) -> list[float]:
     end = time.perf_counter() + until
     while time.perf_counter() < end:
         began = time.perf_counter()
-        trainer.update(next(batches))  # type: ignore[call-overload]
+        trainer.step(next(batches))  # type: ignore[call-overload]
         taken.append(time.perf_counter() - began)
     return taken
 
@@ -97,7 +97,7 @@ def measure(name: str, folder: Path, saves: int, seconds: float) -> str:
         stalls.append(time.perf_counter() - began)
         updates = 0
         while saver._busy():
-            trainer.update(next(batches))
+            trainer.step(next(batches))
             updates += 1
         writing.append(time.perf_counter() - began)
         saver.finish()

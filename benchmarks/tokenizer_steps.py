@@ -64,7 +64,7 @@ def ours(recipe: Any, training: Any) -> Iterator[Step]:
         places = Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
         trainer = Trainer(recipe, training, run, places)
         batches = trainer.batches()
-        yield lambda: trainer.update(next(batches))
+        yield lambda: trainer.step(next(batches))
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: in
             asked = time.perf_counter()
             piece = next(batches)
             waited += time.perf_counter() - asked
-            trainer.update(piece)
+            trainer.step(piece)
         trainer.finite.settle(trainer.images)
     return (time.perf_counter() - began) / updates, waited / updates
 
