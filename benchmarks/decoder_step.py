@@ -69,12 +69,12 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     """Return our recipe, on images and embeddings of noise, and the settings of its training."""
     import torch
 
-    from darkroom.diffusion.prediction import Prediction
-    from darkroom.models.decoder.data import PixelSpace, Teller
-    from darkroom.models.decoder.opening import Opened, config_of
+    from darkroom.diffusion.objectives import objective_of
+    from darkroom.diffusion.scalers import EmbeddingScaler
+    from darkroom.models.decoder.data import Conditioner, PixelSpace
+    from darkroom.models.decoder.network import DecoderUNet
+    from darkroom.models.decoder.opening import DecoderData, config_of
     from darkroom.models.decoder.recipe import DecoderRecipe
-    from darkroom.models.decoder.unet import DecoderUNet
-    from darkroom.models.prior.standard import Standard
     from helpers import training
     from models.decoder.small_decoder import section
     from originals.pairs import Images
@@ -82,13 +82,12 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     model = {"layers": 1, "head_dim": 32, "norm_groups": 8, "image_tokens": 4, "image_map": 0, "text_tokens": False}
     model |= pair.model
     settings = section(model=model, size=SIZE)
-    rows = Told(Images(256, 3, SIZE).images, torch.randn(256, EMBEDDING).half())
-    standard = Standard([0.0] * EMBEDDING, [1.0] * EMBEDDING)
-    opened = Opened(PixelSpace(), Teller(standard), {}, 3, {}, EMBEDDING, None)
-    facts = settings.diffusion.model_dump(include={"schedule", "target", "learned_variance", "variance_range"})
-    prediction = Prediction.of(steps=1000, bounded=True, **facts)
+    rows = ConditionedDataset(Images(256, 3, SIZE).images, torch.randn(256, EMBEDDING).half())
+    standard = EmbeddingScaler([0.0] * EMBEDDING, [1.0] * EMBEDDING)
+    opened = DecoderData(PixelSpace(), Conditioner(standard), {}, 3, {}, EMBEDDING, None)
+    objective = objective_of(settings.diffusion, 1000)
     network = DecoderUNet(config_of(settings, opened)).train()
-    made = DecoderRecipe(network, settings, prediction, opened.space, opened.teller, 0, rows, rows)
+    made = DecoderRecipe(network, settings, objective, opened.space, opened.conditioner, 0, rows, rows)
     loop = training(
         threads=THREADS,
         batch=batch,
@@ -103,7 +102,7 @@ def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
     return made, loop
 
 
-class Told:
+class ConditionedDataset:
     """Images with their embeddings, by row number."""
 
     def __init__(self, images: Any, embeddings: Any) -> None:
@@ -162,7 +161,7 @@ def described(pair: Pair, made: Any, trainer: Any) -> str:
     """
     import torch
 
-    from darkroom.models.decoder.unet import Conditions
+    from darkroom.models.decoder.network import Conditions
 
     unet = trainer.decoder.unets[0]
     counts = [sum(value.numel() for value in network.parameters()) for network in (made.model, unet)]

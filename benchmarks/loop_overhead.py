@@ -40,11 +40,11 @@ from darkroom.data.catalog import Catalog  # noqa: E402
 from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
-from darkroom.diffusion.flow import flow_matching_loss, interpolate  # noqa: E402
+from darkroom.diffusion.flow import Flow  # noqa: E402
+from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
-from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given, lookup  # noqa: E402
 from darkroom.training import loop  # noqa: E402
@@ -75,9 +75,9 @@ def latents(root: Path) -> LabelledLatents:
     return LabelledLatents(Labelled.open_parts(["part"], "train", root), catalog)
 
 
-def bare(model: DiT, latents: LabelledLatents, normaliser: Normaliser, batch: int) -> Iterator[None]:
+def bare(model: DiT, latents: LabelledLatents, scaler: LatentScaler, batch: int) -> Iterator[None]:
     """Train with a loop as a person would write it; yields after each update."""
-    rows = latents.__getitems__(range(len(latents)))
+    rows, flow = latents.__getitems__(range(len(latents))), Flow()
     tensors = [torch.as_tensor(rows[name]) for name in ("mean", "logvar", "labels")]
     loader = DataLoader(TensorDataset(*tensors), batch, shuffle=True, drop_last=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
@@ -85,10 +85,11 @@ def bare(model: DiT, latents: LabelledLatents, normaliser: Normaliser, batch: in
     total: float | Tensor = 0.0
     for number in itertools.count(1):
         for mean, logvar, labels in loader:
-            data = normaliser(mean + (0.5 * logvar).exp() * torch.randn_like(mean))
+            data = scaler(mean + (0.5 * logvar).exp() * torch.randn_like(mean))
             noise, t = torch.randn_like(data), torch.randn(len(data)).sigmoid()
             labels = torch.where(torch.rand(len(data)) < 0.1, model.null_label, labels)
-            loss = flow_matching_loss(model(interpolate(data, noise, t), t, labels), data, noise).mean()
+            x = flow.add_noise(data, noise, t)
+            loss = flow.losses(model(x, flow.timesteps(t), labels), data, noise, x, t)["loss"].mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -135,12 +136,12 @@ def main() -> None:
         rows = latents(Path(folder) / "latents")
         channels, size, _ = rows.shards.shape
         config = DiTConfig(channels, size, CLASSES, **settings.chosen.model.model_dump())
-        normaliser = Normaliser([0.0] * channels, [1.0] * channels)
+        scaler = LatentScaler([0.0] * channels, [1.0] * channels)
         recipe = DiTRecipe(
-            DiT(config), settings.chosen.diffusion, 0, rows, rows, normaliser, None, settings.chosen.sampling
+            DiT(config), settings.chosen.diffusion, 0, rows, rows, scaler, None, settings.chosen.sampling
         )  # type: ignore[arg-type]
         batch = settings.training.batch
-        clock = Clock(bare(DiT(config), rows, normaliser, batch), chosen.updates)
+        clock = Clock(bare(DiT(config), rows, scaler, batch), chosen.updates)
         update = Trainer.update
 
         def counted(trainer: Trainer, piece: object) -> None:

@@ -22,9 +22,9 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from darkroom.models.decoder.data import PixelSpace, Teller  # noqa: E402
-from darkroom.models.decoder.opening import Opened, config_of  # noqa: E402
-from darkroom.models.decoder.unet import DecoderUNet  # noqa: E402
+from darkroom.models.decoder.data import Conditioner, PixelSpace  # noqa: E402
+from darkroom.models.decoder.network import DecoderUNet  # noqa: E402
+from darkroom.models.decoder.opening import DecoderData, config_of  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.training.optimizer import build_optimizer  # noqa: E402
 from helpers import training  # noqa: E402
@@ -35,7 +35,7 @@ def unet() -> nn.Module:
     """Return a base U-Net of the size that `shapes-text` trains."""
     model = {"channels": [32, 64], "attention": [False, False], "layers": 1, "norm_groups": 8, "patch": 2}
     told = {"image_tokens": 0, "image_to_time": True, "image_map": 8, "text_tokens": False}
-    opened = Opened(PixelSpace(), Teller(), {}, 3, {}, 256, None)
+    opened = DecoderData(PixelSpace(), Conditioner(), {}, 3, {}, 256, None)
     return DecoderUNet(config_of(section(model=model | told, size=32), opened))
 
 

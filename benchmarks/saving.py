@@ -25,10 +25,10 @@ os.environ |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
-from darkroom.models.generators.dit.settings import Diffusion, Sampling  # noqa: E402
-from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  # noqa: E402
 from darkroom.training import checkpoint  # noqa: E402
 from darkroom.training.saver import Saver  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
@@ -58,7 +58,7 @@ class Latents:
         return [str(row) for row in rows]
 
 
-SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
+SAMPLING = DiTSampling(solver="euler", steps=25, guidance=1.5)
 
 
 def timed(trainer: Trainer, batches: object, until: float) -> list[float]:
@@ -77,9 +77,9 @@ def measure(name: str, folder: Path, saves: int, seconds: float) -> str:
     width, depth, heads, batch = MODELS[name]
     torch.manual_seed(0)
     model = DiT(DiTConfig(CHANNELS, SIZE, CLASSES, width, depth, heads, 2))
-    diffusion = Diffusion(normalise="channel", time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1)
-    normaliser = Normaliser([0.0] * CHANNELS, [1.0] * CHANNELS)
-    recipe = DiTRecipe(model, diffusion, 0, Latents(), Latents(), normaliser, None, SAMPLING)  # type: ignore[arg-type]
+    diffusion = DiTDiffusion(normalise="channel", time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1)
+    scaler = LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
+    recipe = DiTRecipe(model, diffusion, 0, Latents(), Latents(), scaler, None, SAMPLING)  # type: ignore[arg-type]
     settings = training(images=10**6 * batch, batch=batch, threads=THREADS, log_every=10**9, validate_every=10**9)
     places = Places(*(folder / part for part in ("state", "curves", "logs")))
     trainer = Trainer(recipe, settings, run(at_risk=300), places)

@@ -27,10 +27,10 @@ from darkroom.data.catalog import Catalog  # noqa: E402
 from darkroom.data.images import ImageSpec  # noqa: E402
 from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
+from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
-from darkroom.models.generators.normaliser import Normaliser  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
@@ -57,9 +57,9 @@ def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: in
     catalog = Catalog(("0",), {}, ImageSpec(256, "RGB", "png"), {}, {}, "", {"0": 0})
     rows = LabelledLatents(Unlabelled.open_parts(["part"], "train", root / "latents"), catalog)
     model = DiT(DiTConfig(*SHAPE[:2], 1, *size, 4.0))
-    normaliser = Normaliser([0.0] * SHAPE[0], [1.0] * SHAPE[0])
+    scaler = LatentScaler([0.0] * SHAPE[0], [1.0] * SHAPE[0])
     dit = settings.chosen
-    recipe = DiTRecipe(model, dit.diffusion, 0, rows, rows, normaliser, None, dit.sampling)  # type: ignore[arg-type]
+    recipe = DiTRecipe(model, dit.diffusion, 0, rows, rows, scaler, None, dit.sampling)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         trainer = Trainer(recipe, training, run, Places(*(Path(folder) / name for name in ("state", "curves", "logs"))))
         batches, waited, began = trainer.batches(), 0.0, 0.0

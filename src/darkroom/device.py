@@ -41,6 +41,16 @@ def of_all_processes(rows: Tensor) -> Tensor:
     return torch.cat(pieces)
 
 
+def fill_batch(rows: torch.Tensor, batch: int) -> torch.Tensor:
+    """Return at most `batch` rows, (N, ...), filled up to `batch` with the first one.
+
+    Networks see batches of one size, so that the bits of a row do not depend on how many others are requested.
+    """
+    if len(rows) == batch:
+        return rows
+    return torch.cat([rows, rows[:1].expand(batch - len(rows), *rows.shape[1:])])
+
+
 def set_up_device(threads: int, device: str) -> torch.device:
     """Fix torch's threads, deterministic algorithms and full float32, and return the device that `run.device` names.
 

@@ -13,12 +13,12 @@ from darkroom.diffusion.gaussian import (
     distance,
     min_snr_weight,
     p2_weight,
-    share_of,
     target_of,
     to_x0,
+    variance_fraction,
     variational_bound,
 )
-from darkroom.diffusion.noise import NoiseSchedule
+from darkroom.diffusion.schedules import NoiseSchedule
 
 STEPS = 50
 
@@ -85,10 +85,10 @@ def test_min_snr_is_the_same_loss_of_x0_whatever_is_predicted(schedule: NoiseSch
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-9)
 
 
-def test_share_of_the_log_variance() -> None:
+def test_variance_fraction_the_log_variance() -> None:
     raw = torch.tensor([-1.0, 0.0, 1.0])
-    assert share_of(raw, "linear").tolist() == [0.0, 0.5, 1.0]
-    torch.testing.assert_close(share_of(raw, "sigmoid"), 1 / (1 + (-raw).exp()))
+    assert variance_fraction(raw, "linear").tolist() == [0.0, 0.5, 1.0]
+    torch.testing.assert_close(variance_fraction(raw, "sigmoid"), 1 / (1 + (-raw).exp()))
 
 
 def bound_by_hand(

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from darkroom.diffusion.noise import NoiseSchedule
-from darkroom.diffusion.prediction import Prediction
-from darkroom.diffusion.thresholds import clipped, dynamically_clipped
-from darkroom.models.decoder.denoiser import denoiser
+from darkroom.diffusion.denoiser import clip_x0, dynamic_threshold
+from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.decoder.low_resolution import downsampled, noised
-from darkroom.models.decoder.recipe import _TIME, DecoderRecipe
-from darkroom.models.decoder.unet import Conditions
+from darkroom.models.decoder.network import Conditions, unet_denoiser
+from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.training.recipe import Batch
 from models.decoder.small_decoder import IMAGES, Rows, recipe, section, up_sampler
 from originals.loading import unclip
@@ -104,14 +103,11 @@ def decoder(original: ModuleType, **arguments: Any) -> Any:
 def made(keys: dict[str, Any]) -> tuple[DecoderRecipe, Batch, Tensor]:
     """Return our recipe, a batch, and its noise; the steps go from the first to the last, most of them early."""
     ours = recipe(section(diffusion=keys))
-    names = ("schedule", "target", "learned_variance", "variance_range")
-    facts = {name: getattr(ours.settings.diffusion, name) for name in names}
-    # Theirs does not clip what the bound takes for x_0.
-    ours.prediction = Prediction.of(steps=STEPS, bounded=False, **facts)
+    ours.threshold = None  # theirs does not clip the x_0 of the bound
     batch = Batch(np.arange(IMAGES), {key: torch.as_tensor(value) for key, value in Rows().all.items()})
     random = ours._draw(batch, "train")
     steps = (torch.linspace(0, 1, IMAGES) ** 2 * (STEPS - 1)).long()
-    random.uniform[:, _TIME] = (steps + 0.5) / STEPS
+    random.time = steps
     ours._draw = lambda *_: random  # type: ignore[method-assign]
     return ours, batch, random.noise
 
@@ -123,8 +119,8 @@ def losses(original: ModuleType) -> Iterator[tuple[str, float]]:
         theirs = decoder(original, **arguments)
         torch.manual_seed(0)
         output = noise + 0.3 * torch.randn(noise.shape)
-        learned = ours.prediction.learned_variance
-        bounded = ours.prediction.variance_range == "sigmoid"
+        learned = ours.objective.learned_variance
+        bounded = ours.objective.variance_range == "sigmoid"
         if learned:
             share = torch.randn(noise.shape).tanh()
             # At the first step the posterior has no variance: theirs takes 1e-20 for it, ours that of the next step. Of
@@ -202,11 +198,10 @@ def guidance(original: ModuleType) -> Iterator[tuple[str, float]]:
     for target, how in targets.items():
         for scale in (1.0, 0.0, 3.0):
             for dynamic in (False, True):
-                prediction = Prediction.of(
-                    "cosine", STEPS, target=target, learned_variance=False, variance_range="linear", bounded=True
-                )
-                keep = (lambda found: dynamically_clipped(found, 0.9)) if dynamic else clipped
-                asked = denoiser(Says(told, null), prediction, Conditions(image=torch.zeros(IMAGES, 6)), scale, keep)
+                objective = Gaussian(NoiseSchedule.named("cosine", STEPS), target)
+                threshold = (lambda found: dynamic_threshold(found, 0.9)) if dynamic else clip_x0
+                conditions = Conditions(image=torch.zeros(IMAGES, 6))
+                asked = unet_denoiser(Says(told, null), objective, conditions, scale, threshold)
                 theirs = decoder(original, use_dynamic_thres=dynamic, dynamic_thres_percentile=0.9, **SIMPLE)
                 unet = Says(told, null)
                 unet.forward_with_cond_scale = lambda *args, unet=unet, **more: (  # type: ignore[assignment]

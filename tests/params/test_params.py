@@ -104,7 +104,31 @@ FAULTS = [
     ),
     ("sample_decoder.unets.up.steps", 1001, "`sample_decoder.unets.up.steps` is 1001, and `train_decoder.timesteps`"),
     ("sample_text.prior.steps", 1001, "`sample_text.prior.steps` is 1001, and `train_prior.diffusion.timesteps`"),
-    ("train_prior.evaluate.steps", 1001, "evaluate.steps (1001) must be at most diffusion.timesteps (1000)"),
+    ("train_prior.evaluate.steps", 1001, "evaluate.steps is 1001, and diffusion.timesteps is 1000: set the former"),
+    (
+        "sample_generator.dit.solver",
+        "ddim",
+        "`sample_generator.dit.solver` is ddim, and `train_generator.dit.diffusion.objective` is flow: set the former "
+        "to euler or heun",
+    ),
+    (
+        "train_generator.dit.diffusion.objective",
+        "gaussian",
+        "sampling.solver is euler, and diffusion.objective is gaussian: set the former to ddim or ddpm or dpm or unipc",
+    ),
+    (
+        "sample_decoder.unets.up.solver",
+        "euler",
+        "`sample_decoder.unets.up.solver` is euler, and `train_decoder.unets.up.diffusion.objective` is gaussian: set",
+    ),
+    (
+        "train_decoder.unets.base.diffusion.objective",
+        "flow",
+        "`sample_decoder.common.solver` is dpm, and `train_decoder.unets.base.diffusion.objective` is flow: set",
+    ),
+    ("train_prior.diffusion.objective", "flow", "evaluate.solver is ddim, and diffusion.objective is flow: set"),
+    ("train_prior.diffusion.objective", "flaw", "is one of flow, gaussian; did you mean `flow`?"),
+    ("train_prior.diffusion.learned_variance", True, "learned_variance needs a second output, which the prior has not"),
     (
         "score_decoder.clip",
         "models/ViT.pt",
@@ -198,6 +222,16 @@ def test_lpips_of_decoded_images_needs_as_many(clone):
     change(clone / "params.yaml", "score_decoder.lpips", "lpips")
     with pytest.raises(DarkroomError, match=r"`score_decoder\.lpips` needs images of 16 pixels at least"):
         check()
+
+
+def test_flow_matching_of_a_unet_is_sampled_by_a_solver_of_flows_and_fills_nothing_in(clone):
+    params = clone / "params.yaml"
+    change(params, "train_decoder.unets.up.diffusion.objective", "flow")
+    change(params, "sample_decoder.unets.up.solver", "heun")
+    with pytest.raises(DarkroomError, match=r"`sample_decoder\.pictures\.inpainted` follows Gaussian diffusion"):
+        check()
+    change(params, "sample_decoder.pictures.inpainted", 0)
+    check()
 
 
 def test_a_prior_that_knows_every_text_cannot_be_guided(clone):

@@ -48,9 +48,9 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     where one is given.
     """
     from darkroom.device import set_up_device
+    from darkroom.diffusion.scalers import LatentScaler
     from darkroom.models.generators.dit.network import DiT, DiTConfig
     from darkroom.models.generators.dit.recipe import DiTRecipe
-    from darkroom.models.generators.normaliser import Normaliser
     from darkroom.training.loop import seeded, train
     from darkroom.training.trainer import Places
 
@@ -76,7 +76,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
         settings.seed,
         data,
         data,
-        Normaliser([0.0] * shape[0], ones),
+        LatentScaler([0.0] * shape[0], ones),
         None,  # type: ignore[arg-type]  # only pictures need a tokenizer
         params.train_generator.chosen.sampling,
     )

@@ -11,7 +11,7 @@ import pytest
 from darkroom.artifacts.manifest import manifest_hash, open_artifact
 from darkroom.errors import DarkroomError
 from darkroom.metrics.codes import code_scores
-from darkroom.models.decoder.unet_names import Names
+from darkroom.models.decoder.settings import Names
 from darkroom.report.codes import _falling as codes_drawn
 from darkroom.report.codes import read_codes
 from darkroom.report.headline import wilson

@@ -15,12 +15,12 @@ from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.latent_file import CODEBOOK, FORMS, to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
+from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.generators.dit.settings import Diffusion, Sampling
-from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.tokenizers.encode_settings import Params
 from darkroom.random import draws
 from darkroom.stages import encode_latents
@@ -32,7 +32,7 @@ from data.making import make_part
 from helpers import add_tokenizer, run, training
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
-SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
+SAMPLING = DiTSampling(solver="euler", steps=25, guidance=1.5)
 
 VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 
@@ -86,17 +86,17 @@ def recipe(rows: LabelledLatents) -> DiTRecipe:
     with seeded(0):
         model = DiT(DiTConfig(3, 3, 12, 16, 1, 2, 1))
     book = None if rows.shards.codebook is None else torch.from_numpy(rows.shards.codebook)
-    settings = Diffusion(normalise="channel", time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.0)
-    normaliser = Normaliser(*rows.shards.statistics)
+    settings = DiTDiffusion(normalise="channel", time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.0)
+    scaler = LatentScaler(*rows.shards.statistics)
     return DiTRecipe(
         model,
         settings,
         9,
         rows,
         rows,
-        normaliser,
+        scaler,
         None,
-        Sampling(solver="euler", steps=25, guidance=1.5),
+        DiTSampling(solver="euler", steps=25, guidance=1.5),
         codebook=book,
     )
 
@@ -275,8 +275,8 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
     reader = LatentShards.open_parts(["one"], "train")
     assert reader.statistics.std == [0.0, 0.0, 0.0]
     latent = torch.from_numpy(reader.codebook[2]).view(1, 3, 1, 1)
-    normaliser = Normaliser(*reader.statistics)
-    assert normaliser(latent).abs().max() < 1e-6 and torch.allclose(normaliser.invert(normaliser(latent)), latent)
+    scaler = LatentScaler(*reader.statistics)
+    assert scaler(latent).abs().max() < 1e-6 and torch.allclose(scaler.invert(scaler(latent)), latent)
 
 
 def test_verify_checks_codes_and_codebook(codes: None) -> None:

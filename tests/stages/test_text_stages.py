@@ -16,8 +16,8 @@ from darkroom.artifacts.manifest import ArtifactError, read_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
+from darkroom.models.prior.sample import Prior
 from darkroom.models.prior.sample_settings import Params as SampleParams
-from darkroom.models.prior.sampling import Prior
 from darkroom.models.prior.settings import Params as TrainParams
 from darkroom.params.section import validate
 from darkroom.stages import sample_text, train_prior
@@ -73,7 +73,9 @@ def test_the_manifest_says_of_which_clip_and_how_near_it_comes(clone):
     facts = read_manifest(Path("models/prior"), "prior")
     assert facts["clip"] == load_clip().identity and facts["normalised"] is True
     assert (facts["embed_dim"], facts["text_shape"], facts["images_seen"]) == (8, [8, 64], 16)
-    assert facts["prediction"] == {"schedule": "cosine", "timesteps": 20, "target": "x0"}
+    assert facts["objective"] == "gaussian"
+    says = {"schedule": "cosine", "timesteps": 20, "target": "x0"}
+    assert facts["prediction"] == says | {"learned_variance": False, "variance_range": "linear"}
     scores = facts["scores"]
     assert scores["split"] == "test" and scores["images"] == 8
     assert (
@@ -160,7 +162,7 @@ def test_without_a_unet_that_is_told_of_texts_there_are_no_images_of_them(clone)
     """Nor an error, which would leave the table and the page unwritten."""
     write_decoder(None)
     assert_nothing_is_made()
-    with pytest.raises(ArtifactError, match="no U-Net in models/decoder is told"):
+    with pytest.raises(ArtifactError, match="no U-Net in models/decoder is conditioned on"):
         sample(["a ring"], [], 1, None, "out.png")
 
 
@@ -272,11 +274,11 @@ def test_embeddings_of_texts_come_as_clip_stores_them(clone):
     """The sampled embedding has the length that stored ones have, in which the decoder was trained."""
     from types import SimpleNamespace
 
-    from darkroom.models.prior.sampling import sample_prior
+    from darkroom.models.prior.sample import sample_prior
     from stages.text_models import PRIOR
 
     text, words = load_clip().texts(["a ring", "a red circle"])
-    how = SimpleNamespace(**PRIOR)
+    how = SimpleNamespace(eta=0.0, **PRIOR)
     prior = Prior.open("ema")
     found = sample_prior(prior, text, words, how, 0, [0, 1])
     again = sample_prior(prior, functional.normalize(text, dim=1), words, how, 0, [0, 1])

@@ -22,11 +22,11 @@ from darkroom.data.preparing import Preparation
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.digits import Digits as DigitsSource
 from darkroom.data.splits import SPLITS
+from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.generators.dit.settings import Diffusion, Sampling
-from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.params.sources import Digits as Settings
 from darkroom.random import normal
 from darkroom.training.loop import seeded
@@ -184,11 +184,11 @@ def dit_recipe(folder: Path) -> DiTRecipe:
         model = DiT(DiTConfig(SHAPE[0], SHAPE[1], len(catalog.classes), 32, 2, 2, 2))
     return DiTRecipe(
         model,
-        Diffusion(normalise="channel", time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1),
+        DiTDiffusion(normalise="channel", time="logit_normal", time_mean=0.0, time_std=1.0, label_dropout=0.1),
         3,
         LabelledLatents(train, catalog),
         LabelledLatents(val, catalog),
-        Normaliser(*train.statistics),
+        LatentScaler(*train.statistics),
         None,
-        Sampling(solver="euler", steps=25, guidance=1.5),
+        DiTSampling(solver="euler", steps=25, guidance=1.5),
     )

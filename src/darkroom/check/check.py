@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import create_model
 
+from darkroom.check.diffusion import guidance_fits
 from darkroom.check.texts import texts_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
@@ -188,26 +189,6 @@ def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
             )
 
 
-def _guidance_fits(params: Mapping[str, Any]) -> None:
-    """Check that whoever guides asks a model that has learned what no class looks like."""
-    told = []
-    kind = params["train_generator"]["kind"]
-    if "guidance" in (sampling := params["sample_generator"][kind]):
-        key = f"{kind}.diffusion.label_dropout"
-        dropout = lookup(params["train_generator"], key)
-        told.append((f"sample_generator.{kind}.guidance", sampling["guidance"], f"train_generator.{key}", dropout))
-    tokenizer = params["train_tokenizer"]
-    if tokenizer["kind"] == "vq_ar" and tokenizer["vq_ar"]["classes"]:
-        guidance, dropout = params["sample_tokenizer"]["guidance"], tokenizer["vq_ar"]["label_dropout"]
-        told.append(("sample_tokenizer.guidance", guidance, "train_tokenizer.vq_ar.label_dropout", dropout))
-    for key, guidance, source, dropout in told:
-        if guidance != 1 and not dropout:
-            raise DarkroomError(
-                f"{PARAMS}: `{key}` is {guidance}, and `{source}` is 0, so the model never learns images without a "
-                "class, from which guidance leads away: set it above 0, or the guidance to 1.0."
-            )
-
-
 def _losses_fit(kind: str, chosen: Section, size: int) -> None:
     """Check that images of `size` pixels are large enough for the networks that a tokenizer's losses ask."""
     for key in ("perceptual", "adversarial"):
@@ -323,7 +304,13 @@ def check(params: dict[str, Any] | None = None) -> str:
     generator: Any = whole_params.train_generator
     if reason := generator.chosen.unfit(whole_params.ingest.image_size // kind.factor):
         raise DarkroomError(f"{PARAMS}: `train_generator.{generator.kind}`: {reason}.")
-    _guidance_fits(whole_params.model_dump())
+    if tokenizer.kind == "vq_ar" and kind.classes:
+        guidance_fits(
+            "sample_tokenizer.guidance",
+            whole_params.sample_tokenizer.guidance,
+            "train_tokenizer.vq_ar.label_dropout",
+            kind.label_dropout,
+        )
     _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
     perceptual = getattr(kind, "perceptual", None)
     if perceptual is not None and perceptual.active and perceptual.network == "teacher":

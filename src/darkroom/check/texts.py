@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from darkroom.check.diffusion import diffusion_fits
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.embed_settings import EmbedClip
 from darkroom.models.decoder.settings import TrainDecoder, UNet
@@ -34,11 +35,10 @@ def texts_fit(params: Any, factor: int) -> None:
     clip = params.train_clip.source != "none"
     _unets_fit(decoder, params.embed_clip, size, factor)
     cascade = decoder.cascade(clip)
-    _guidance_fits(params, cascade, clip)
+    diffusion_fits(params, cascade, _imagines(cascade, clip))
     _splits_fit(params, cascade, clip)
     _blocks_fit(params, cascade, clip)
     _embeddings_fit(cascade, params.embed_clip)
-    _steps_fit(params, cascade, clip)
     _noise_fits(params, cascade)
     if cascade:
         _attributes_fit(params)
@@ -52,29 +52,6 @@ def texts_fit(params: Any, factor: int) -> None:
 def _imagines(cascade: dict[str, UNet], clip: bool) -> bool:
     """Return whether images are made of texts: there is a CLIP, and a U-Net that is told of it."""
     return clip and any(unet.conditioned for unet in cascade.values())
-
-
-def _guidance_fits(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
-    """Check that whoever guides asks a network that has learned what no embedding and no text look like."""
-    told: list[tuple[str, float, str, float]] = []
-    for name, unet in cascade.items():
-        guidance, dropout = params.sample_decoder.sampling(name).guidance, unet.diffusion
-        own = "guidance" in params.sample_decoder.unets.get(name, {})
-        key = f"sample_decoder.unets.{name}.guidance" if own else "sample_decoder.common.guidance"
-        where = f"train_decoder.unets.{name}.diffusion"
-        if unet.told_image:
-            told.append((key, guidance, f"{where}.image_dropout", dropout.image_dropout))
-        if unet.model.text_tokens:
-            told.append((key, guidance, f"{where}.text_dropout", dropout.text_dropout))
-    if _imagines(cascade, clip):
-        guidance, dropped = params.sample_text.prior.guidance, params.train_prior.diffusion.text_dropout
-        told.append(("sample_text.prior.guidance", guidance, "train_prior.diffusion.text_dropout", dropped))
-    for key, guidance, source, share in told:
-        if guidance != 1 and not share:
-            raise DarkroomError(
-                f"{PARAMS}: `{key}` is {guidance}, and `{source}` is 0, so the network never learns to do without, "
-                "from which guidance leads away: set it above 0, or the guidance to 1.0."
-            )
 
 
 def _embeddings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
@@ -93,22 +70,6 @@ def _embeddings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
                 f"{PARAMS}: `train_decoder.unets.{name}.model.text_tokens` reads what CLIP says of each token, and "
                 "`embed_clip.encodings` is false: set it to true."
             )
-
-
-def _steps_fit(params: Any, cascade: dict[str, UNet], clip: bool) -> None:
-    """Check that nobody samples in more steps than the noise has."""
-    timesteps = params.train_decoder.timesteps
-    asked: list[tuple[str, int, str, int]] = []
-    for name in cascade:
-        own = "steps" in params.sample_decoder.unets.get(name, {})
-        key = f"sample_decoder.unets.{name}.steps" if own else "sample_decoder.common.steps"
-        asked.append((key, params.sample_decoder.sampling(name).steps, "train_decoder.timesteps", timesteps))
-    if _imagines(cascade, clip):
-        steps, most = params.sample_text.prior.steps, params.train_prior.diffusion.timesteps
-        asked.append(("sample_text.prior.steps", steps, "train_prior.diffusion.timesteps", most))
-    for key, steps, source, most in asked:
-        if steps > most:
-            raise DarkroomError(f"{PARAMS}: `{key}` is {steps}, and `{source}` is {most}: set it to {most} at most.")
 
 
 def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:

@@ -1,1 +1,1 @@
-"""Paths between data and noise, their losses, and the samplers that follow them."""
+"""Diffusion for any network: objectives, noise schedules, guidance, samplers (docs/diffusion.md)."""

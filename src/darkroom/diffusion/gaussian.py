@@ -1,22 +1,104 @@
-"""Gaussian diffusion: what a network predicts, and the losses of that. Images are (N, C, H, W), in [-1, 1] if pixels.
+"""Gaussian diffusion: what a network predicts under a noise schedule, and the losses of that.
 
-x_t = α x_0 + σ ε, with α² = ᾱ_t and σ² = 1 - ᾱ_t. A network predicts ε, x_0 or v = α ε - σ x_0 (Salimans and Ho, 2022,
-"Progressive distillation", arXiv 2202.00512), and, where it learns the variance, a second image of as many channels.
+x_t = α x_0 + σ ε, with α² = alpha_bar_t and σ² = 1 - alpha_bar_t (Ho et al., 2020, arXiv 2006.11239). A network
+predicts ε, x_0 or v = α ε - σ x_0 (Salimans and Ho, 2022, "Progressive distillation", arXiv 2202.00512), and, where it
+learns the variance, a second image of as many channels. Data are (N, C, ...), in [-1, 1] if pixels.
 """
 
 import math
-from typing import Literal
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.diffusion.noise import NoiseSchedule, taken
+from darkroom.diffusion.denoiser import Denoised, Threshold
+from darkroom.diffusion.schedules import NoiseSchedule, gather
+from darkroom.diffusion.settings import Diffusion, Distance, Target, VarianceRange
 
-Target = Literal["eps", "x0", "v"]
-Distance = Literal["l1", "l2", "huber"]
-VarianceRange = Literal["linear", "sigmoid"]
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Predicts ε, x_0 or v at one of T timesteps. The loss is λ_t |f(x_t, t) - target|² + w L_vb.
+
+    λ_t, P2's weight or Min-SNR's, is 1 by default; L_vb, the variational bound, teaches the variance, where it is
+    learned. w = 0.001 on the term of the one timestep that is drawn, as the unCLIP decoder of DALLE2-pytorch has it;
+    T / 1000 is the sum over all timesteps that Nichol and Dhariwal, 2021, weight by 0.001.
+    """
+
+    schedule: NoiseSchedule
+    target: Target = "eps"
+    loss: Distance = "l2"
+    learned_variance: bool = False
+    variance_range: VarianceRange = "linear"
+    bound_weight: float = 0.001
+    p2_gamma: float = 0.0
+    p2_k: float = 1.0
+    min_snr: float | None = None
+
+    @classmethod
+    def of(cls, settings: Diffusion, timesteps: int) -> "Gaussian":
+        """Return the objective of a section of params.yaml under a noise schedule of so many timesteps."""
+        keys = {field.name for field in fields(cls)} - {"schedule"}
+        return cls(NoiseSchedule.named(settings.schedule, timesteps), **settings.model_dump(include=keys))
+
+    @property
+    def duration(self) -> float:
+        """T, the number of timesteps."""
+        return len(self.schedule)
+
+    @property
+    def outputs(self) -> int:
+        """2 where the variance is learned, else 1."""
+        return 1 + self.learned_variance
+
+    def times(self, uniform: NDArray[np.floating], normal: NDArray[np.floating] | None = None) -> Tensor:
+        """Return timesteps from 0 to T - 1, each as likely as the others, (N,), int64."""
+        steps = torch.from_numpy(uniform.astype(np.float64)) * len(self.schedule)
+        return steps.long().clamp(max=len(self.schedule) - 1)
+
+    def timesteps(self, t: Tensor) -> Tensor:
+        """Return t itself: networks embed the number of the timestep."""
+        return t
+
+    def add_noise(self, x0: Tensor, noise: Tensor, t: Tensor) -> Tensor:
+        """Return x_t = sqrt(alpha_bar_t) x_0 + sqrt(1 - alpha_bar_t) ε."""
+        return self.schedule.add_noise(x0, noise, t)
+
+    def losses(
+        self, output: Tensor, x0: Tensor, noise: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None
+    ) -> dict[str, Tensor]:
+        """Return the loss, and its terms `simple` and `bound` where the variance is learned, (N,) each, float32."""
+        mean, variance = self._split(output)
+        simple = distance(mean, target_of(x0, noise, t, self.schedule, self.target), self.loss)
+        if self.p2_gamma:
+            simple = simple * p2_weight(t, self.schedule, self.p2_gamma, self.p2_k)
+        if self.min_snr is not None:
+            simple = simple * min_snr_weight(t, self.schedule, self.min_snr, self.target)
+        if variance is None:
+            return {"loss": simple}
+        predicted = self._x0(mean, x, t, threshold)
+        bound = variational_bound(x0, x, predicted, variance, t, self.schedule)
+        return {"loss": simple + self.bound_weight * bound, "simple": simple, "bound": bound}
+
+    def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
+        """Return x_0, and the fraction of the log variance where it is learned."""
+        mean, variance = self._split(output)
+        return Denoised(self._x0(mean, x, t, threshold), variance=variance)
+
+    def _x0(self, mean: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None) -> Tensor:
+        x0 = to_x0(mean.float(), x, t, self.schedule, self.target)
+        return x0 if threshold is None else threshold(x0)
+
+    def _split(self, output: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what is said of x_0, and the fraction of the log variance."""
+        if not self.learned_variance:
+            return output, None
+        mean, raw = output.chunk(2, dim=1)
+        return mean, variance_fraction(raw.float(), self.variance_range)
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What is predicted
@@ -40,8 +122,8 @@ def to_x0(prediction: Tensor, x: Tensor, steps: Tensor, schedule: NoiseSchedule,
     return (x - sigma * prediction) / alpha if target == "eps" else alpha * x - sigma * prediction
 
 
-def share_of(raw: Tensor, how: VarianceRange) -> Tensor:
-    """Return the share f in log σ² = f log β + (1 - f) log β̃ that a network's second half says.
+def variance_fraction(raw: Tensor, how: VarianceRange) -> Tensor:
+    """Return f in log σ² = f log β + (1 - f) log β̃ from the second half of a network's output.
 
     (v + 1) / 2 as Nichol and Dhariwal, 2021, arXiv 2102.09672, equation 15; or the logistic function, within 0 and 1.
     """
@@ -63,7 +145,7 @@ def p2_weight(steps: Tensor, schedule: NoiseSchedule, gamma: float, k: float) ->
 
     Source: Choi et al., "Perception prioritized training of diffusion models", 2022, arXiv 2204.00227, equation 8.
     """
-    return taken((k + schedule.snr) ** -gamma, steps, 1)
+    return gather((k + schedule.snr) ** -gamma, steps, 1)
 
 
 def min_snr_weight(steps: Tensor, schedule: NoiseSchedule, cap: float, target: Target) -> Tensor:
@@ -75,13 +157,13 @@ def min_snr_weight(steps: Tensor, schedule: NoiseSchedule, cap: float, target: T
     Source: Hang et al., "Efficient diffusion training via Min-SNR weighting", 2023, arXiv 2303.09556, section 3.4.
     """
     least, of_target = np.minimum(schedule.snr, cap), {"x0": 1.0, "eps": schedule.snr, "v": schedule.snr + 1}
-    return taken(np.asarray(least / of_target[target]), steps, 1)
+    return gather(np.asarray(least / of_target[target]), steps, 1)
 
 
 def variational_bound(
-    x0: Tensor, x: Tensor, predicted_x0: Tensor, share: Tensor, steps: Tensor, schedule: NoiseSchedule
+    x0: Tensor, x: Tensor, predicted_x0: Tensor, variance: Tensor, steps: Tensor, schedule: NoiseSchedule
 ) -> Tensor:
-    """Return one step's term of the variational bound in bits an element, the mean of each image, (N,).
+    """Return one step's term of the variational bound in bits per dim, the mean of each image, (N,).
 
     KL(q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t)) for t > 0; for t = 0 the negative log-likelihood of x_0 under p with
     256 grey levels. The predicted x_0 is detached, so that the bound teaches the variance alone (Nichol and Dhariwal,
@@ -90,20 +172,20 @@ def variational_bound(
     Args:
         x0: the image, in [-1, 1].
         x: x_t.
-        predicted_x0: what the network takes for x_0.
-        share: of the log variance, from `share_of`.
+        predicted_x0: the prediction.
+        variance: the fraction in the log variance, from `variance_fraction`.
         steps: t, (N,) int64.
-        schedule: of the noise.
+        schedule: the noise schedule.
     """
     before, after = schedule.alphas_cumprod_before, schedule.alphas_cumprod
     # The mean of the posterior: c_0 x_0 + c_t x_t (Ho et al., 2020, equation 7).
-    c0 = taken(np.sqrt(before) * schedule.betas / (1 - after), steps, x.ndim)
-    ct = taken(np.sqrt(1 - schedule.betas) * (1 - before) / (1 - after), steps, x.ndim)
+    c0 = gather(np.sqrt(before) * schedule.betas / (1 - after), steps, x.ndim)
+    ct = gather(np.sqrt(1 - schedule.betas) * (1 - before) / (1 - after), steps, x.ndim)
     truth, guess = c0 * x0 + ct * x, c0 * predicted_x0.detach() + ct * x
     # At t = 0 the posterior has no variance; that of the next step stands in.
     smallest = np.log(np.append(schedule.posterior_variance[1:2], schedule.posterior_variance[1:]))
-    low, high = taken(smallest, steps, x.ndim), taken(np.log(schedule.betas), steps, x.ndim)
-    logvar = share * high + (1 - share) * low
+    low, high = gather(smallest, steps, x.ndim), gather(np.log(schedule.betas), steps, x.ndim)
+    logvar = variance * high + (1 - variance) * low
     divergence = 0.5 * (logvar - low - 1 + (low - logvar).exp() + (truth - guess) ** 2 * (-logvar).exp())
     likelihood = _log_likelihood(x0, guess, 0.5 * logvar)
     first = (steps == 0).reshape(-1, *(1,) * (x.ndim - 1))

@@ -43,6 +43,6 @@ GENERATORS = Kinds(
         "sampling": "models/generator",  # the settings of the sampler
     },
     kinds={
-        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:Sampling"],
+        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:DiTSampling"],
     },
 )

@@ -1,6 +1,6 @@
 """The sections that `report` reads."""
 
-from darkroom.models.decoder.unet_names import Names
+from darkroom.models.decoder.settings import Names
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 

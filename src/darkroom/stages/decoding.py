@@ -15,9 +15,8 @@ from darkroom.data.grid import save_png, spread
 from darkroom.data.images import to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
-from darkroom.models.decoder.cascade import Cascade
-from darkroom.models.decoder.decode import Decoder
-from darkroom.models.decoder.member import Asked
+from darkroom.models.decoder.cascade import Cascade, Decoder
+from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.decoder.sample_settings import Decoding
 
 _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
@@ -30,7 +29,7 @@ Told = Callable[[Sequence[int]], tuple[Tensor | None, Tensor | None]]
 def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.device) -> Decoder:
     """Return the decoder of `models/decoder` on a device, sampled as the section says, with noise of a seed."""
     cascade = Cascade.open(names, section.weights).to(device)
-    sampling = {member.name: section.sampling(member.name) for member in cascade.members}
+    sampling = {stage.name: section.sampling(stage.name) for stage in cascade.stages}
     return Decoder(cascade, sampling, seed, section.batch)
 
 
@@ -40,7 +39,7 @@ def told_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards)
     Raises:
         ArtifactError: they come from another CLIP than the decoder was trained with, or are of other lengths.
     """
-    names = [name for name in _TOLD if decoder.cascade.told(name)]
+    names = [name for name in _TOLD if decoder.cascade.conditioned_on(name)]
     if not names:
         return lambda rows: (None, None)
     stored = EmbeddingShards.open_parts(parts, split)
@@ -63,7 +62,7 @@ def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: To
     for start in range(0, len(rows), decoder.batch):
         batch = rows[start : start + decoder.batch]
         low = decoder.low(torch.from_numpy(images.__getitems__(batch))) if decoder.cascade.low_size else None
-        yield from decoder.images(Asked(batch, *told(batch), low=low))
+        yield from decoder.images(SampleRequest(batch, *told(batch), low=low))
 
 
 def samples(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from darkroom.data.reader import ImageShards
-    from darkroom.models.decoder.decode import Decoder
+    from darkroom.models.decoder.cascade import Decoder
     from darkroom.stages.decoding import Told
 
 OUT = Path("samples/decoder")
@@ -94,7 +94,11 @@ def _sample(params: Params) -> None:
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
             model=cascade.identity,
-            condition="image" if cascade.told("image") else "encoding" if cascade.told("encoding") else "none",
+            condition="image"
+            if cascade.conditioned_on("image")
+            else "encoding"
+            if cascade.conditioned_on("encoding")
+            else "none",
             clip=cascade.clip,
             split=section.split,
             sampler=section.model_dump(exclude={"threads", "shard_size", "pictures"}),

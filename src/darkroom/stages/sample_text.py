@@ -31,7 +31,7 @@ def open_imagination(params: Params, device: torch.device, clip: str, where: str
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
     """
-    from darkroom.models.prior.sampling import Prior
+    from darkroom.models.prior.sample import Prior
     from darkroom.models.prior.text_images import Imagination, require_same_clip
     from darkroom.stages.decoding import open_decoder
 
@@ -82,7 +82,7 @@ def _sample(params: Params) -> None:
         )
     imagination = open_imagination(params, device, stored.clip, "data/embeddings")
     prior, decoder = imagination.prior, imagination.decoder
-    encoded = prior.network.config.text_shape is not None or decoder.cascade.told("encoding")
+    encoded = prior.network.config.text_shape is not None or decoder.cascade.conditioned_on("encoding")
 
     def told(some: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         found = stored.__getitems__(some, ("text", "encoding") if encoded else ("text",))

@@ -20,20 +20,19 @@ from darkroom.training.curves import write_curves
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
-    from darkroom.models.decoder.opening import Opened
+    from darkroom.models.decoder.opening import DecoderData
     from darkroom.models.decoder.recipe import DecoderRecipe
 
 MODELS, CURVES, LOGS = DECODER_FOLDER, Path("curves/decoder"), Path("logs")
-_PREDICTION = {"schedule", "target", "learned_variance", "variance_range"}
 _LEFT_OUT = "this U-Net is left out of the cascade"
 
 
-def build(params: Params, name: str, opened: Opened) -> DecoderRecipe:
+def build(params: Params, name: str, opened: DecoderData) -> DecoderRecipe:
     """Return the recipe with its untrained U-Net."""
-    from darkroom.diffusion.prediction import Prediction
+    from darkroom.diffusion.objectives import objective_of
+    from darkroom.models.decoder.network import DecoderUNet
     from darkroom.models.decoder.opening import config_of
     from darkroom.models.decoder.recipe import DecoderRecipe
-    from darkroom.models.decoder.unet import DecoderUNet
     from darkroom.random import derive
     from darkroom.training.loop import seeded
 
@@ -41,18 +40,14 @@ def build(params: Params, name: str, opened: Opened) -> DecoderRecipe:
     settings, training = section.unets[name], section.training_of(name)
     with seeded(derive(training.seed, "decoder/weights")):
         model = DecoderUNet(config_of(settings, opened))
-    prediction = Prediction.of(
-        steps=section.timesteps,
-        bounded=opened.space.bounded,
-        **settings.diffusion.model_dump(include=_PREDICTION),
-    )
+    objective = objective_of(settings.diffusion, section.timesteps)
     rows = opened.rows
     return DecoderRecipe(
-        model, settings, prediction, opened.space, opened.teller, training.seed, rows["train"], rows["val"]
+        model, settings, objective, opened.space, opened.conditioner, training.seed, rows["train"], rows["val"]
     )
 
 
-def _facts(params: Params, name: str, opened: Opened) -> dict[str, Any]:
+def _facts(params: Params, name: str, opened: DecoderData) -> dict[str, Any]:
     """Return what a manifest says of a U-Net whether it was trained here or not."""
     section = params.train_decoder
     settings = section.unets[name]
@@ -62,7 +57,7 @@ def _facts(params: Params, name: str, opened: Opened) -> dict[str, Any]:
         "low_size": settings.low_size,
         "low_downsample": settings.low.downsample,
         "timesteps": section.timesteps,
-        "prediction": settings.diffusion.model_dump(include=_PREDICTION),
+        **settings.diffusion.prediction(),
         **opened.facts,
     }
 
@@ -105,7 +100,7 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
         if (place := rank()) is not None and place.number:
             return
         begun = initial_manifest(settings.weights, KIND)
-        require_same(weights_key(name), begun, facts, ("size", "low_size", "timesteps", "prediction"))
+        require_same(weights_key(name), begun, facts, ("size", "low_size", "timesteps", "objective", "prediction"))
         initialise({"unet": model}, training.init)
         write_curves(curves, [])
         with atomic_folder(out) as folder:

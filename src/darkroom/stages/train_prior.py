@@ -18,10 +18,10 @@ from darkroom.stages.untrained import write_untrained
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
+    from darkroom.diffusion.scalers import EmbeddingScaler
     from darkroom.models.prior.network import PriorConfig
     from darkroom.models.prior.recipe import PriorRecipe
     from darkroom.models.prior.scores import Scorer
-    from darkroom.models.prior.standard import Standard
     from darkroom.training.recipe import Rows
 
 OUT, CURVES, LOGS = PRIOR_FOLDER, Path("curves/prior"), Path("logs/train_prior")
@@ -31,25 +31,25 @@ _DIGITS = 6  # of a score in the manifest
 def build(
     params: Params,
     config: PriorConfig,
-    standard: Standard,
+    scaler: EmbeddingScaler,
     normalised: bool,
     train_rows: Rows,
     val_rows: Rows,
     scorer: Scorer | None = None,
 ) -> PriorRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
+    from darkroom.diffusion.objectives import objective_of
     from darkroom.models.prior.network import PriorNetwork
     from darkroom.models.prior.recipe import PriorRecipe
-    from darkroom.models.prior.sampling import Prior, prediction_of
+    from darkroom.models.prior.sample import Prior
     from darkroom.random import derive
     from darkroom.training.loop import seeded
 
     settings = params.train_prior
     with seeded(derive(settings.training.seed, "prior/weights")):
         network = PriorNetwork(config)
-    told = settings.diffusion.model_dump(include={"schedule", "timesteps", "target"})
-    network.set_standard(standard)
-    prior = Prior(network, prediction_of(**told), normalised)
+    network.set_scaler(scaler)
+    prior = Prior(network, objective_of(settings.diffusion, settings.diffusion.timesteps), normalised)
     return PriorRecipe(prior, settings.diffusion, settings.training.seed, train_rows, val_rows, scorer)
 
 
@@ -81,9 +81,9 @@ def run(params: Params) -> None:
 def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
     # Imported here: nothing to train needs no torch.
     from darkroom.device import set_up_device
+    from darkroom.diffusion.scalers import EmbeddingScaler, spaced_rows
     from darkroom.models.prior.data import CaptionedEmbeddings, require_texts
     from darkroom.models.prior.scores import Scorer
-    from darkroom.models.prior.standard import Standard, chosen_rows
     from darkroom.training.initial import initial_manifest, require_same
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
@@ -104,7 +104,7 @@ def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
         recipe = build(
             params,
             config_of(params, first.dim, first.encoding_shape),
-            Standard.of(first.__getitems__(chosen_rows(len(first)))["image"], settings.diffusion.normalise),
+            EmbeddingScaler.of(first.__getitems__(spaced_rows(len(first)))["image"], settings.diffusion.normalise),
             first.normalised,
             rows["train"],
             rows["val"],
@@ -128,7 +128,7 @@ def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
                 **facts,
                 embed_dim=first.dim,
                 text_shape=first.encoding_shape,
-                prediction=settings.diffusion.model_dump(include={"schedule", "timesteps", "target"}),
+                **settings.diffusion.prediction(),
                 scores={"split": settings.evaluate.split, "images": last.count, **scores},
                 catalog=catalog.identity,
                 images_seen=trainer.images,

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from darkroom.diffusion.prediction import Prediction
-from darkroom.models.decoder.data import PixelSpace, Teller
-from darkroom.models.decoder.opening import Opened, config_of
+from darkroom.diffusion.objectives import objective_of
+from darkroom.diffusion.scalers import EmbeddingScaler
+from darkroom.models.decoder.data import Conditioner, PixelSpace
+from darkroom.models.decoder.opening import DecoderData, config_of
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.settings import UNet
-from darkroom.models.prior.standard import Standard
 from models.decoder.small_unets import unet
 
 MODEL: dict[str, Any] = {
@@ -117,14 +117,10 @@ class Rows:
 
 def recipe(settings: UNet, hook: Any = None, seed: int = 3) -> DecoderRecipe:
     """Return the recipe of a U-Net over `Rows`."""
-    opened = Opened(PixelSpace(), Teller(Standard(MEAN, STD)), {}, 1, {}, 6, (4, 5))
+    opened = DecoderData(PixelSpace(), Conditioner(EmbeddingScaler(MEAN, STD)), {}, 1, {}, 6, (4, 5))
     model = unet(seed, **vars(config_of(settings, opened))).train()
-    prediction = Prediction.of(
-        steps=STEPS,
-        bounded=True,
-        **settings.diffusion.model_dump(include={"schedule", "target", "learned_variance", "variance_range"}),
-    )
-    return DecoderRecipe(model, settings, prediction, opened.space, opened.teller, seed, Rows(hook), Rows())
+    objective = objective_of(settings.diffusion, STEPS)
+    return DecoderRecipe(model, settings, objective, opened.space, opened.conditioner, seed, Rows(hook), Rows())
 
 
 def told_to(made: DecoderRecipe) -> list[dict[str, Any]]:

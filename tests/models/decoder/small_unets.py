@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from darkroom.models.decoder.unet import Conditions, DecoderUNet, UNetConfig
+from darkroom.models.decoder.network import Conditions, DecoderUNet, UNetConfig
 
 SMALL: dict[str, Any] = {
     "size": 8,

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.models.decoder.cascade import Cascade
-from darkroom.models.decoder.decode import Decoder
-from darkroom.models.decoder.member import Asked
+from darkroom.models.decoder.cascade import Cascade, Decoder
+from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.decoder.sample_settings import UNetSampling
 from darkroom.models.decoder.variations import inpainted, interpolations, spherical, variations
 from models.decoder.small_unets import TOLD, normals, unet
@@ -63,46 +62,58 @@ def root(tmp_path: Path) -> Path:
 
 def decoder(root: Path, names: tuple[str, ...] = ("up", "base"), batch: int = 2, **changes: Any) -> Decoder:
     cascade = Cascade.open(names, "ema", root)
-    sampling = {member.name: UNetSampling(**{**HOW, **changes}) for member in cascade.members}
+    sampling = {stage.name: UNetSampling(**{**HOW, **changes}) for stage in cascade.stages}
     return Decoder(cascade, sampling, 0, batch)
 
 
-def made(root: Path, asked: Asked, **changes: Any) -> torch.Tensor:
-    return torch.cat(list(decoder(root, **changes).images(asked)))
+def made(root: Path, request: SampleRequest, **changes: Any) -> torch.Tensor:
+    return torch.cat(list(decoder(root, **changes).images(request)))
 
 
 def test_from_embeddings_to_images_of_the_datas_size(root: Path) -> None:
-    found = made(root, Asked([0, 1, 2], normals(0, 3, 6)))
+    found = made(root, SampleRequest([0, 1, 2], normals(0, 3, 6)))
     assert found.shape == (3, 1, 16, 16) and found.dtype == torch.uint8
-    assert [member.name for member in Cascade.open(("up", "base"), "raw", root).members] == ["base", "up"]
+    assert [stage.name for stage in Cascade.open(("up", "base"), "raw", root).stages] == ["base", "up"]
 
 
 @pytest.mark.parametrize("solver", ["ddpm", "ddim"])
 def test_an_image_depends_on_its_number_alone(root: Path, solver: str) -> None:
     image = normals(0, 3, 6)
-    all_three = made(root, Asked([0, 1, 2], image), solver=solver)
-    assert torch.equal(all_three[2:], made(root, Asked([2], image[2:]), solver=solver))
-    assert not torch.equal(all_three[2:], made(root, Asked([5], image[2:]), solver=solver))
+    all_three = made(root, SampleRequest([0, 1, 2], image), solver=solver)
+    assert torch.equal(all_three[2:], made(root, SampleRequest([2], image[2:]), solver=solver))
+    assert not torch.equal(all_three[2:], made(root, SampleRequest([5], image[2:]), solver=solver))
 
 
 @pytest.mark.parametrize("key", ["guidance", "solver", "steps", "threshold", "low_noise"])
 def test_what_is_asked_for_reaches_the_images(root: Path, key: str) -> None:
     """DALLE2-pytorch takes a guidance for its grids and forgets it."""
     other = {"guidance": 1.0, "solver": "dpm", "steps": 5, "threshold": "dynamic", "low_noise": 0.9}[key]
-    asked = Asked([0, 1], 3 * normals(0, 2, 6))
+    request = SampleRequest([0, 1], 3 * normals(0, 2, 6))
     wild = {"guidance": 6.0} if key == "threshold" else {}
-    assert not torch.equal(made(root, asked, **wild), made(root, asked, **{**wild, key: other}))
+    assert not torch.equal(made(root, request, **wild), made(root, request, **{**wild, key: other}))
+
+
+def test_each_unet_follows_its_own_objective(tmp_path: Path) -> None:
+    """A U-Net of flows below one of Gaussian diffusion: the manifests say which is which."""
+    write(tmp_path, "base", unet(**TOLD), objective="flow", prediction={})
+    write(tmp_path, "up", unet(seed=1, size=16, low=True), clip=None, low_size=8)
+    cascade = Cascade.open(("base", "up"), "ema", tmp_path)
+    flow, gaussian = UNetSampling(**{**HOW, "solver": "heun"}), UNetSampling(**HOW)
+    request = SampleRequest([0, 1], normals(0, 2, 6))
+    found = cascade.sample(request, {"base": flow, "up": gaussian}, 0, torch.device("cpu"))
+    assert found.shape == (2, 1, 16, 16) and found.abs().max() <= 1
+    assert [stage.objective.duration for stage in cascade.stages] == [1.0, 20]
 
 
 def test_guidance_of_one_unet_only(root: Path) -> None:
     cascade = Cascade.open(("base", "up"), "ema", root)
-    asked = Asked([0, 1], normals(0, 2, 6))
+    request = SampleRequest([0, 1], normals(0, 2, 6))
     plain = UNetSampling(**HOW)
     strong = UNetSampling(**{**HOW, "guidance": 5.0})
     device = torch.device("cpu")
-    one = cascade.generate(asked, {"base": plain, "up": plain}, 0, device)
-    assert not torch.equal(one, cascade.generate(asked, {"base": strong, "up": plain}, 0, device))
-    assert torch.equal(one, cascade.generate(asked, {"base": plain, "up": strong}, 0, device))  # it is told nothing
+    one = cascade.sample(request, {"base": plain, "up": plain}, 0, device)
+    assert not torch.equal(one, cascade.sample(request, {"base": strong, "up": plain}, 0, device))
+    assert torch.equal(one, cascade.sample(request, {"base": plain, "up": strong}, 0, device))  # it is told nothing
 
 
 def test_the_first_trained_unet_enlarges_real_images(tmp_path: Path) -> None:
@@ -114,13 +125,13 @@ def test_the_first_trained_unet_enlarges_real_images(tmp_path: Path) -> None:
     low = found.low(real)
     expected = torch.nn.functional.avg_pool2d(real.double() / 127.5 - 1, 2)
     torch.testing.assert_close(low.double(), expected, atol=1e-6, rtol=0)  # type: ignore[union-attr]
-    assert torch.cat(list(found.images(Asked([0, 1], low=low)))).shape == (2, 1, 16, 16)
+    assert torch.cat(list(found.images(SampleRequest([0, 1], low=low)))).shape == (2, 1, 16, 16)
 
 
 def test_without_its_last_unet_images_are_enlarged_plainly(tmp_path: Path) -> None:
     write(tmp_path, "base", unet(**TOLD))
     write(tmp_path, "up", None)
-    found = torch.cat(list(decoder(tmp_path, ("base", "up")).images(Asked([0], normals(0, 1, 6)))))
+    found = torch.cat(list(decoder(tmp_path, ("base", "up")).images(SampleRequest([0], normals(0, 1, 6)))))
     assert torch.equal(found[..., ::2, ::2], found[..., 1::2, 1::2])
 
 
@@ -136,7 +147,7 @@ def test_refusals_name_the_unet(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="different CLIPs"):
         Cascade.open(("small", "near"), "ema", tmp_path)
     write(tmp_path, "large", unet(size=16, **TOLD))
-    with pytest.raises(ArtifactError, match="`small` and `large` both begin with noise alone"):
+    with pytest.raises(ArtifactError, match="`small` and `large` both start from noise alone"):
         Cascade.open(("large", "small"), "ema", tmp_path)
 
 
@@ -164,7 +175,7 @@ def test_pictures(root: Path) -> None:
     assert len(np.unique(rows[0], axis=0)) == 9
     rows = interpolations(found, real, image, None).reshape(2, 10, 1, 16, 16)
     assert np.array_equal(rows[:, 0], real[0::2]) and np.array_equal(rows[:, -1], real[1::2])
-    end = torch.cat(list(found.images(Asked([0], image[1:2]))))
+    end = torch.cat(list(found.images(SampleRequest([0], image[1:2]))))
     assert np.array_equal(rows[0, -2], end[0].numpy())  # the end of the arc is the other embedding
     rows = inpainted(found, real, image, None, 2).reshape(4, 3, 1, 16, 16)
     assert np.array_equal(rows[:, 0], real)

@@ -4,11 +4,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.models.clip.embedding import Embedder
 from darkroom.models.clip.network import Clip, Contrastive
-from darkroom.models.decoder.data import ClipTeller, LatentSpace, Told, embedded
-from darkroom.models.generators.normaliser import Normaliser
-from darkroom.models.prior.standard import Standard
+from darkroom.models.decoder.data import ClipConditioner, ConditionedDataset, LatentSpace, embedded
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.training.loop import seeded
 from models.clip.clips import SIZE, Pairs
@@ -23,15 +22,15 @@ def small_clip() -> Clip:
 def test_clip_is_asked_in_float32_whatever_the_precision_of_the_training() -> None:
     clip = small_clip()
     batch = {"images": torch.from_numpy(Pairs().images)}
-    teller = ClipTeller(clip, Standard.of(embedded(clip, batch["images"]).numpy()), text=False)
+    conditioner = ClipConditioner(clip, EmbeddingScaler.of(embedded(clip, batch["images"]).numpy()), text=False)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = teller(batch)[0]
-    assert found is not None and torch.equal(found, teller(batch)[0])  # type: ignore[arg-type]
+        found = conditioner(batch)[0]
+    assert found is not None and torch.equal(found, conditioner(batch)[0])  # type: ignore[arg-type]
 
 
 def test_latents_are_encoded_in_float32_whatever_the_precision_of_the_training() -> None:
     with seeded(0):
-        space = LatentSpace(KLAutoencoder(build(kl(), 3, 8)).eval(), Normaliser([0.0] * 2, [1.0] * 2))
+        space = LatentSpace(KLAutoencoder(build(kl(), 3, 8)).eval(), LatentScaler([0.0] * 2, [1.0] * 2))
     batch = {"images": torch.from_numpy(Pairs().images)}
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = space.data(batch)
@@ -41,9 +40,9 @@ def test_latents_are_encoded_in_float32_whatever_the_precision_of_the_training()
 def test_an_image_without_a_caption_has_no_encoding_as_in_stored_ones() -> None:
     clip = small_clip()
     captions = ["a red circle", None, "", *["a ring"] * 9]
-    told = Told(Pairs(), captions=pa.chunked_array([pa.array(captions, pa.string())]), clip=clip)
+    told = ConditionedDataset(Pairs(), captions=pa.chunked_array([pa.array(captions, pa.string())]), clip=clip)
     tokens = torch.from_numpy(told.__getitems__([0, 1, 2])["tokens"])
-    encodings = ClipTeller(clip, None, text=True)({"tokens": tokens})[1]
+    encodings = ClipConditioner(clip, None, text=True)({"tokens": tokens})[1]
     rows = [{"key": str(number), "caption": caption} for number, caption in enumerate(captions[:3])]
     stored = Embedder(clip, 3, normalise=True, encodings=True)._texts(rows, "")["encoding"]
     assert encodings is not None and not stored[1].any()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.diffusion.noise import NoiseSchedule
+from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.settings import UNet
 from darkroom.random import draws

@@ -27,7 +27,10 @@ NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tok
         ({"model": NOT_TOLD}, "`embeddings` is named, and no image_tokens"),
         ({"embeddings": "data/none"}, "ask for CLIP: name `embeddings`"),
         ({"clip": "models/clip"}, "one of them only"),
-        ({"model": NOT_TOLD, "embeddings": "data/none", "diffusion": {"embedding_noise": 0.1}}, "nothing is told"),
+        (
+            {"model": NOT_TOLD, "embeddings": "data/none", "diffusion": {"embedding_noise": 0.1}},
+            "the U-Net does not read",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], said: str) -> None:

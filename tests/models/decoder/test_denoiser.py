@@ -1,34 +1,35 @@
 import pytest
 import torch
 
-from darkroom.diffusion.prediction import Prediction
-from darkroom.diffusion.thresholds import clipped
-from darkroom.models.decoder.denoiser import denoiser
-from darkroom.models.decoder.unet import Conditions
+from darkroom.diffusion.denoiser import clip_x0
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.schedules import NoiseSchedule
+from darkroom.models.decoder.network import Conditions, unet_denoiser
 from models.decoder.small_unets import TOLD, everything, normals, unet
 
 CHANGES = {**TOLD, "text_shape": (4, 5)}
 X, STEPS = normals(9, 2, 1, 8, 8), torch.tensor([30, 30])
 
 
-def prediction(learned: bool = False) -> Prediction:
-    return Prediction.of("cosine", 100, target="v", learned_variance=learned, variance_range="linear", bounded=True)
+def v_prediction(learned: bool = False) -> Gaussian:
+    return Gaussian(NoiseSchedule.named("cosine", 100), "v", learned_variance=learned)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("learned", [False, True])
 def test_guidance_of_one_is_the_conditional_network_bit_for_bit(learned: bool) -> None:
-    network, told, means = unet(**CHANGES, learned_variance=learned), everything(), prediction(learned)
-    found = denoiser(network, means, told, 1.0)(X, STEPS, None)
-    mean, share = means.split(network(X, STEPS, told))
-    assert torch.equal(found.x0, means.x0(mean, X, STEPS))
-    assert found.share is None if share is None else torch.equal(found.share, share)
+    network, told, means = unet(**CHANGES, learned_variance=learned), everything(), v_prediction(learned)
+    found = unet_denoiser(network, means, told, 1.0)(X, STEPS, None)
+    expected = means.denoised(network(X, STEPS, told), X, STEPS)
+    assert torch.equal(found.x0, expected.x0)
+    assert found.variance is None if expected.variance is None else torch.equal(found.variance, expected.variance)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("scale", [0.0, 0.5, 3.0])
 def test_guidance_against_float64_with_both_conditions_nulled(scale: float) -> None:
-    network, told, means = unet(**CHANGES, learned_variance=True).double(), everything(), prediction(True)
+    network, told, means = unet(**CHANGES, learned_variance=True).double(), everything(), v_prediction(True)
     told = Conditions(image=told.image.double(), text=told.text.double())  # type: ignore[union-attr]
     x = X.double()
     nothing = torch.zeros(2, dtype=torch.bool)
@@ -37,10 +38,10 @@ def test_guidance_against_float64_with_both_conditions_nulled(scale: float) -> N
     v = unconditional + scale * (conditional - unconditional)
     left = torch.from_numpy(means.schedule.alphas_cumprod)[30]
     expected = left.sqrt() * x - (1 - left).sqrt() * v
-    found = denoiser(network, means, told, scale)(x, STEPS, None)
+    found = unet_denoiser(network, means, told, scale)(x, STEPS, None)
     torch.testing.assert_close(found.x0.double(), expected, atol=2e-6, rtol=1e-5)  # x_0 is float32
-    share = (network(x, STEPS, told)[:, 1:] + 1) / 2
-    torch.testing.assert_close(found.share.double(), share, atol=2e-6, rtol=1e-5)  # type: ignore[union-attr]
+    fraction = (network(x, STEPS, told)[:, 1:] + 1) / 2
+    torch.testing.assert_close(found.variance.double(), fraction, atol=2e-6, rtol=1e-5)  # type: ignore[union-attr]
 
 
 @torch.no_grad()
@@ -48,14 +49,24 @@ def test_an_up_sampler_that_is_told_nothing_is_asked_once() -> None:
     network = unet(low=True)
     calls = []
     network.register_forward_pre_hook(lambda module, given: calls.append(len(given[0])))
-    denoiser(network, prediction(), Conditions(low=normals(1, 2, 1, 8, 8)), 4.0)(X, STEPS, None)
+    unet_denoiser(network, v_prediction(), Conditions(low=normals(1, 2, 1, 8, 8)), 4.0)(X, STEPS, None)
     assert calls == [2]
 
 
 @torch.no_grad()
 def test_what_is_found_is_kept_in_its_range() -> None:
     network, told = unet(**CHANGES), everything()
-    wild = denoiser(network, prediction(), told, 20.0)(X, STEPS, None).x0
-    tame = denoiser(network, prediction(), told, 20.0, clipped)(X, STEPS, None).x0
+    wild = unet_denoiser(network, v_prediction(), told, 20.0)(X, STEPS, None).x0
+    tame = unet_denoiser(network, v_prediction(), told, 20.0, clip_x0)(X, STEPS, None).x0
     assert float(wild.abs().max()) > 1
     assert torch.equal(tame, wild.clamp(-1, 1))
+
+
+@torch.no_grad()
+def test_a_velocity_is_guided_as_every_prediction_is() -> None:
+    network, told, t = unet(**CHANGES), everything(), torch.tensor([0.3, 0.8])
+    nothing = torch.zeros(2, dtype=torch.bool)
+    null = Conditions(image=told.image, text=told.text, image_kept=nothing, text_kept=nothing)
+    conditional, unconditional = (network(X, 1000 * t, each) for each in (told, null))
+    found = unet_denoiser(network, Flow(), told, 3.0)(X, t, None)
+    torch.testing.assert_close(found.velocity, unconditional + 3 * (conditional - unconditional), atol=1e-5, rtol=1e-5)

@@ -5,7 +5,7 @@ import torch
 from diffusers import UNet2DConditionModel
 from safetensors.torch import load_file
 
-from darkroom.models.decoder.unet import Conditions, DecoderUNet, UNetConfig
+from darkroom.models.decoder.network import Conditions, DecoderUNet, UNetConfig
 from models.decoder.small_unets import SMALL, TOLD, everything, normals, unet
 
 ALL = {**TOLD, "text_shape": (4, 5), "low": True, "low_noise": True, "embedding_noise": True, "self_condition": True}

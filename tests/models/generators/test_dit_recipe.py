@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.generators.dit.settings import Diffusion, Sampling
-from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.random import draws
 from darkroom.training.recipe import Batch
 
 SHAPE = (2, 4, 4)
-SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
+SAMPLING = DiTSampling(solver="euler", steps=25, guidance=1.5)
 MEAN, STD = [0.5, -1.0], [2.0, 3.0]
 
 
@@ -37,7 +37,7 @@ def recipe(tokenizer=None, **changes):
     settings = {"normalise": "channel", "time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
     torch.manual_seed(0)
     model = Spy(DiTConfig(2, 4, 5, 16, 1, 2, 2))
-    return DiTRecipe(model, Diffusion(**settings | changes), 9, [], [], Normaliser(MEAN, STD), tokenizer, SAMPLING)
+    return DiTRecipe(model, DiTDiffusion(**settings | changes), 9, [], [], LatentScaler(MEAN, STD), tokenizer, SAMPLING)
 
 
 def batch(positions):
@@ -99,7 +99,7 @@ def test_validation_tells_the_loss_by_bands_of_the_time():
     """Each image lies in one band, by its time, and the bands together are the whole."""
     made, given = recipe(label_dropout=0.0), batch(list(range(400)))
     found = made.validate(given)
-    time = made.model.calls[-1][1]
+    time = made.model.calls[-1][1] / 1000
     bands = {name: values for name, values in found.items() if name != "loss"}
     assert list(bands) == ["loss_time_0_25", "loss_time_25_50", "loss_time_50_75", "loss_time_75_100"]
     for number, values in enumerate(bands.values()):
@@ -108,12 +108,12 @@ def test_validation_tells_the_loss_by_bands_of_the_time():
     assert sum(map(len, bands.values())) == 400
 
 
-def test_the_normaliser_gives_unit_variance_and_goes_back():
-    normaliser = Normaliser(MEAN, STD)
+def test_the_scaler_gives_unit_variance_and_goes_back():
+    scaler = LatentScaler(MEAN, STD)
     latents = torch.randn(4000, *SHAPE) * torch.tensor(STD)[:, None, None] + torch.tensor(MEAN)[:, None, None]
-    unit = normaliser(latents)
+    unit = scaler(latents)
     assert unit.mean(dim=(0, 2, 3)).abs().max() < 0.02 and (unit.std(dim=(0, 2, 3)) - 1).abs().max() < 0.02
-    assert torch.allclose(normaliser.invert(unit), latents, atol=1e-5)
+    assert torch.allclose(scaler.invert(unit), latents, atol=1e-5)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -7,14 +7,19 @@ import pytest
 import torch
 from torch.nn import functional
 
-from darkroom.diffusion.denoising import sample
-from darkroom.diffusion.noise import NoiseSchedule
+from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.samplers import sample
+from darkroom.diffusion.scalers import EmbeddingScaler
+from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.prior.network import PriorConfig, PriorNetwork
-from darkroom.models.prior.sampling import Prior, guided, prediction_of, sample_prior, text_direction
-from darkroom.models.prior.standard import Standard
+from darkroom.models.prior.sample import Prior, prior_denoiser, sample_prior, text_direction
 
 CONFIG = PriorConfig(embed_dim=8, text_shape=(5, 6), width=16, depth=2, heads=2)
-HOW = SimpleNamespace(solver="dpm", steps=4, guidance=1.5, candidates=2, batch=6)
+HOW = SimpleNamespace(solver="dpm", steps=4, guidance=1.5, eta=0.0, candidates=2, batch=6)
+
+
+def gaussian(target):
+    return Gaussian(NoiseSchedule.named("cosine", 100), target)
 
 
 def network(config=CONFIG):
@@ -29,8 +34,8 @@ def network(config=CONFIG):
 
 def prior(config=CONFIG, target="x0", normalised=True):
     made = network(config)
-    made.set_standard(Standard(torch.linspace(-0.2, 0.2, 8).tolist(), torch.linspace(0.3, 0.6, 8).tolist()))
-    return Prior(made, prediction_of("cosine", 100, target), normalised)
+    made.set_scaler(EmbeddingScaler(torch.linspace(-0.2, 0.2, 8).tolist(), torch.linspace(0.3, 0.6, 8).tolist()))
+    return Prior(made, gaussian(target), normalised)
 
 
 def texts(count=4):
@@ -131,7 +136,7 @@ def test_every_parameter_but_those_of_others_learns():
 def test_guidance_is_the_formula_in_float64_and_nulls_text_and_words():
     made, x, steps, text, words = told(network().double())
     x, text, words = x.double(), text.double(), words.double()
-    denoise = guided(made, prediction_of("cosine", 100, "x0"), text, words, 3.0)
+    denoise = prior_denoiser(made, gaussian("x0"), text, words, 3.0)
     null = made(x, steps, text, words, torch.zeros(4, dtype=torch.bool))
     expected = null + 3 * (made(x, steps, text, words) - null)
     assert torch.allclose(denoise(x, steps, None).x0.double(), expected, atol=1e-6)
@@ -139,16 +144,16 @@ def test_guidance_is_the_formula_in_float64_and_nulls_text_and_words():
 
 def test_guidance_of_one_is_the_conditional_output_bit_for_bit():
     made, x, steps, text, words = told(network())
-    denoise = guided(made, prediction_of("cosine", 100, "x0"), text, words, 1.0)
+    denoise = prior_denoiser(made, gaussian("x0"), text, words, 1.0)
     assert torch.equal(denoise(x, steps, None).x0, made(x, steps, text, words))
 
 
 @pytest.mark.parametrize("solver", ["ddpm", "ddim", "dpm", "unipc"])
 def test_solvers_take_vectors_as_they_take_images(solver):
     """(N, D) becomes what (N, D, 1, 1) becomes."""
-    schedule, made = NoiseSchedule.named("cosine", 100), network()
+    made = network()
     text, words = texts()
-    denoise = guided(made, prediction_of("cosine", 100, "x0"), text_direction(text), words, 1.5)
+    denoise = prior_denoiser(made, gaussian("x0"), text_direction(text), words, 1.5)
     noise = torch.randn(4, 8, generator=torch.Generator().manual_seed(3))
 
     def as_image(x, steps, before):
@@ -158,8 +163,8 @@ def test_solvers_take_vectors_as_they_take_images(solver):
     def generators():
         return [torch.Generator().manual_seed(each) for each in range(4)]
 
-    flat = sample(denoise, noise, schedule, solver, 5, generators=generators())
-    image = sample(as_image, noise[:, :, None, None], schedule, solver, 5, generators=generators())
+    flat = sample(denoise, noise, gaussian("x0"), solver, 5, generators=generators())
+    image = sample(as_image, noise[:, :, None, None], gaussian("x0"), solver, 5, generators=generators())
     assert torch.allclose(flat, image.flatten(1), atol=1e-6)
 
 
@@ -190,7 +195,7 @@ def test_embeddings_come_as_they_are_stored():
     how = SimpleNamespace(**{**vars(HOW), "candidates": 1})  # which candidate fits depends on the statistics
     unit, free = (sample_prior(prior(normalised=each), text, words, how, 5, range(4)) for each in (True, False))
     bare = prior(normalised=False)
-    bare.network.set_standard(Standard([0.0] * 8, [1.0] * 8))
+    bare.network.set_scaler(EmbeddingScaler([0.0] * 8, [1.0] * 8))
     raw = sample_prior(bare, text, words, how, 5, range(4))
     assert torch.allclose(raw * torch.linspace(0.3, 0.6, 8) + torch.linspace(-0.2, 0.2, 8), free, atol=1e-6)
     assert torch.allclose(bare.network.transformer.post_process_latents(raw), raw)

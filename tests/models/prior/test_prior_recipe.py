@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.diffusion.noise import NoiseSchedule
+from darkroom.diffusion.objectives import objective_of
+from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.errors import DarkroomError
 from darkroom.models.prior.data import CaptionedEmbeddings, require_texts
 from darkroom.models.prior.network import PriorConfig, PriorNetwork
 from darkroom.models.prior.recipe import PriorRecipe
-from darkroom.models.prior.sampling import Prior, prediction_of
+from darkroom.models.prior.sample import Prior
 from darkroom.models.prior.scores import Scorer, cosines
-from darkroom.models.prior.settings import Diffusion
-from darkroom.models.prior.standard import Standard
+from darkroom.models.prior.settings import PriorDiffusion
 from darkroom.random import draws
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
@@ -22,7 +22,7 @@ from helpers import run, training
 from models.clip.captioned import Embeddings
 from tiny import places
 
-HOW = SimpleNamespace(solver="dpm", steps=5, guidance=1.0, candidates=2, batch=8, seed=3, images=20)
+HOW = SimpleNamespace(solver="dpm", steps=5, guidance=1.0, eta=0.0, candidates=2, batch=8, seed=3, images=20)
 
 
 class Spy(PriorNetwork):
@@ -42,11 +42,12 @@ def recipe(network=Spy, rows=None, scorer=None, **changes):
         "loss": "l2",
         "text_dropout": 0.3,
     } | changes
+    settings = PriorDiffusion(**told)
     torch.manual_seed(0)
     made = network(PriorConfig(8, (5, 6), 16, 2, 2))
-    made.set_standard(Standard([0.0] * 8, [8**-0.5] * 8))
-    prior = Prior(made, prediction_of("cosine", 50, told["target"]), normalised=True)
-    made = PriorRecipe(prior, Diffusion(**told), 9, rows or [], rows or [])
+    made.set_scaler(EmbeddingScaler([0.0] * 8, [8**-0.5] * 8))
+    prior = Prior(made, objective_of(settings, 50), normalised=True)
+    made = PriorRecipe(prior, settings, 9, rows or [], rows or [])
     if scorer is not None:
         made.scorer, made.evaluate_every = scorer, scorer.every
     return made
@@ -145,12 +146,12 @@ def test_statistics_bring_each_element_or_all_together_to_unit_variance():
     embeddings.values["image"][:, 3] = 0.25
     image = torch.from_numpy(embeddings.values["image"]).float()
     network = PriorNetwork(PriorConfig(8, None, 16, 1, 2))
-    network.set_standard(Standard.of(embeddings.values["image"], "scale"))
+    network.set_scaler(EmbeddingScaler.of(embeddings.values["image"], "scale"))
     unit = network.to_unit(image)
     assert unit.square().mean().item() == pytest.approx(1, abs=0.01)
     assert torch.allclose(unit / unit.norm(dim=1, keepdim=True), image / image.norm(dim=1, keepdim=True), atol=1e-3)
     assert torch.allclose(network.from_unit(unit), image, atol=1e-6)
-    network.set_standard(Standard.of(embeddings.values["image"]))
+    network.set_scaler(EmbeddingScaler.of(embeddings.values["image"]))
     unit = network.to_unit(image)
     varies = torch.arange(8) != 3
     assert unit[:, varies].std(dim=0) == pytest.approx(1, abs=0.01) and unit.mean(dim=0).abs().max() < 0.02
@@ -198,6 +199,6 @@ def test_a_trained_prior_finds_its_images(tmp_path):
     assert last["val/loss"] < 0.5 and first["images"] == 5_120
 
 
-def test_the_schedule_is_that_of_the_parameters():
-    assert len(prediction_of("linear", 30, "v").schedule) == 30
-    assert np.allclose(prediction_of("linear", 30, "v").schedule.betas, NoiseSchedule.named("linear", 30).betas)
+def test_a_prior_with_a_learned_variance_is_refused():
+    with pytest.raises(ValueError, match="the prior has not: set it to false"):
+        recipe(learned_variance=True)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.models.prior.standard import Standard, chosen_rows
+from darkroom.diffusion.scalers import EmbeddingScaler, spaced_rows
 
 
 def test_what_tells_images_apart_has_unit_variance_however_narrow_the_cone() -> None:
     cone = 1 + 0.01 * np.random.default_rng(0).standard_normal((500, 4))
     cone[:, 3] = 7
-    standard = Standard.of(cone)
+    standard = EmbeddingScaler.of(cone)
     found = standard(torch.from_numpy(cone)).double().numpy()
     np.testing.assert_allclose(found[:, :3].mean(axis=0), 0, atol=2e-3)
     np.testing.assert_allclose(found[:, :3].std(axis=0), 1, atol=1e-3)
@@ -18,18 +18,18 @@ def test_what_tells_images_apart_has_unit_variance_however_narrow_the_cone() -> 
 
 
 def test_it_comes_back_from_a_manifest_to_the_bit() -> None:
-    standard = Standard.of(np.random.default_rng(1).standard_normal((50, 8)))
-    again = Standard.from_facts(json.loads(json.dumps(standard.facts())))
+    standard = EmbeddingScaler.of(np.random.default_rng(1).standard_normal((50, 8)))
+    again = EmbeddingScaler.from_facts(json.loads(json.dumps(standard.facts())))
     assert torch.equal(again.mean, standard.mean) and torch.equal(again.std, standard.std)
 
 
 def test_rows_are_spread() -> None:
-    assert chosen_rows(5) == [0, 1, 2, 3, 4]
-    rows = chosen_rows(100_000)
+    assert spaced_rows(5) == [0, 1, 2, 3, 4]
+    rows = spaced_rows(100_000)
     assert len(rows) == 4096 and rows[0] == 0 and rows[-1] == 99_999
 
 
 @pytest.mark.parametrize("count", [5_000, 100_000, 10_000_000])
 def test_a_larger_collection_is_told_by_as_many_rows(count: int) -> None:
-    rows = chosen_rows(count, 1024)
+    rows = spaced_rows(count, 1024)
     assert len(rows) == 1024 and rows[0] == 0 and rows[-1] == count - 1

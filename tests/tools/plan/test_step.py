@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import nn
 
+from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.generators.dit.settings import Diffusion, Sampling
-from darkroom.models.generators.normaliser import Normaliser
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.tools.plan.rows import NoiseImages, NoiseLatents
 from darkroom.tools.plan.step import Step
 from darkroom.training.recipe import Phase, Recipe
 from helpers import run, training
 
-SAMPLING = Sampling(solver="euler", steps=25, guidance=1.5)
+SAMPLING = DiTSampling(solver="euler", steps=25, guidance=1.5)
 
 CPU = torch.device("cpu")
 IN, OUT, LAYERS = 12, 5, 4
@@ -105,20 +105,20 @@ def test_noise_of_latents_comes_in_their_forms():
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("form", ["distribution", "point", "codes"])
 def test_a_dit_is_counted_on_latents_in_any_form(form, device):
-    settings = Diffusion(normalise="channel", time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.1)
+    settings = DiTDiffusion(normalise="channel", time="uniform", time_mean=0.0, time_std=1.0, label_dropout=0.1)
     with torch.device(device):
         book = torch.zeros(9, 4)
         model = DiT(DiTConfig(channels=4, size=2, classes=3, width=16, depth=1, heads=2, patch=1))
-        rows, normaliser = NoiseLatents(20, (4, 2, 2), 3, form, 9), Normaliser([0.0] * 4, [1.0] * 4)
+        rows, scaler = NoiseLatents(20, (4, 2, 2), 3, form, 9), LatentScaler([0.0] * 4, [1.0] * 4)
         recipe = DiTRecipe(
             model,
             settings,
             0,
             rows,
             rows,
-            normaliser,
+            scaler,
             None,
-            Sampling(solver="euler", steps=25, guidance=1.5),
+            DiTSampling(solver="euler", steps=25, guidance=1.5),
             codebook=book,
         )
         step = Step(recipe, training(), run(), torch.device(device))

@@ -1,25 +1,37 @@
 """The cascade of U-Nets: from embeddings to images, each U-Net enlarging what the last one made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
 from darkroom.artifacts.models import DECODER, DECODER_FOLDER
-from darkroom.diffusion.prediction import Prediction
-from darkroom.models.decoder.member import Asked, Member, Sampling, generate
-from darkroom.models.decoder.unet import DecoderUNet
+from darkroom.data.images import ImageSpec
+from darkroom.device import fill_batch
+from darkroom.diffusion.objectives import stored_objective
+from darkroom.diffusion.scalers import LatentScaler
+from darkroom.models.decoder.low_resolution import downsampled, upsampled
+from darkroom.models.decoder.network import DecoderUNet
+from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
+from darkroom.models.decoder.sample_settings import UNetSampling
+from darkroom.models.tokenizers.batches import decode_all
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.pixels import to_images, to_network
+from darkroom.models.tokenizers.protocol import Tokenizer
+
+TOKENIZER = Path("models/tokenizer")
 
 
 class Cascade:
     """The trained U-Nets, from the smallest images to the largest."""
 
-    def __init__(self, members: Sequence[Member], identity: str) -> None:
-        self.members, self.identity = list(members), identity
+    def __init__(self, stages: Sequence[CascadeStage], identity: str) -> None:
+        self.stages, self.identity = list(stages), identity
 
     @classmethod
     def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = DECODER_FOLDER) -> "Cascade":
@@ -29,23 +41,22 @@ class Cascade:
             ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or
                 tokenizer, or on embeddings normalised otherwise.
         """
-        members, hashes = [], []
+        stages, hashes = [], []
         for name in names:
             hashes.append(manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "")
             if not read_manifest(root / name, DECODER)["trained"]:
                 continue
             facts = open_artifact(root / name, DECODER)
             network = DecoderUNet.from_pretrained(root / name if weights == "ema" else root / name / "raw")
-            bounded = facts["tokenizer"] is None
-            prediction = Prediction.of(steps=facts["timesteps"], bounded=bounded, **facts["prediction"])
-            members.append(Member(name, network, prediction, facts))
-        members.sort(key=lambda member: member.size)
-        if not members:
+            objective, bounded = stored_objective(facts, "gaussian"), facts["tokenizer"] is None
+            stages.append(CascadeStage(name, network, objective, bounded, facts))
+        stages.sort(key=lambda stage: stage.size)
+        if not stages:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
-        for below, above in pairwise(members):
+        for below, above in pairwise(stages):
             if above.facts["low_size"] is None:
                 raise ArtifactError(
-                    f"the U-Nets `{below.name}` and `{above.name}` both begin with noise alone: give the larger one a "
+                    f"the U-Nets `{below.name}` and `{above.name}` both start from noise alone: give the larger one a "
                     "`low_size` in `train_decoder.unets`, or set `trained` to false for one of them."
                 )
             if above.facts["low_size"] != below.size:
@@ -54,33 +65,33 @@ class Cascade:
                     f"makes some of {below.size}: set `train_decoder.unets.{above.name}.low_size` to {below.size}."
                 )
         for key, what in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
-            found = {member.facts[key] for member in members if member.facts[key] is not None}
+            found = {stage.facts[key] for stage in stages if stage.facts[key] is not None}
             if len(found) > 1:
                 raise ArtifactError(f"the U-Nets in {root} were trained with different {what}s: train them again.")
-        if len({member.facts["normalised"] for member in members if member.facts["clip"] is not None}) > 1:
+        if len({stage.facts["normalised"] for stage in stages if stage.facts["clip"] is not None}) > 1:
             raise ArtifactError(
                 f"of the U-Nets in {root} some were trained on embeddings of length 1, as those always are that are "
                 "computed while training, and some were not: set `embed_clip.normalise` to true, and train them again."
             )
-        return cls(members, " ".join(hashes))
+        return cls(stages, " ".join(hashes))
 
     @property
     def clip(self) -> str | None:
-        """The identity of the CLIP whose embeddings the U-Nets are told; None: they are told none."""
-        return next((member.facts["clip"] for member in self.members if member.facts["clip"] is not None), None)
+        """The identity of the CLIP whose embeddings the U-Nets are conditioned on; None: on none."""
+        return next((stage.facts["clip"] for stage in self.stages if stage.facts["clip"] is not None), None)
 
     @property
     def normalised(self) -> bool:
-        """Whether the embeddings that the U-Nets are told have length 1."""
-        return all(member.facts["normalised"] for member in self.members if member.facts["clip"] is not None)
+        """Whether the embeddings that the U-Nets are conditioned on have length 1."""
+        return all(stage.facts["normalised"] for stage in self.stages if stage.facts["clip"] is not None)
 
-    def told(self, name: Literal["image", "encoding"]) -> bool:
-        """Return whether a U-Net is told the image embedding, or the text encoding."""
-        configs = [member.network.config for member in self.members]
+    def conditioned_on(self, name: Literal["image", "encoding"]) -> bool:
+        """Return whether a U-Net is conditioned on the image embedding, or on the text encoding."""
+        configs = [stage.network.config for stage in self.stages]
         return any(each.embed_dim if name == "image" else each.text_shape for each in configs)
 
     def require_clip(self, clip: str, where: str, normalised: bool | None = None) -> None:
-        """Check that the U-Nets are told what a CLIP says.
+        """Check that the U-Nets are conditioned on embeddings of a CLIP.
 
         Args:
             clip: its identity.
@@ -88,11 +99,11 @@ class Cascade:
             normalised: whether the embeddings from there have length 1; None: they will have, where they must.
 
         Raises:
-            ArtifactError: no U-Net is told any embedding, or those of another CLIP, or of other lengths.
+            ArtifactError: no U-Net is conditioned on any embedding, or on those of another CLIP, or of other lengths.
         """
         if self.clip is None:
             raise ArtifactError(
-                "no U-Net in models/decoder is told an embedding or a text, so none can be asked for: set "
+                "no U-Net in models/decoder is conditioned on an embedding or a text, so none can be given: set "
                 "`model.image_to_time`, `image_map` or `image_tokens` in `train_decoder.unets` for one of them."
             )
         if self.clip != clip:
@@ -109,26 +120,96 @@ class Cascade:
 
     @property
     def low_size(self) -> int | None:
-        """Pixels of the images that the first trained U-Net enlarges; None: it begins with noise alone."""
-        return self.members[0].facts["low_size"]
+        """Pixels of the images that the first trained U-Net enlarges; None: it starts from noise alone."""
+        return self.stages[0].facts["low_size"]
 
     def to(self, device: torch.device) -> "Cascade":
         """Move the networks, and return this object."""
-        for member in self.members:
-            member.network.to(device)
+        for stage in self.stages:
+            stage.network.to(device)
         return self
 
-    def generate(self, asked: Asked, sampling: Mapping[str, Sampling], seed: int, device: torch.device) -> Tensor:
+    def sample(
+        self, request: SampleRequest, sampling: Mapping[str, UNetSampling], seed: int, device: torch.device
+    ) -> Tensor:
         """Return x_0 of the last U-Net, float32 (N, C, S, S); pixels are in [-1, 1].
 
         Args:
-            asked: what is wanted.
-            sampling: how, for each U-Net by name.
+            request: the images.
+            sampling: how each U-Net is sampled, by name.
             seed: of all noise.
             device: where the networks are.
         """
-        x = asked.low
-        for member in self.members:
-            x = generate(member, sampling[member.name], asked, x, seed, device)
-        assert x is not None  # there is a member
+        x = request.low
+        for stage in self.stages:
+            x = sample_stage(stage, sampling[stage.name], request, x, seed, device)
+        assert x is not None  # there is a stage
         return x
+
+
+class Decoder:
+    """A cascade, and the way from what it makes to images of the data's size."""
+
+    def __init__(self, cascade: Cascade, sampling: Mapping[str, UNetSampling], seed: int, batch: int) -> None:
+        """Take in the cascade.
+
+        Args:
+            cascade: on the device where it runs.
+            sampling: how each U-Net is sampled, by name.
+            seed: of all noise.
+            batch: images in a forward pass, always: the last batch is padded, so that an image's bits do not depend on
+                how many others are requested.
+        """
+        self.cascade, self.sampling, self.seed, self.batch = cascade, dict(sampling), seed, batch
+        self.facts: Mapping[str, Any] = cascade.stages[-1].facts
+        self.device = next(cascade.stages[0].network.parameters()).device
+        self.image_shape: tuple[int, int, int] = ImageSpec.of(self.facts).shape
+        self._tokenizer: Tokenizer | None = None
+        if self.facts["tokenizer"] is not None:
+            self._tokenizer, identity = load_tokenizer(TOKENIZER, self.image_shape)
+            if identity != self.facts["tokenizer"]:
+                raise ArtifactError(
+                    f"the decoder was trained on latents of another tokenizer than {TOKENIZER} holds: train it again "
+                    "(`dvc repro train_decoder`)."
+                )
+            self._tokenizer.to(self.device)
+            self._scaler = LatentScaler(self.facts["latent_mean"], self.facts["latent_std"])
+
+    def images(self, request: SampleRequest) -> Iterator[Tensor]:
+        """Yield the requested images in batches, uint8 (n, C, H, W), n at most `batch`."""
+        count = len(request.numbers)
+        for start in range(0, count, self.batch):
+            stop = min(start + self.batch, count)
+            x0 = self.cascade.sample(_rows(request, start, stop, self.batch), self.sampling, self.seed, self.device)
+            yield self._pixels(x0)[: stop - start].cpu()
+
+    def space(self, images: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, W) as x_0 at the size of the last U-Net: what in-painting keeps."""
+        images = images.to(self.device)
+        if self._tokenizer is not None:
+            return self._scaler(self._tokenizer.encode(images)[0].float())
+        return downsampled(to_network(images), self.cascade.stages[-1].size)
+
+    def low(self, images: Tensor) -> Tensor | None:
+        """Return what the first trained U-Net enlarges, of real images; None where it begins with noise alone."""
+        if (size := self.cascade.low_size) is None:
+            return None
+        how = self.cascade.stages[0].facts["low_downsample"]
+        return downsampled(to_network(images.to(self.device)), size, how)
+
+    def _pixels(self, x0: Tensor) -> Tensor:
+        if self._tokenizer is not None:
+            return decode_all(self._tokenizer, self._scaler.invert(x0), self.batch, self.device)
+        side = self.image_shape[-1]
+        # A cascade whose last U-Net is not trained ends with smaller images.
+        return to_images(x0 if x0.shape[-1] == side else upsampled(x0, side))
+
+
+def _rows(request: SampleRequest, start: int, stop: int, batch: int) -> SampleRequest:
+    """Return some of the requested images, padded with the first of them to a whole batch."""
+    numbers = fill_batch(torch.tensor(request.numbers[start:stop]), batch).tolist()
+    given = {name: getattr(request, name) for name in ("image", "text", "low", "known", "mask")}
+    cut: dict[str, Any] = {
+        name: fill_batch(values[start:stop], batch) for name, values in given.items() if values is not None
+    }
+    return replace(request, numbers=numbers, **cut)

@@ -14,11 +14,10 @@ from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.latent_file import to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.device import in_float32
+from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.models.clip.captions import AHEAD
 from darkroom.models.clip.network import Clip
 from darkroom.models.clip.text import tokens_of
-from darkroom.models.generators.normaliser import Normaliser
-from darkroom.models.prior.standard import Standard
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.pixels import to_images, to_network
 from darkroom.models.tokenizers.protocol import Tokenizer
@@ -65,8 +64,8 @@ class LatentSpace:
 
     bounded = False
 
-    def __init__(self, tokenizer: Tokenizer, normaliser: Normaliser, batch: int = 32) -> None:
-        self.tokenizer, self.normaliser, self.batch = tokenizer, normaliser, batch
+    def __init__(self, tokenizer: Tokenizer, scaler: LatentScaler, batch: int = 32) -> None:
+        self.tokenizer, self.scaler, self.batch = tokenizer, scaler, batch
 
     @torch.no_grad()
     def data(self, batch: Data) -> Tensor:
@@ -75,47 +74,47 @@ class LatentSpace:
         What is encoded here is so in float32, whatever the training's precision, as stored latents are.
         """
         if "mean" in batch:
-            return self.normaliser(batch["mean"].float())
+            return self.scaler(batch["mean"].float())
         with in_float32(batch["images"].device):
-            return self.normaliser(self.tokenizer.encode(batch["images"])[0].float())
+            return self.scaler(self.tokenizer.encode(batch["images"])[0].float())
 
     @torch.no_grad()
     def images(self, x0: Tensor) -> Tensor:
         """Return decoded latents."""
-        return decode_all(self.tokenizer, self.normaliser.invert(x0), self.batch, x0.device)
+        return decode_all(self.tokenizer, self.scaler.invert(x0), self.batch, x0.device)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Tellers: from a batch to what CLIP says
+# Conditioners: from a batch to the conditions that come from CLIP
 
 
-class Teller:
+class Conditioner:
     """Image embeddings and text encodings as they are stored, `image` (N, D) and `encoding` (N, L, W)."""
 
-    def __init__(self, standard: Standard | None = None) -> None:
-        """Take what embeddings are standardised by; None: of a U-Net that is told none."""
-        self.standard = standard
+    def __init__(self, scaler: EmbeddingScaler | None = None) -> None:
+        """Take the scaler of image embeddings; None: the U-Net reads none."""
+        self.scaler = scaler
 
     def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
-        """Return embeddings, standardised, float32 (N, D), and encodings, float32 (N, L, W); None: there are none."""
+        """Return embeddings, scaled, float32 (N, D), and encodings, float32 (N, L, W); None: there are none."""
         image, encoding = batch.get("image"), batch.get("encoding")
-        told = None if image is None or self.standard is None else self.standard(image)
-        return told, None if encoding is None else encoding.float()
+        scaled = None if image is None or self.scaler is None else self.scaler(image)
+        return scaled, None if encoding is None else encoding.float()
 
 
-class ClipTeller(Teller):
+class ClipConditioner(Conditioner):
     """The same, computed of `images` and `tokens` by a CLIP on the way: for collections too large to store them of."""
 
-    def __init__(self, clip: Clip, standard: Standard | None, text: bool) -> None:
-        """Take the CLIP; a standard where images are told, and whether texts are."""
-        super().__init__(standard)
+    def __init__(self, clip: Clip, scaler: EmbeddingScaler | None, text: bool) -> None:
+        """Take the CLIP; a scaler where image embeddings are read, and whether texts are."""
+        super().__init__(scaler)
         self.clip, self.text = clip, text
 
     @torch.no_grad()
     def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
         """Return embeddings and encodings, in float32 whatever the training's precision, as `embed_clip` has them."""
         with in_float32(next(iter(batch.values())).device):
-            image = None if self.standard is None else self.standard(embedded(self.clip, batch["images"]))
+            image = None if self.scaler is None else self.scaler(embedded(self.clip, batch["images"]))
             return image, self._encodings(batch["tokens"].long()) if self.text else None
 
     def _encodings(self, tokens: Tensor) -> Tensor:
@@ -133,7 +132,7 @@ def embedded(clip: Clip, images: Tensor) -> Tensor:
 # Rows
 
 
-class Told:
+class ConditionedDataset:
     """Rows of images or latents with what CLIP says of each.
 
     Nothing is mirrored: an embedding is that of the image as it is.

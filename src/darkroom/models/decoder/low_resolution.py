@@ -1,8 +1,8 @@
-"""The low-resolution image that an up-sampler is told: in training of the true one, in sampling of the U-Net below.
+"""Low-resolution conditioning of an up-sampler: on the true image made small, or on what the stage before it made.
 
 An up-sampler that only ever saw perfect small images repeats the faults of those it is given. So in training they are
 blurred (Ramesh et al., 2022, arXiv 2204.06125, section 2.1, after Saharia et al., 2021, "SR3") or noised, and it is
-told how much noise there is (Ho et al., 2021, "Cascaded diffusion models", arXiv 2106.15282).
+conditioned on how much noise there is (Ho et al., 2021, "Cascaded diffusion models", arXiv 2106.15282).
 """
 
 from typing import Literal
@@ -49,6 +49,6 @@ def blurred(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
 
 
 def noised(images: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-    """Return sqrt(1 - l²) x + l ε: images or embeddings (N, ...) with a share l of noise in each, (N,), 0 to 1."""
-    share = level.reshape(-1, *(1,) * (images.ndim - 1))
-    return (1 - share**2).sqrt() * images + share * noise
+    """Return sqrt(1 - l²) x + l ε: images or embeddings (N, ...) with a fraction l of noise in each, (N,), 0 to 1."""
+    fraction = level.reshape(-1, *(1,) * (images.ndim - 1))
+    return (1 - fraction**2).sqrt() * images + fraction * noise

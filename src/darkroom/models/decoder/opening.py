@@ -14,23 +14,22 @@ from darkroom.data.catalog import Catalog
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
+from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.data import (
-    ClipTeller,
+    ClipConditioner,
+    ConditionedDataset,
+    Conditioner,
     Latents,
     LatentSpace,
     PixelSpace,
     Space,
-    Teller,
-    Told,
     embedded,
 )
+from darkroom.models.decoder.network import UNetConfig
 from darkroom.models.decoder.settings import TrainDecoder, UNet
-from darkroom.models.decoder.unet import UNetConfig
-from darkroom.models.generators.normaliser import Normaliser
-from darkroom.models.prior.standard import Standard, chosen_rows
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.numbers import NO_FILE
@@ -44,17 +43,17 @@ _STATISTICS = 1024  # images that say how wide latents are, where none are store
 
 
 @dataclass
-class Opened:
+class DecoderData:
     """What a U-Net is trained on.
 
     rows: of each split.
     channels: of x_0.
-    embed_dim, text_shape: of what CLIP says; 0 and None: nothing is told.
+    embed_dim, text_shape: of the embeddings and encodings of CLIP; 0 and None: there are none.
     facts: for the manifest.
     """
 
     space: Space
-    teller: Teller
+    conditioner: Conditioner
     rows: dict[str, Rows]
     channels: int
     facts: dict[str, Any]
@@ -67,7 +66,7 @@ def weights_key(name: str) -> str:
     return f"train_decoder.unets.{name}.weights"
 
 
-def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.device) -> Opened:
+def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.device) -> DecoderData:
     """Open what the U-Net of a name is trained on.
 
     Where it begins with the weights of another, latents and embeddings are scaled as for that one.
@@ -82,14 +81,14 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
     if section.tokenizer != NO_FILE:
         opened = _latents(section, begun, images, catalog, device)
     if section.unets[name].conditioned:
-        _tell(opened, section.unets[name], begun, images, device)
+        _condition(opened, section.unets[name], begun, images, device)
     require_same(weights_key(name), begun, opened.facts, ("clip", "normalised", "tokenizer"))
     return opened
 
 
-def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> Opened:
+def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> DecoderData:
     rows: dict[str, Rows] = {split: Images(shards) for split, shards in images.items()}
-    return Opened(PixelSpace(), Teller(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
+    return DecoderData(PixelSpace(), Conditioner(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
 
 
 def _latents(
@@ -98,7 +97,7 @@ def _latents(
     images: dict[str, ImageShards],
     catalog: Catalog,
     device: torch.device,
-) -> Opened:
+) -> DecoderData:
     tokenizer, identity = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
     tokenizer = tokenizer.to(device)
     opened = _pixels(images, catalog)
@@ -122,7 +121,7 @@ def _latents(
         mean, std = _statistics(tokenizer, images["train"], device)
     if "latent_mean" in begun:
         mean, std = begun["latent_mean"], begun["latent_std"]
-    opened.space, opened.channels = LatentSpace(tokenizer, Normaliser(mean, std)), tokenizer.latent_shape[0]
+    opened.space, opened.channels = LatentSpace(tokenizer, LatentScaler(mean, std)), tokenizer.latent_shape[0]
     opened.facts |= {"tokenizer": identity, "latent_mean": mean, "latent_std": std}
     return opened
 
@@ -136,41 +135,43 @@ def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device)
     return mean, std
 
 
-def _tell(
-    opened: Opened, settings: UNet, begun: Mapping[str, Any], images: dict[str, ImageShards], device: torch.device
+def _condition(
+    opened: DecoderData, settings: UNet, begun: Mapping[str, Any], images: dict[str, ImageShards], device: torch.device
 ) -> None:
-    """Let the rows carry what CLIP says, or what it is to be asked."""
+    """Let the rows carry embeddings of CLIP, or the captions that it embeds while training."""
     image, text = settings.told_image, settings.model.text_tokens
     if settings.clip != NO_FILE:
         clip = load_clip(Path(settings.clip)).to(device)
         for split, rows in opened.rows.items():
-            opened.rows[split] = Told(rows, captions=images[split].caption_column if text else None, clip=clip)
-        standard = _standard(begun, lambda: _embedded(clip, images["train"], device)) if image else None
-        opened.teller = ClipTeller(clip, standard, text)
+            opened.rows[split] = ConditionedDataset(
+                rows, captions=images[split].caption_column if text else None, clip=clip
+            )
+        scaler = _scaler(begun, lambda: _embedded(clip, images["train"], device)) if image else None
+        opened.conditioner = ClipConditioner(clip, scaler, text)
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
-        opened.facts |= {"clip": clip.identity, "normalised": True, **(standard.facts() if standard else {})}
+        opened.facts |= {"clip": clip.identity, "normalised": True, **(scaler.facts() if scaler else {})}
         return
     names = [name for name, wanted in (("image", image), ("encoding", text)) if wanted]
     parts = list(images["train"].sources)
     stored = {split: EmbeddingShards.open_parts(parts, split, Path(settings.embeddings)) for split in SPLITS}
     for split, rows in opened.rows.items():
         require_same_images(stored[split], images[split])
-        opened.rows[split] = Told(rows, stored[split], names)
+        opened.rows[split] = ConditionedDataset(rows, stored[split], names)
     first = stored["train"]
     if text and first.encoding_shape is None:
         raise DarkroomError(
             "`model.text_tokens` needs text encodings, and there are none in data/embeddings: set "
             "`embed_clip.encodings` to true; a part without captions has none either."
         )
-    standard = _standard(begun, lambda: first.__getitems__(chosen_rows(len(first)))["image"]) if image else None
-    opened.teller = Teller(standard)
+    scaler = _scaler(begun, lambda: first.__getitems__(spaced_rows(len(first)))["image"]) if image else None
+    opened.conditioner = Conditioner(scaler)
     opened.embed_dim, opened.text_shape = first.dim, first.encoding_shape
-    opened.facts |= {"clip": first.clip, "normalised": first.normalised, **(standard.facts() if standard else {})}
+    opened.facts |= {"clip": first.clip, "normalised": first.normalised, **(scaler.facts() if scaler else {})}
 
 
-def _standard(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> Standard:
+def _scaler(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> EmbeddingScaler:
     """Return how embeddings are scaled: as for the weights to begin with, or by some of the embeddings themselves."""
-    return Standard.from_facts(begun) if "embedding_mean" in begun else Standard.of(embeddings())
+    return EmbeddingScaler.from_facts(begun) if "embedding_mean" in begun else EmbeddingScaler.of(embeddings())
 
 
 def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:
@@ -180,12 +181,12 @@ def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[
 
 def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:
     """Yield images evenly apart, a few at a time, uint8 (n, C, H, W)."""
-    rows = chosen_rows(len(images), _STATISTICS)
+    rows = spaced_rows(len(images), _STATISTICS)
     for start in range(0, len(rows), _GROUP):
         yield torch.from_numpy(images.__getitems__(rows[start : start + _GROUP])).to(device)
 
 
-def config_of(settings: UNet, opened: Opened) -> UNetConfig:
+def config_of(settings: UNet, opened: DecoderData) -> UNetConfig:
     """Return the shape of a U-Net for what it is trained on."""
     model = settings.model
     low = settings.low_size is not None
@@ -208,5 +209,5 @@ def config_of(settings: UNet, opened: Opened) -> UNetConfig:
         low=low,
         low_noise=low and bool(settings.low.noise),
         self_condition=model.self_condition,
-        learned_variance=settings.diffusion.learned_variance,
+        learned_variance=settings.diffusion.learns_variance,
     )

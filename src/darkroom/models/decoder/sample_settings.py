@@ -4,25 +4,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Probability
-from darkroom.models.decoder.unet_names import Names
+from darkroom.diffusion.settings import Probability, Sampling, Solver
+from darkroom.models.decoder.settings import Names
 from darkroom.params.numbers import PartName, Positive, Seed
 from darkroom.params.overrides import Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
 
-class UNetSampling(Section):
+class UNetSampling(Sampling):
     """How a U-Net is sampled."""
 
-    solver: Literal["ddpm", "ddim", "dpm", "unipc"] = "dpm"
-    """Sampler; dpm is DPM-Solver++."""
+    solver: Solver = "dpm"
+    """ddpm, ddim, dpm (DPM-Solver++) or unipc for a gaussian U-Net, euler or heun for one of flows."""
     steps: Positive = 25
-    """Evaluations of the U-Net."""
-    eta: Probability = 0.0
-    """ddim: fraction of ddpm's noise that is added in each step."""
-    guidance: Annotated[float, Field(ge=0)] = 1.0
-    """Scale of classifier-free guidance; 1: no guidance."""
+    """Steps of the solver."""
     threshold: Literal["clip", "dynamic", "none"] = "clip"
     """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
     percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
@@ -31,12 +27,6 @@ class UNetSampling(Section):
     """Fraction of noise in the image embedding, at most what the U-Net was trained on."""
     low_noise: Probability = 0.1
     """Fraction of noise in the low-resolution condition, at most what the U-Net was trained on."""
-
-    @model_validator(mode="after")
-    def _read(self) -> "UNetSampling":
-        if self.eta and self.solver != "ddim":
-            raise ValueError(f"eta is read by the solver ddim only, and solver is {self.solver}: set it to 0.0")
-        return self
 
 
 class Pictures(Section):

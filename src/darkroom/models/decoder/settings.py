@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from darkroom.diffusion.settings import Probability, ScheduleName
-from darkroom.params.numbers import NO_FILE, PartName, Positive, Share, Weight
+from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Timesteps
+from darkroom.params.numbers import NO_FILE, PartName, Positive, Share
 from darkroom.params.overrides import OWN_TRAINING, Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -54,27 +54,11 @@ class Model(Section):
         return self
 
 
-class Diffusion(Section):
-    """What is predicted, under which noise, and how the losses are weighted."""
+class UNetDiffusion(Diffusion):
+    """How a U-Net diffuses, and how often it is trained without its conditions."""
 
-    schedule: ScheduleName = "cosine"
-    """Noise schedule."""
-    target: Literal["eps", "x0", "v"] = "x0"
-    """What the U-Net predicts: eps (the noise), x0 (the image) or v (of both)."""
-    loss: Literal["l1", "l2", "huber"] = "l2"
-    """Loss of the prediction."""
-    learned_variance: bool = False
-    """Also learn the variance of each step, which ddpm in few steps needs."""
-    variance_range: Literal["linear", "sigmoid"] = "linear"
-    """Interpolation of the learned variance between its bounds: linear, or sigmoid as DALLE2-pytorch."""
-    bound_weight: Weight = 0.001
-    """Weight of the variational bound, which trains the variance."""
-    p2_gamma: Weight = 0.0
-    """Exponent by which steps with little noise count less (P2); 0: equal weights."""
-    p2_k: Annotated[float, Field(gt=0)] = 1.0
-    """Constant of P2, added to the signal-to-noise ratio."""
-    min_snr: Annotated[float, Field(gt=0)] | None = None
-    """Largest weight of a step, in terms of x0 (Min-SNR), 5 in the paper; null: the prediction's own weighting."""
+    objective: ObjectiveName = "gaussian"
+    """gaussian (Gaussian diffusion in timesteps) or flow (flow matching)."""
     image_dropout: Probability = 0.1
     """Fraction of image embeddings replaced by a learned null embedding, for guidance."""
     text_dropout: Probability = 0.5
@@ -82,15 +66,9 @@ class Diffusion(Section):
     embedding_noise: Probability = 0.0
     """Largest fraction of noise in the image embedding, itself a condition; 0: none."""
 
-    @model_validator(mode="after")
-    def _weighted_once(self) -> "Diffusion":
-        if self.p2_gamma and self.min_snr is not None:
-            raise ValueError("p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty")
-        return self
-
 
 class Low(Section):
-    """What becomes of the low-resolution image that an up-sampler is told."""
+    """Low-resolution conditioning of an up-sampler: what becomes of the image while training."""
 
     downsample: Literal["area", "nearest"] = "area"
     """How the low-resolution image is made of the larger one."""
@@ -135,7 +113,7 @@ class UNet(Section):
     """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
     model: Model
     """Size of the network, and how its conditions enter."""
-    diffusion: Diffusion = Diffusion()
+    diffusion: UNetDiffusion = UNetDiffusion()
     """Objective and noise schedule."""
     low: Low = Low()
     """Of an up-sampler: augmentation of the low-resolution condition in training."""
@@ -149,12 +127,12 @@ class UNet(Section):
 
     @property
     def told_image(self) -> bool:
-        """Whether it is told the image embedding."""
+        """Whether it is conditioned on the image embedding."""
         return bool(self.model.image_tokens or self.model.image_to_time or self.model.image_map)
 
     @property
     def conditioned(self) -> bool:
-        """Whether it is told of CLIP's embeddings at all."""
+        """Whether it is conditioned on CLIP's embeddings at all."""
         return self.told_image or self.model.text_tokens
 
     @model_validator(mode="after")
@@ -205,7 +183,9 @@ class UNet(Section):
                 f"it to {NO_FILE}"
             )
         if self.diffusion.embedding_noise and not self.told_image:
-            raise ValueError("diffusion.embedding_noise is of the image embedding, of which nothing is told")
+            raise ValueError(
+                "diffusion.embedding_noise is of the image embedding, which the U-Net does not read: set it to 0.0"
+            )
         return self
 
 
@@ -216,8 +196,8 @@ class TrainDecoder(Section):
     """models/tokenizer: the decoder makes latents, with one U-Net of their size; data/none: pixels."""
     latents: str = NO_FILE
     """data/latents: stored latents are read; data/none: images are encoded while training."""
-    timesteps: Annotated[int, Field(ge=2)] = 1000
-    """Timesteps of the diffusion, of all U-Nets."""
+    timesteps: Timesteps = 1000
+    """gaussian: length of the noise schedule of all U-Nets."""
     training: Training
     """The keys of `training` that have another value here."""
     unets: Annotated[dict[PartName, UNet], Field(min_length=1)]
@@ -233,7 +213,7 @@ class TrainDecoder(Section):
         """Return the U-Nets that will have weights: their own, or some to begin with.
 
         Args:
-            clip: whether there is a CLIP; without one, those that are told of it are left out.
+            clip: whether there is a CLIP; without one, those that are conditioned on it are left out.
         """
         return {
             name: unet
@@ -271,6 +251,12 @@ class TrainDecoder(Section):
                 f"latents to {NO_FILE}, or take stored `embeddings` in place of `clip`"
             )
         return self
+
+
+class Names(Section):
+    """The names of the U-Nets: what stages that read the decoder are given of `train_decoder`."""
+
+    unets: dict[PartName, Any]
 
 
 class Params(Section):

@@ -7,15 +7,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.models.decoder.decode import Decoder
-from darkroom.models.decoder.member import Asked
+from darkroom.models.decoder.cascade import Decoder
+from darkroom.models.decoder.sample import SampleRequest
 
 COLUMNS = 8  # of images made for each row
 _HOLE = 0.5  # share of the side that is filled in
 
 
-def _made(decoder: Decoder, asked: Asked) -> NDArray[np.uint8]:
-    return torch.cat(list(decoder.images(asked))).numpy()
+def _made(decoder: Decoder, request: SampleRequest) -> NDArray[np.uint8]:
+    return torch.cat(list(decoder.images(request))).numpy()
 
 
 def _repeated(values: Tensor | None, times: int) -> Tensor | None:
@@ -36,12 +36,12 @@ def variations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: T
         decoder: the decoder.
         real: uint8 (N, C, H, W).
         image: their embeddings, (N, D).
-        text: their text encodings, where the decoder is told these.
+        text: their text encodings, where the decoder reads these.
     """
     low = decoder.low(torch.from_numpy(real))
     numbers = list(range(len(real) * COLUMNS))
-    asked = Asked(numbers, _repeated(image, COLUMNS), _repeated(text, COLUMNS), _repeated(low, COLUMNS))
-    return _rows_of(real, _made(decoder, asked))
+    request = SampleRequest(numbers, _repeated(image, COLUMNS), _repeated(text, COLUMNS), _repeated(low, COLUMNS))
+    return _rows_of(real, _made(decoder, request))
 
 
 def interpolations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
@@ -56,9 +56,9 @@ def interpolations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, tex
     between = torch.cat([spherical(one, other, share) for one, other in zip(image[first], image[second], strict=True)])
     low = decoder.low(torch.from_numpy(real[first]))
     numbers = [row for row in range(pairs) for _ in range(COLUMNS)]
-    told = _repeated(None if text is None else text[first], COLUMNS)
-    asked = Asked(numbers, between, told, _repeated(low, COLUMNS))
-    return _rows_of(real[first], _made(decoder, asked), real[second])
+    words = _repeated(None if text is None else text[first], COLUMNS)
+    request = SampleRequest(numbers, between, words, _repeated(low, COLUMNS))
+    return _rows_of(real[first], _made(decoder, request), real[second])
 
 
 def inpainted(
@@ -76,8 +76,8 @@ def inpainted(
     kept = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
     if known.shape[-1] < width:  # latents beside the square know of its grey
         kept = -torch.nn.functional.max_pool2d(-kept, 3, stride=1, padding=1)
-    asked = Asked(list(range(len(real))), image, text, low, known, kept.to(known.device), resamples=resamples)
-    return _rows_of(real, np.stack([holes.numpy(), _made(decoder, asked)], axis=1).reshape(-1, *real.shape[1:]))
+    request = SampleRequest(list(range(len(real))), image, text, low, known, kept.to(known.device), resamples=resamples)
+    return _rows_of(real, np.stack([holes.numpy(), _made(decoder, request)], axis=1).reshape(-1, *real.shape[1:]))
 
 
 def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from diffusers import PriorTransformer
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import open_network, write_network
-from darkroom.models.prior.standard import Standard
+from darkroom.diffusion.scalers import EmbeddingScaler
 
 _ADDED = 4  # tokens beside the encodings: the text embedding, the time, the noisy image embedding, the query
 _NULL = 0.02  # standard deviation at the start of what is learned as a token
@@ -25,11 +25,11 @@ class PriorConfig:
     """The shape of a prior.
 
     embed_dim: length of the embeddings.
-    text_shape: tokens and width of the text encoding; None: the text embedding alone is told.
+    text_shape: tokens and width of the text encoding; None: the text embedding alone is read.
     width: of a token.
     depth: transformer blocks.
     heads: attention heads of each.
-    dropout: share of the features dropped while training.
+    dropout: fraction of the features dropped while training.
     """
 
     embed_dim: int
@@ -41,7 +41,7 @@ class PriorConfig:
 
 
 class PriorNetwork(nn.Module):
-    """The transformer with its texts. Predicts x_0, ε or v of an image embedding."""
+    """The transformer with its texts. Predicts the target of its objective for an image embedding."""
 
     def __init__(self, config: PriorConfig) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class PriorNetwork(nn.Module):
             dropout=config.dropout,
             encoder_hid_proj_type=None,  # its own wants encodings as wide as embeddings
         )
-        for statistic in (transformer.clip_mean, transformer.clip_std):  # told, not learned
+        for statistic in (transformer.clip_mean, transformer.clip_std):  # given, not learned
             statistic.requires_grad_(False)
         for parameter in transformer.proj_to_clip_embeddings.parameters():  # nothing is said at first
             nn.init.zeros_(parameter)
@@ -70,13 +70,13 @@ class PriorNetwork(nn.Module):
             self.null_words = nn.Parameter(_NULL * torch.randn(length, config.width))
 
     @torch.no_grad()
-    def set_standard(self, standard: Standard) -> None:
+    def set_scaler(self, scaler: EmbeddingScaler) -> None:
         """Take in mean and standard deviation of the elements of stored image embeddings.
 
         They lie among the weights, under the names at which diffusers' pipelines look for them.
         """
-        self.transformer.clip_mean.copy_(standard.mean[None])
-        self.transformer.clip_std.copy_(standard.std[None])
+        self.transformer.clip_mean.copy_(scaler.mean[None])
+        self.transformer.clip_std.copy_(scaler.std[None])
 
     def to_unit(self, embeddings: Tensor) -> Tensor:
         """Return stored image embeddings (N, D) at about unit variance, float32."""
@@ -92,16 +92,16 @@ class PriorNetwork(nn.Module):
         return list(self.transformer.transformer_blocks)
 
     def forward(
-        self, x: Tensor, steps: Tensor, text: Tensor, encodings: Tensor | None, kept: Tensor | None = None
+        self, x: Tensor, timesteps: Tensor, text: Tensor, encodings: Tensor | None, kept: Tensor | None = None
     ) -> Tensor:
         """Return the prediction, (N, D).
 
         Args:
             x: noisy image embeddings, of about unit variance, (N, D).
-            steps: t, (N,) int64.
+            timesteps: (N,), integer or float.
             text: text embeddings, likewise, (N, D).
             encodings: of the same texts, zero after their end, (N, L, W); None where the configuration has none.
-            kept: which texts are told and not replaced by the null, bool (N,); None: all.
+            kept: which texts are kept and not replaced by the null, bool (N,); None: all.
         """
         kept = torch.ones(len(x), dtype=torch.bool, device=x.device) if kept is None else kept
         text = torch.where(kept[:, None], text, self.null_text.to(text.dtype))
@@ -109,11 +109,11 @@ class PriorNetwork(nn.Module):
         if self.config.text_shape is not None:
             assert encodings is not None
             words = self.words(encodings)  # (N, L, width)
-            told = (encodings != 0).any(dim=2) & kept[:, None]
-            words = torch.where(told[:, :, None], words, self.null_words.to(words.dtype))
+            given = (encodings != 0).any(dim=2) & kept[:, None]
+            words = torch.where(given[:, :, None], words, self.null_words.to(words.dtype))
         # diffusers applies its causal mask only beside a mask of tokens.
         mask = torch.ones(len(x), 0 if words is None else words.shape[1], dtype=torch.bool, device=x.device)
-        return self.transformer(x, steps, text, words, mask, return_dict=False)[0]
+        return self.transformer(x, timesteps, text, words, mask, return_dict=False)[0]
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json` and `model.safetensors`; tensors under `transformer.` are those of diffusers' model."""

@@ -3,22 +3,21 @@
 import torch
 from torch import Tensor, nn
 
-from darkroom.diffusion.gaussian import distance, target_of
-from darkroom.models.prior.sampling import Prior, text_direction
+from darkroom.models.prior.sample import Prior, text_direction
 from darkroom.models.prior.scores import Scorer
-from darkroom.models.prior.settings import Diffusion
+from darkroom.models.prior.settings import PriorDiffusion
 from darkroom.random import draws
 from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
 
 
 class PriorRecipe(Recipe):
-    """L = |f(z_t, t, y) - target|², z_t a noisy image embedding, y its text, sometimes dropped.
+    """The objective's loss of f(z_t, t, y), z_t a noisy image embedding, y its text, sometimes dropped.
 
-    With the target x_0, the embedding itself, it is L_prior of Ramesh et al., 2022, arXiv 2204.06125, equation 1.
+    With the target x0 of Gaussian diffusion it is L_prior of Ramesh et al., 2022, arXiv 2204.06125, equation 1.
     """
 
     def __init__(
-        self, prior: Prior, settings: Diffusion, seed: int, train: Rows, val: Rows, scorer: Scorer | None = None
+        self, prior: Prior, settings: PriorDiffusion, seed: int, train: Rows, val: Rows, scorer: Scorer | None = None
     ) -> None:
         """Take in the parts.
 
@@ -26,7 +25,7 @@ class PriorRecipe(Recipe):
             prior: the untrained network with its statistics, and what it predicts.
             settings: its section of params.yaml.
             seed: the training's.
-            train: what is trained on, `image` and `text` (N, D), `encoding` (N, L, W) where it is told.
+            train: what is trained on, `image` and `text` (N, D), `encoding` (N, L, W) where it is read.
             val: what is validated on, likewise.
             scorer: scores the validation images; None: no scores while training.
         """
@@ -52,15 +51,15 @@ class PriorRecipe(Recipe):
 
     def _losses(self, batch: Batch, stream: str, dropout: float) -> Tensor:
         """Return the loss of each image, (N,)."""
-        schedule, target = self.prior.prediction.schedule, self.prior.prediction.target
+        objective = self.prior.objective
         x0 = self.model.to_unit(batch.data["image"])  # (N, D)
         text, encoding = text_direction(batch.data["text"]), batch.data.get("encoding")
         # Of each position: the noise; then the time, and whether the text drops.
         normals, uniforms = draws(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
         noise = torch.from_numpy(normals).to(x0.device)
-        times, drops = torch.from_numpy(uniforms).to(x0.device).unbind(dim=1)
-        steps = (times * len(schedule)).long().clamp(max=len(schedule) - 1)
-        x = schedule.add_noise(x0, noise, steps)
+        time = objective.times(uniforms[:, 0]).to(x0.device)
+        kept = torch.from_numpy(uniforms[:, 1] >= dropout).to(x0.device)
+        x = objective.add_noise(x0, noise, time)
         words = None if encoding is None else encoding.float()
-        prediction = self.modules["prior"](x, steps, text, words, drops >= dropout)
-        return distance(prediction, target_of(x0, noise, steps, schedule, target), self.settings.loss)
+        output = self.modules["prior"](x, objective.timesteps(time), text, words, kept)
+        return objective.losses(output, x0, noise, x, time)["loss"]

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from darkroom.models.decoder.sample_settings import Decoding
-from darkroom.models.decoder.unet_names import Names
+from darkroom.models.decoder.settings import Names
 from darkroom.models.prior.settings import PriorSampling
 from darkroom.params.numbers import Positive, Seed
 from darkroom.params.run import Run

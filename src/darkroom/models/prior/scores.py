@@ -1,8 +1,7 @@
-"""Scores a prior: how near its embeddings come to those of the images whose captions it was told."""
+"""Scores a prior: how near its embeddings come to those of the images whose captions it was given."""
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,15 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.models.prior.data import CaptionedEmbeddings
-from darkroom.models.prior.sampling import Prior, PriorSampling, sample_prior
+from darkroom.models.prior.sample import Prior, sample_prior
+from darkroom.models.prior.settings import Evaluate
 from darkroom.training.recipe import Gather
-
-
-class Evaluation(PriorSampling, Protocol):
-    """How many images are sampled, and how; see `models.prior.settings`."""
-
-    seed: int
-    images: int
 
 
 def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
@@ -50,7 +43,7 @@ class Scorer:
     every: images of the training between scores.
     """
 
-    def __init__(self, rows: CaptionedEmbeddings, how: Evaluation, every: int) -> None:
+    def __init__(self, rows: CaptionedEmbeddings, how: Evaluate, every: int) -> None:
         self.rows, self.how, self.every = rows, how, every
         self.count = min(how.images, len(rows))
 
@@ -66,7 +59,7 @@ class Scorer:
         return cosines(made, true, text)
 
 
-def sample_rows(prior: Prior, rows: CaptionedEmbeddings, numbers: Sequence[int], how: Evaluation) -> Tensor:
+def sample_rows(prior: Prior, rows: CaptionedEmbeddings, numbers: Sequence[int], how: Evaluate) -> Tensor:
     """Return sampled, true and text embeddings of some rows, float32 (N, 3, D), on the network's device."""
     stored = {name: torch.from_numpy(np.asarray(value)) for name, value in rows.__getitems__(numbers).items()}
     made = sample_prior(prior, stored["text"], stored.get("encoding"), how, how.seed, numbers)

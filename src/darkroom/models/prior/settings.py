@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Probability, ScheduleName
+from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Timesteps, require_fit
 from darkroom.params.numbers import Positive, Seed, Share
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -32,32 +32,32 @@ class Model(Section):
         return self
 
 
-class Diffusion(Section):
-    """How embeddings come to unit variance, what is predicted, under which noise, and how often without the text."""
+class PriorDiffusion(Diffusion):
+    """How embeddings diffuse."""
 
+    objective: ObjectiveName = "gaussian"
+    """gaussian (Gaussian diffusion in timesteps) or flow (flow matching)."""
+    timesteps: Timesteps = 1000
+    """gaussian: length of the noise schedule."""
     normalise: Literal["scale", "standard"] = "standard"
     """How embeddings get unit variance: scale (one factor) or standard (each dimension by itself)."""
-    schedule: ScheduleName = "cosine"
-    """Noise schedule."""
-    timesteps: Annotated[int, Field(ge=2)] = 1000
-    """Timesteps of the diffusion."""
-    target: Literal["eps", "x0", "v"] = "x0"
-    """What the prior predicts: x0 (the embedding), eps (the noise) or v (of both)."""
-    loss: Literal["l1", "l2", "huber"] = "l2"
-    """Loss of the prediction."""
     text_dropout: Probability = 0.2
     """Fraction of texts replaced by a learned null text, for guidance."""
 
+    @model_validator(mode="after")
+    def _has_one_output(self) -> "PriorDiffusion":
+        if self.learns_variance:
+            raise ValueError("learned_variance needs a second output, which the prior has not: set it to false")
+        return self
 
-class PriorSampling(Section):
+
+class PriorSampling(Sampling):
     """How image embeddings are sampled."""
 
-    solver: Literal["ddpm", "ddim", "dpm", "unipc"] = "ddim"
-    """Sampler; dpm is DPM-Solver++."""
+    solver: Solver = "ddim"
+    """ddpm, ddim, dpm (DPM-Solver++) or unipc for gaussian; euler or heun for flow."""
     steps: Positive = 20
-    """Evaluations of the prior."""
-    guidance: Annotated[float, Field(ge=0)] = 1.0
-    """Scale of classifier-free guidance; 1: no guidance."""
+    """Steps of the solver."""
     candidates: Positive = 2
     """Embeddings sampled for each text, of which the one nearest to the text is kept."""
     batch: Positive = 64
@@ -80,7 +80,7 @@ class TrainPrior(Section):
 
     model: Model = Model()
     """Size of the transformer."""
-    diffusion: Diffusion = Diffusion()
+    diffusion: PriorDiffusion = PriorDiffusion()
     """Objective and noise schedule."""
     training: Training
     """The keys of `training` that have another value here."""
@@ -97,12 +97,8 @@ class TrainPrior(Section):
         return self
 
     @model_validator(mode="after")
-    def _stepped(self) -> "TrainPrior":
-        if self.evaluate.steps > self.diffusion.timesteps:
-            raise ValueError(
-                f"evaluate.steps ({self.evaluate.steps}) must be at most diffusion.timesteps "
-                f"({self.diffusion.timesteps})"
-            )
+    def _sampled(self) -> "TrainPrior":
+        require_fit("evaluate", self.evaluate, self.diffusion, self.diffusion.timesteps)
         return self
 
 

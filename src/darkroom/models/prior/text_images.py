@@ -7,9 +7,10 @@ from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.artifacts.models import PRIOR_FOLDER
-from darkroom.models.decoder.decode import Decoder
-from darkroom.models.decoder.member import Asked
-from darkroom.models.prior.sampling import Prior, PriorSampling, sample_prior
+from darkroom.models.decoder.cascade import Decoder
+from darkroom.models.decoder.sample import SampleRequest
+from darkroom.models.prior.sample import Prior, sample_prior
+from darkroom.models.prior.settings import PriorSampling
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Imagination:
 
         Args:
             text: CLIP's text embeddings, (N, D).
-            encodings: of the same texts, (N, L, W), where the prior or the decoder is told them.
+            encodings: of the same texts, (N, L, W), where the prior or the decoder reads them.
             numbers: which images they are.
         """
         found = self.embeddings(text, encodings, numbers)
-        return self.decoder.images(Asked(numbers, found, encodings))
+        return self.decoder.images(SampleRequest(numbers, found, encodings))
 
 
 def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> None:
@@ -45,7 +46,7 @@ def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> 
     Args:
         prior: the one.
         decoder: the other.
-        clip: the identity of the CLIP whose text embeddings the prior will be told.
+        clip: the identity of the CLIP whose text embeddings the prior will be given.
         where: where it is, or what was made by it, for the message.
 
     Raises:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.device import fill_batch
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 
 
@@ -18,9 +19,7 @@ def padded(function: Callable[[Tensor], Tensor], values: Tensor, batch: int, dev
     results = []
     for at in range(0, len(values), batch):
         piece = values[at : at + batch]
-        missing = batch - len(piece)
-        full = torch.cat([piece, piece[:1].expand(missing, *piece.shape[1:])]) if missing else piece
-        results.append(function(full.to(device))[: len(piece)].cpu())
+        results.append(function(fill_batch(piece, batch).to(device))[: len(piece)].cpu())
     return torch.cat(results)
 
 

@@ -4,12 +4,11 @@ from typing import Any
 
 import torch
 
-from darkroom.models.decoder.data import ClipTeller, LatentSpace, PixelSpace, Space, Teller
-from darkroom.models.decoder.opening import SPLITS, Opened
+from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
+from darkroom.models.decoder.data import ClipConditioner, Conditioner, LatentSpace, PixelSpace, Space
+from darkroom.models.decoder.opening import SPLITS, DecoderData
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.settings import TrainDecoder, UNet
-from darkroom.models.generators.normaliser import Normaliser
-from darkroom.models.prior.standard import Standard
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.stage import address
 from darkroom.stages import train_decoder
@@ -26,15 +25,15 @@ def decoder_recipe(facts: Facts, name: str, device: torch.device) -> DecoderReci
     return train_decoder.build(params, name, _opened(params.train_decoder, name, facts, device))
 
 
-def _opened(decoder: TrainDecoder, name: str, facts: Facts, device: torch.device) -> Opened:
+def _opened(decoder: TrainDecoder, name: str, facts: Facts, device: torch.device) -> DecoderData:
     unet = decoder.unets[name]
     space: Space = PixelSpace()
     channels, stored = facts.image_shape[0], False
     if decoder.tokenizer != NO_FILE:
         tokenizer = tokenizer_recipe(facts).model.eval().to(device)
         channels, stored = tokenizer.latent_shape[0], decoder.latents != NO_FILE
-        space = LatentSpace(tokenizer, Normaliser([0.0] * channels, [1.0] * channels))
-    teller, shapes, told = _teller(unet, device)
+        space = LatentSpace(tokenizer, LatentScaler([0.0] * channels, [1.0] * channels))
+    conditioner, shapes, told = _teller(unet, device)
     rows: dict[str, Any] = {}
     for split in SPLITS:
         count = facts.count(split)
@@ -43,24 +42,26 @@ def _opened(decoder: TrainDecoder, name: str, facts: Facts, device: torch.device
         else:
             rows[split] = NoiseImages(count, facts.image_shape, facts.classes)
         rows[split] = NoiseTold(rows[split], shapes)
-    return Opened(space, teller, rows, channels, {}, **told)
+    return DecoderData(space, conditioner, rows, channels, {}, **told)
 
 
-def _teller(unet: UNet, device: torch.device) -> tuple[Teller, dict[str, tuple[int, ...]], dict[str, Any]]:
+def _teller(unet: UNet, device: torch.device) -> tuple[Conditioner, dict[str, tuple[int, ...]], dict[str, Any]]:
     """Return what tells a U-Net of CLIP, the shapes of what it needs of each row, and the shapes of what it tells."""
     if not unet.conditioned:
-        return Teller(), {}, {}
+        return Conditioner(), {}, {}
     dim, text = sizes()
     told = {"embed_dim": dim, "text_shape": text}
     if unet.clip != NO_FILE:
-        teller = ClipTeller(untrained().to(device), _unit(dim) if unet.told_image else None, unet.model.text_tokens)
-        return teller, {"tokens": text[:1]} if unet.model.text_tokens else {}, told
+        conditioner = ClipConditioner(
+            untrained().to(device), _unit(dim) if unet.told_image else None, unet.model.text_tokens
+        )
+        return conditioner, {"tokens": text[:1]} if unet.model.text_tokens else {}, told
     shapes = {"image": (dim,)} if unet.told_image else {}
-    return Teller(_unit(dim)), {**shapes, **({"encoding": text} if unet.model.text_tokens else {})}, told
+    return Conditioner(_unit(dim)), {**shapes, **({"encoding": text} if unet.model.text_tokens else {})}, told
 
 
-def _unit(dim: int) -> Standard:
-    return Standard([0.0] * dim, [1.0] * dim)
+def _unit(dim: int) -> EmbeddingScaler:
+    return EmbeddingScaler([0.0] * dim, [1.0] * dim)
 
 
 def left_out(name: str) -> bool:

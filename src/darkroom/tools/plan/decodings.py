@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from darkroom.diffusion.denoising import Denoise, Denoised
+from darkroom.diffusion.denoiser import Denoise, Denoised
+from darkroom.diffusion.samplers import SAMPLERS
 from darkroom.models.clip.judge import open_clip
-from darkroom.models.decoder.denoiser import denoiser
+from darkroom.models.decoder.network import Conditions, UNetConfig, unet_denoiser
 from darkroom.models.decoder.sample_settings import Decoding, SampleDecoder
 from darkroom.models.decoder.score_settings import Judges
-from darkroom.models.decoder.unet import Conditions, UNetConfig
 from darkroom.models.decoder.variations import COLUMNS
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.models.tokenizers.perceptual import untrained as perceptual_network
@@ -65,18 +65,18 @@ def _cascade(passes: Passes, settings: Decoding, calls: int, images: int, facts:
         passes.network(recipe.model)
         told = _conditions(config, batch)
         told = Conditions(**{key: None if value is None else value.to(device) for key, value in vars(told).items()})
-        ask = denoiser(recipe.model, recipe.prediction, told, how.guidance, None, config.self_condition)
-        steps = torch.full((batch,), len(recipe.prediction.schedule) // 2, device=device)
+        ask = unet_denoiser(recipe.model, recipe.objective, told, how.guidance, None, config.self_condition)
+        times = SAMPLERS[how.solver](recipe.objective, how.steps, how.eta, None).times.to(device)
         x = torch.randn(batch, config.image_channels, config.size, config.size)
-        passes.add(partial(_asked, ask, steps), x, calls, images, scale=how.steps)
+        passes.add(partial(_asked, ask, times[0].expand(batch)), x, calls, images, scale=len(times))
     if section("train_decoder", _trained()[0]).train_decoder.tokenizer != NO_FILE:
         tokenizer = tokenizer_recipe(facts).model
         passes.network(tokenizer)
         passes.add(tokenizer.decode, torch.randn(batch, *tokenizer.latent_shape), calls, images)
 
 
-def _asked(ask: Denoise, steps: Tensor, x: Tensor) -> Denoised:
-    return ask(x, steps, None)
+def _asked(ask: Denoise, time: Tensor, x: Tensor) -> Denoised:
+    return ask(x, time, None)
 
 
 def _further(settings: SampleDecoder, images: int) -> int:

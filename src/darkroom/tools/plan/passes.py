@@ -10,10 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from darkroom.data.latent_file import DTYPES, FORMS, code_dtype, stored_shape
 from darkroom.device import set_up_device
-from darkroom.diffusion.guidance import guided
-from darkroom.diffusion.samplers import SOLVERS
+from darkroom.diffusion.samplers import SAMPLERS
 from darkroom.metrics.image import BASIC, SMALLEST, image_scores, ms_ssim
-from darkroom.models.generators.dit.settings import Sampling
+from darkroom.models.generators.dit.sample import dit_denoiser
+from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.generators.sampler import Request
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.perceptual import untrained
@@ -194,18 +194,18 @@ def plan_dit(facts: Facts) -> StagePlan:
     return plan
 
 
-def _generate(passes: Passes, settings: Request, sampling: Sampling, facts: Facts) -> None:
+def _generate(passes: Passes, settings: Request, sampling: DiTSampling, facts: Facts) -> None:
     """Add the passes that make images: evaluations of the solver with guidance, then the decoder."""
     recipe = dit_recipe(facts, passes.device)
     model, tokenizer = recipe.model, recipe.tokenizer
     passes.network(model, tokenizer)
     noise = torch.randn(settings.batch, *tokenizer.latent_shape)
     labels = (torch.arange(settings.batch) % facts.classes).to(passes.device)
-    time = torch.full((settings.batch,), 0.5, device=passes.device)
-    velocity = guided(model, labels, model.null_label, sampling.guidance)
+    denoise = dit_denoiser(model, recipe.objective, labels, model.null_label, sampling.guidance)
+    times = SAMPLERS[sampling.solver](recipe.objective, sampling.steps, sampling.eta, None).times.to(passes.device)
     calls = batches(settings.images, settings.batch)
-    evaluations = len(SOLVERS[sampling.solver](sampling.steps).timesteps)
-    passes.add(lambda x: velocity(x, time), noise, calls, settings.images, scale=evaluations)
+    time = times[0].expand(settings.batch)
+    passes.add(lambda x: denoise(x, time, None), noise, calls, settings.images, scale=len(times))
     passes.add(tokenizer.decode, noise, calls, settings.images)
 
 

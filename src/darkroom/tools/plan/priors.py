@@ -2,9 +2,11 @@
 
 import torch
 
+from darkroom.diffusion.samplers import SAMPLERS
+from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.models.prior.recipe import PriorRecipe
-from darkroom.models.prior.sampling import Prior, PriorSampling, guided
-from darkroom.models.prior.standard import Standard
+from darkroom.models.prior.sample import Prior, prior_denoiser
+from darkroom.models.prior.settings import PriorSampling
 from darkroom.stages import train_prior
 from darkroom.tools.plan.clips import no_clip, sizes
 from darkroom.tools.plan.facts import Facts
@@ -23,7 +25,7 @@ def prior_recipe(facts: Facts) -> PriorRecipe:
     told = {"image": (dim,), "text": (dim,), **({"encoding": shape} if shape else {})}
     train, val = (NoiseTold(Bare(facts.count(split)), told) for split in ("train", "val"))
     config = train_prior.config_of(params, dim, shape)
-    return train_prior.build(params, config, Standard([0.0] * dim, [1.0] * dim), embedding.normalise, train, val)
+    return train_prior.build(params, config, EmbeddingScaler([0.0] * dim, [1.0] * dim), embedding.normalise, train, val)
 
 
 def add_prior(passes: Passes, prior: Prior, how: PriorSampling, images: int) -> None:
@@ -32,10 +34,11 @@ def add_prior(passes: Passes, prior: Prior, how: PriorSampling, images: int) -> 
     config, batch = prior.network.config, how.batch
     text = torch.randn(batch, config.embed_dim).to(passes.device)
     words = None if config.text_shape is None else torch.randn(batch, *config.text_shape).to(passes.device)
-    ask = guided(prior.network, prior.prediction, text, words, how.guidance)
-    steps = torch.full((batch,), len(prior.prediction.schedule) // 2, device=passes.device)
+    ask = prior_denoiser(prior.network, prior.objective, text, words, how.guidance)
+    times = SAMPLERS[how.solver](prior.objective, how.steps, how.eta, None).times.to(passes.device)
+    time = times[0].expand(batch)
     calls = batches(images * how.candidates, batch)
-    passes.add(lambda x: ask(x, steps, None), torch.randn(batch, config.embed_dim), calls, images, scale=how.steps)
+    passes.add(lambda x: ask(x, time, None), torch.randn(batch, config.embed_dim), calls, images, scale=len(times))
 
 
 def plan_prior(facts: Facts) -> StagePlan:

@@ -9,9 +9,9 @@ import torch
 
 from darkroom.check.check import schema
 from darkroom.device import set_up_device
-from darkroom.models.generators.dit.network import DiT, DiTConfig
-from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.generators.normaliser import Normaliser
+from darkroom.diffusion.scalers import LatentScaler
+from darkroom.models.generators.dit.network import DiT
+from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.tokenizers.pretrained.settings import Pretrained
 from darkroom.params.run import Run
 from darkroom.params.section import validate
@@ -75,11 +75,11 @@ def dit_recipe(facts: Facts, device: torch.device) -> Any:
         NoiseLatents(facts.count(split), shape, facts.classes, form, 0 if book is None else len(book))
         for split in ("train", "val")
     )
-    normaliser = Normaliser([0.0] * shape[0], [1.0] * shape[0])
+    scaler = LatentScaler([0.0] * shape[0], [1.0] * shape[0])
     settings = section("train_generator").train_generator
     dit, seed = settings.chosen, settings.own_training.seed
-    model = DiT(DiTConfig(shape[0], shape[1], facts.classes, **dit.model.model_dump()))
-    return DiTRecipe(model, dit.diffusion, seed, train, val, normaliser, tokenizer, dit.sampling, codebook=book)
+    model = DiT(config_of(dit, shape[0], shape[1], facts.classes))
+    return DiTRecipe(model, dit.diffusion, seed, train, val, scaler, tokenizer, dit.sampling, codebook=book)
 
 
 def latent_form(facts: Facts) -> str:

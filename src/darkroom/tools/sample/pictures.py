@@ -24,8 +24,8 @@ from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import Clip
-from darkroom.models.decoder.decode import Decoder
-from darkroom.models.decoder.member import Asked
+from darkroom.models.decoder.cascade import Decoder
+from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
@@ -99,14 +99,14 @@ def _of_files(
     each = torch.arange(len(files)).repeat_interleave(images)
     low = decoder.low(given)
     numbers = list(range(images)) * len(files)
-    asked = Asked(numbers, embeddings[each], _no_text(decoder, len(each)), None if low is None else low[each])
+    asked = SampleRequest(numbers, embeddings[each], _no_text(decoder, len(each)), None if low is None else low[each])
     made = np.split(torch.cat(list(decoder.images(asked))).numpy(), len(files))
     return [np.concatenate([one[None].numpy(), row]) for one, row in zip(given, made, strict=True)]
 
 
 def _no_text(decoder: Decoder, count: int) -> Tensor | None:
     """Return encodings that are all after their end, which a U-Net reads as no text."""
-    shapes = [member.network.config.text_shape for member in decoder.cascade.members]
+    shapes = [stage.network.config.text_shape for stage in decoder.cascade.stages]
     shape = next((shape for shape in shapes if shape is not None), None)
     return None if shape is None else torch.zeros(count, *shape)
 

@@ -14,7 +14,11 @@ from darkroom.artifacts.networks import open_network, write_network
 
 @dataclass(frozen=True)
 class DiTConfig:
-    """The shape of a DiT. `classes` counts real classes; the null label of guidance is number `classes`."""
+    """The shape of a DiT.
+
+    classes: of real classes; the null label of guidance is number `classes`.
+    learned_variance: whether the output has a variance behind the prediction, in as many channels again.
+    """
 
     channels: int
     size: int
@@ -24,6 +28,7 @@ class DiTConfig:
     heads: int
     patch: int
     mlp_ratio: float = 4.0
+    learned_variance: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -45,7 +50,7 @@ def sincos_positions(width: int, side: int) -> Tensor:
 
 
 class TimeEmbedding(nn.Module):
-    """Time in [0, 1], (N,), to a vector, (N, width): 256 sinusoids of 1000 t, then a two-layer network."""
+    """Timesteps from 0 to about 1000, (N,), to a vector, (N, width): 256 sinusoids, then a two-layer network."""
 
     def __init__(self, width: int, frequencies: int = 256) -> None:
         super().__init__()
@@ -55,9 +60,9 @@ class TimeEmbedding(nn.Module):
         self.register_buffer("rates", rates.float(), persistent=False)
         self.mlp = nn.Sequential(nn.Linear(frequencies, width), nn.SiLU(), nn.Linear(width, width))
 
-    def forward(self, time: Tensor) -> Tensor:
-        """Return the embedding of each time."""
-        angles = 1000 * time[:, None] * self.rates
+    def forward(self, timesteps: Tensor) -> Tensor:
+        """Return the embedding of each timestep."""
+        angles = timesteps[:, None] * self.rates
         return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
 
 
@@ -130,7 +135,7 @@ class DiT(nn.Module):
         self.time = TimeEmbedding(config.width)
         self.labels = nn.Embedding(config.classes + 1, config.width)
         self.blocks = nn.ModuleList(Block(config.width, config.heads, config.mlp_ratio) for _ in range(config.depth))
-        self.head = Head(config.width, config.patch**2 * config.channels)
+        self.head = Head(config.width, config.patch**2 * config.channels * (1 + config.learned_variance))
         self._initialise()
 
     def _initialise(self) -> None:
@@ -153,18 +158,18 @@ class DiT(nn.Module):
         """The label that stands for no label: the last row of the table."""
         return self.config.classes
 
-    def forward(self, x: Tensor, time: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, x: Tensor, timesteps: Tensor, labels: Tensor) -> Tensor:
         """Return the prediction for noisy latents.
 
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
-            time: (B,), in [0, 1].
+            timesteps: (B,), from 0, no noise, to about 1000, noise alone.
             labels: class numbers, (B,), int64, or `null_label`.
 
         Returns:
-            (B, C, S, S): for flow matching the velocity.
+            (B, C, S, S), what the objective asks for; with a learned variance (B, 2 C, S, S).
         """
-        condition = self.time(time) + self.labels(labels)  # (B, D)
+        condition = self.time(timesteps) + self.labels(labels)  # (B, D)
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
         for block in self.blocks:
             tokens = block(tokens, condition)

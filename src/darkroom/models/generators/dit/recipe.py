@@ -1,4 +1,4 @@
-"""Trains the diffusion transformer on latents, by flow matching."""
+"""Trains the diffusion transformer on latents."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,16 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.diffusion.flow import flow_matching_loss, interpolate, logit_normal_times
-from darkroom.diffusion.guidance import guided
-from darkroom.diffusion.samplers import sample
+from darkroom.diffusion.objectives import objective_of
+from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.sample import DiTSampler
-from darkroom.models.generators.dit.settings import Diffusion, Sampling
 from darkroom.models.generators.dit.settings import DiT as Settings
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.generators.evaluation import Evaluation
-from darkroom.models.generators.normaliser import Normaliser
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.protocol import Tokenizer
@@ -31,7 +29,7 @@ _BANDS = 4  # of the time, in validation
 
 
 class DiTRecipe(GeneratorRecipe):
-    """L = E || v(x_t, t, y) - (noise - x_0) ||², some labels dropped.
+    """The objective's loss of f(x_t, t, y), y the class, some labels dropped; by default flow matching.
 
     x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for.
 
@@ -46,19 +44,20 @@ class DiTRecipe(GeneratorRecipe):
     def __init__(
         self,
         model: DiT,
-        settings: Diffusion,
+        settings: DiTDiffusion,
         seed: int,
         train: Rows,
         val: Rows,
-        normaliser: Normaliser,
+        scaler: LatentScaler,
         tokenizer: Tokenizer,
-        sampling: Sampling,
+        sampling: DiTSampling,
         evaluation: Evaluation | None = None,
         codebook: Tensor | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
+        self.objective = objective_of(settings, settings.timesteps)
         self.train, self.val = train, val
-        self.normaliser, self.tokenizer, self.codebook = normaliser, tokenizer, codebook
+        self.scaler, self.tokenizer, self.codebook = scaler, tokenizer, codebook
         self.modules: dict[str, nn.Module] = {"dit": model}
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
@@ -76,8 +75,9 @@ class DiTRecipe(GeneratorRecipe):
             widest = data.latents.principal_deviation()
             std = [each * widest for each in std]
         channels, size, _ = data.tokenizer.latent_shape
+        config = config_of(settings, channels, size, len(data.catalog.classes))
         with seeded(derive(training.seed, "dit/weights")):
-            model = DiT(DiTConfig(channels, size, len(data.catalog.classes), **settings.model.model_dump()))
+            model = DiT(config)
         codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         recipe = cls(
             model,
@@ -85,7 +85,7 @@ class DiTRecipe(GeneratorRecipe):
             training.seed,
             data.train,
             data.val,
-            Normaliser(mean, std),
+            LatentScaler(mean, std),
             data.tokenizer,
             settings.sampling,
             evaluation,
@@ -97,48 +97,50 @@ class DiTRecipe(GeneratorRecipe):
     @property
     def sampler(self) -> DiTSampler:
         """The network as it is, as a sampler of images."""
-        return DiTSampler(self.model, self.normaliser, self.tokenizer)
+        return DiTSampler(self.model, self.objective, self.scaler, self.tokenizer)
 
     def facts(self) -> dict[str, Any]:
-        """Return the scale of the latents."""
-        return self.scale
+        """Return the scale of the latents, and what the output means."""
+        return {**self.scale, **self.settings.prediction()}
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""
-        return {"loss": self._losses(batch, "train", self.settings.label_dropout)[0].mean()}
+        terms, _ = self._losses(batch, "train", self.settings.label_dropout)
+        return {name: values.mean() for name, values in terms.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's loss, also by bands of the time; randomness follows from its row, and no label drops.
 
         `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
         """
-        losses, time = self._losses(batch, "val", label_dropout=0.0)
+        terms, time = self._losses(batch, "val", label_dropout=0.0)
+        losses = terms["loss"]
         edges = [band / _BANDS for band in range(_BANDS + 1)]
         bands = {
             f"loss_time_{100 * low:.0f}_{100 * high:.0f}": losses[(time >= low) & ((time < high) | (high == 1))]
             for low, high in pairwise(edges)
         }
-        return {"loss": losses, **bands}
+        return {**terms, **bands}
 
-    def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[Tensor, Tensor]:
-        """Return loss and time of each image, (N,) both."""
+    def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the losses and the time of each image, (N,), the time as a fraction of the way to noise."""
         mean, labels = self._mean(batch), batch.data["labels"]
         size = mean[0].numel()
-        # Of each position: the posterior's noise, the path's, the time; then the time again, for the other law, and
-        # whether the label drops. The same for all forms of latents, which are then compared under the same noise.
+        # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
+        # and whether the label drops. The same for all forms of latents, which then train under the same noise.
         normals, uniforms = draws(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
-        times = self._times(normals[:, -1], uniforms[:, 0])
         posterior, noise = (
             torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
         )
-        time = torch.from_numpy(times).to(mean.device)
+        time = self.objective.times(uniforms[:, 0], normals[:, -1]).to(mean.device)
         dropped = torch.from_numpy(uniforms[:, 1] < label_dropout).to(mean.device)
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        data = self.normaliser(mean)
+        x0 = self.scaler(mean)
         labels = torch.where(dropped, self.model.null_label, labels)
-        prediction = self.modules["dit"](interpolate(data, noise, time), time, labels)
-        return flow_matching_loss(prediction, data, noise), time
+        x = self.objective.add_noise(x0, noise, time)
+        output = self.modules["dit"](x, self.objective.timesteps(time), labels)
+        return self.objective.losses(output, x0, noise, x, time), time / self.objective.duration
 
     def _mean(self, batch: Batch) -> Tensor:
         """Return the means of the latents, or what their codes stand for, float32 (N, C, H, W)."""
@@ -148,11 +150,6 @@ class DiTRecipe(GeneratorRecipe):
         codes = batch.data["codes"]
         self.codebook = self.codebook.to(codes.device)
         return functional.embedding(codes, self.codebook).permute(0, 3, 1, 2).contiguous()
-
-    def _times(self, normals: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.float32]:
-        if self.settings.time == "uniform":
-            return uniforms.astype(np.float32)
-        return logit_normal_times(normals, self.settings.time_mean, self.settings.time_std)
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, from the same noise each time.
@@ -165,7 +162,14 @@ class DiTRecipe(GeneratorRecipe):
         shape = self.tokenizer.latent_shape
         noise = torch.from_numpy(normal(self.seed, "dit/preview", range(10 * classes), shape)).to(device)
         sampling = self.evaluation_settings
-        guidance = sampling.guidance if self.settings.label_dropout else 1.0
-        velocity = guided(self.model, labels, self.model.null_label, guidance)
-        latents = self.normaliser.invert(sample(velocity, noise, sampling.solver, sampling.steps))
+        if not self.settings.label_dropout:
+            sampling = sampling.model_copy(update={"guidance": 1.0})
+        seeds = [derive(self.seed, "dit/preview/steps", number) for number in range(10 * classes)]
+        latents = self.sampler.latents(noise, labels, seeds, sampling)
         return decode_all(self.tokenizer, latents, 10, device).numpy()  # ten at once: pixels take more than latents
+
+
+def config_of(settings: Settings, channels: int, size: int, classes: int) -> DiTConfig:
+    """Return the shape of a transformer for latents (C, S, S) of images of so many classes."""
+    variance = settings.diffusion.learns_variance
+    return DiTConfig(channels, size, classes, **settings.model.model_dump(), learned_variance=variance)

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from darkroom.diffusion.settings import Diffusion, ObjectiveName, Sampling, Solver, Target, Timesteps, require_fit
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.numbers import Positive, Share
 from darkroom.params.section import Section
@@ -32,30 +33,28 @@ class Model(Section):
         return self
 
 
-class Diffusion(Section):
-    """The scale of the latents, the distribution of the time, and the fraction of labels dropped."""
+class DiTDiffusion(Diffusion):
+    """How latents diffuse."""
 
+    objective: ObjectiveName = "flow"
+    """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
+    target: Target = "eps"
+    """gaussian: what is predicted: eps (the noise), x0 (the data) or v (of both)."""
+    timesteps: Timesteps = 1000
+    """gaussian: length of the noise schedule."""
     normalise: Literal["principal", "channel"] = "principal"
     """Latents get variance 1 in each channel (channel), or at most 1 in any direction of the channels (principal)."""
-    time: Literal["logit_normal", "uniform"] = "logit_normal"
-    """Timestep distribution in training."""
-    time_mean: float = 0.0
-    """logit_normal: mean of the normal variable under the logistic function."""
-    time_std: Annotated[float, Field(gt=0)] = 1.0
-    """logit_normal: standard deviation of the same variable."""
     label_dropout: Share = 0.1
     """Fraction of labels replaced by the null label, for guidance."""
 
 
-class Sampling(Section):
+class DiTSampling(Sampling):
     """How images are sampled."""
 
-    solver: Literal["euler", "heun"] = "euler"
-    """Solver of the ODE."""
+    solver: Solver = "euler"
+    """euler or heun for flow; ddpm, ddim, dpm (DPM-Solver++) or unipc for gaussian."""
     steps: Positive = 50
     """Steps of the solver."""
-    guidance: Annotated[float, Field(ge=0)] = 1.0
-    """Scale of classifier-free guidance; 1: no guidance."""
 
 
 class DiT(Kind):
@@ -66,10 +65,15 @@ class DiT(Kind):
 
     model: Model = Model()
     """Size of the transformer."""
-    diffusion: Diffusion = Diffusion()
-    """Scale of the latents, timestep distribution and label dropout."""
-    sampling: Sampling = Sampling()
+    diffusion: DiTDiffusion = DiTDiffusion()
+    """Objective, scale of the latents, and label dropout."""
+    sampling: DiTSampling = DiTSampling()
     """How evaluations, and the grids while training, are sampled."""
+
+    @model_validator(mode="after")
+    def _sampled(self) -> "DiT":
+        require_fit("sampling", self.sampling, self.diffusion, self.diffusion.timesteps)
+        return self
 
     def unfit(self, latent_size: int) -> str | None:
         """Return why the section does not fit latents of a height and width; None: it does."""

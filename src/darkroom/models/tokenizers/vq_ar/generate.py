@@ -11,6 +11,7 @@ from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.diffusion.denoiser import guided_halves
 from darkroom.random import draws
 
 if TYPE_CHECKING:
@@ -67,22 +68,21 @@ def sample_codes(
         cache: keep the keys and values of earlier codes; without, all are computed again for each code. The codes are
             the same up to rounding.
     """
-    guided = settings.guidance != 1 and model.config.classes > 0
-    starts = torch.cat([labels, torch.full_like(labels, model.null_label)]) if guided else labels
+    guides = settings.guidance != 1 and model.config.classes > 0
+    starts = torch.cat([labels, torch.full_like(labels, model.null_label)]) if guides else labels
     inputs, known = model.start[starts][:, None], None
     chosen: list[Tensor] = []
     for token in range(model.tokens):
         logits, known = model.logits(inputs, known if cache else None)
-        if guided:
-            conditional, unconditional = logits.chunk(2)
-            logits = unconditional + settings.guidance * (conditional - unconditional)
+        if guides:
+            logits = guided_halves(logits, settings.guidance)
         if logits.device.type == "mps":  # it has no float64
             logits = logits.cpu()
         noise = gumbel(settings.seed, numbers, token, model.tokens, model.config.codebook_size)
         scores = min_p_filter(logits.double(), settings.min_p) / settings.temperature
         chosen.append((scores + _on(noise, logits.device)).argmax(dim=-1).to(labels.device))
         vectors = model.to_token(model.codebook[chosen[-1]])[:, None]
-        vectors = torch.cat([vectors, vectors]) if guided else vectors
+        vectors = torch.cat([vectors, vectors]) if guides else vectors
         inputs = vectors if cache else torch.cat([inputs, vectors], dim=1)
     return rearrange(torch.stack(chosen, dim=1), "n (h w) -> n h w", h=model.side)
 

@@ -1,4 +1,4 @@
-"""A U-Net of the unCLIP decoder: diffusers' UNet2DConditionModel, and what it is told beside the noisy image.
+"""A U-Net of the unCLIP decoder: diffusers' UNet2DConditionModel with its conditions.
 
 Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125: the image
 embedding is added to the time's and enters as tokens of the cross-attention, text encodings as more of them. Dropped
@@ -6,6 +6,7 @@ conditions are replaced by learned nulls, the image and the text each by its own
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import open_network, write_network
+from darkroom.diffusion.denoiser import Denoise, Threshold, denoiser
+from darkroom.diffusion.objectives import Objective
 
 _FREQUENCIES = 64  # of the embedding of a noise level
 
 
 @dataclass(frozen=True)
 class UNetConfig:
-    """The shape of a U-Net, and what it is told.
+    """The shape of a U-Net, and its conditions.
 
     size: pixels, or places of a latent, in height and width.
     image_channels: of the images.
@@ -32,16 +35,16 @@ class UNetConfig:
     head_dim: width of an attention head.
     norm_groups: groups of the group norms.
     patch: pixels, height and width, that the first convolution takes as one place with more channels.
-    dropout: share of the features of a residual layer dropped while training.
-    embed_dim: length of the image embedding; 0: not told.
+    dropout: fraction of the features of a residual layer dropped while training.
+    embed_dim: length of the image embedding; 0: none.
     image_tokens: tokens made of the embedding; 0: none.
     image_to_time: whether the embedding is added to the time's.
     image_map: channels of a map of the last level's places, made of the embedding and seen beside the image; 0: none.
-    embedding_noise: whether the embedding may be noisy, and the U-Net is told how much.
-    text_shape: tokens and width of the text encoding; None: not told.
-    low: whether it enlarges an image, which is then told.
-    low_noise: whether that image may be noisy, and the U-Net is told how much.
-    self_condition: whether it is told the x_0 that it found a step before.
+    embedding_noise: whether the embedding may be noisy, with how much as a condition.
+    text_shape: tokens and width of the text encoding; None: none.
+    low: whether it enlarges an image (low-resolution conditioning).
+    low_noise: whether that image may be noisy, with how much as a condition.
+    self_condition: whether it reads the x0 of the step before.
     learned_variance: whether it says the variance too, in as many channels again.
     """
 
@@ -68,13 +71,13 @@ class UNetConfig:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a U-Net is told of N images; None: not told.
+    """The conditions of N images; None: there is none.
 
     image: CLIP image embeddings, scaled to about unit variance, float32 (N, D).
     text: text encodings, zero after their end, float32 (N, L, W).
     low: the image to enlarge, already of the U-Net's size, in [-1, 1], float32 (N, C, S, S).
-    image_kept, text_kept: of which images the condition is told and not replaced by its null, bool (N,); None: of all.
-    image_noise, low_noise: the share of noise in the two, 0 to 1, float32 (N,); None: 0.
+    image_kept, text_kept: of which images the condition is kept and not replaced by its null, bool (N,); None: of all.
+    image_noise, low_noise: the fraction of noise in the two, 0 to 1, float32 (N,); None: 0.
     """
 
     image: Tensor | None = None
@@ -87,10 +90,10 @@ class Conditions:
 
     def nulled(self) -> "Conditions":
         """Return the same without image embedding and text: what guidance leads away from."""
-        told = self.image if self.image is not None else self.text
-        if told is None:
+        given = self.image if self.image is not None else self.text
+        if given is None:
             return self
-        nothing = torch.zeros(len(told), dtype=torch.bool, device=told.device)
+        nothing = torch.zeros(len(given), dtype=torch.bool, device=given.device)
         return replace(self, image_kept=nothing, text_kept=nothing)
 
     def joined(self, other: "Conditions") -> "Conditions":
@@ -110,7 +113,7 @@ def _joined(one: Tensor | None, other: Tensor | None, count: int) -> Tensor | No
 
 
 def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
-    """Return sinusoids of 1000 times a share of noise, (N,) to (N, width), as those of a time step."""
+    """Return sinusoids of 1000 times a fraction of noise, (N,) to (N, width), as those of a time step."""
     half = width // 2
     rates = torch.exp(-math.log(10_000) * torch.arange(half, device=levels.device, dtype=torch.float32) / half)
     angles = 1000 * levels[:, None] * rates
@@ -118,7 +121,7 @@ def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
 
 
 class DecoderUNet(nn.Module):
-    """The U-Net with its conditions. Predicts ε, x_0 or v, and where it learns the variance, its share."""
+    """The U-Net with its conditions. Predicts what its objective asks for, and the variance where it is learned."""
 
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
@@ -174,40 +177,40 @@ class DecoderUNet(nn.Module):
         """The blocks whose activations may be computed again in the backward pass."""
         return [*self.unet.down_blocks, *self.unet.up_blocks]
 
-    def forward(self, x: Tensor, steps: Tensor, told: Conditions, before: Tensor | None = None) -> Tensor:
-        """Return the prediction, (N, C, S, S), or (N, 2 C, S, S) with the variance's share behind it.
+    def forward(self, x: Tensor, timesteps: Tensor, conditions: Conditions, before: Tensor | None = None) -> Tensor:
+        """Return the prediction, (N, C, S, S), or (N, 2 C, S, S) with the variance behind it.
 
         Args:
             x: noisy images, (N, C, S, S).
-            steps: t, (N,) int64.
-            told: the conditions that the configuration names.
-            before: x_0 as found a step before, (N, C, S, S); None: zeros, where the U-Net is self-conditioned.
+            timesteps: (N,), integer or float.
+            conditions: the conditions that the configuration names.
+            before: x0 as found a step before, (N, C, S, S); None: zeros, where the U-Net is self-conditioned.
         """
         config = self.config
         inputs = [x]
         if config.low:
-            assert told.low is not None
-            inputs.append(told.low)
+            assert conditions.low is not None
+            inputs.append(conditions.low)
         if config.self_condition:
             inputs.append(torch.zeros_like(x) if before is None else before)
-        image = self._image(told)
+        image = self._image(conditions)
         output = self.unet(
             self._with_map(functional.pixel_unshuffle(torch.cat(inputs, dim=1), config.patch), image),
-            steps,
-            encoder_hidden_states=self._tokens(image, told),
-            class_labels=self._vector(x, image, told),
+            timesteps,
+            encoder_hidden_states=self._tokens(image, conditions),
+            class_labels=self._vector(x, image, conditions),
             return_dict=False,
         )[0]
         return functional.pixel_shuffle(output, config.patch)
 
-    def _image(self, told: Conditions) -> Tensor | None:
+    def _image(self, conditions: Conditions) -> Tensor | None:
         """Return the embeddings, the null where one is dropped, (N, D)."""
         if not self.config.embed_dim:
             return None
-        assert told.image is not None
-        if told.image_kept is None:
-            return told.image
-        return torch.where(told.image_kept[:, None], told.image, self.null_image.to(told.image.dtype))
+        assert conditions.image is not None
+        if conditions.image_kept is None:
+            return conditions.image
+        return torch.where(conditions.image_kept[:, None], conditions.image, self.null_image.to(conditions.image.dtype))
 
     def _with_map(self, x: Tensor, image: Tensor | None) -> Tensor:
         """Return x (N, K, H, H) with the map that a linear layer makes of the embeddings behind it."""
@@ -217,29 +220,32 @@ class DecoderUNet(nn.Module):
         places = self.image_map(image).unflatten(1, (self.config.image_map, self._map_side, self._map_side))
         return torch.cat([x, functional.interpolate(places, size=x.shape[2:], mode="bilinear")], dim=1)
 
-    def _tokens(self, image: Tensor | None, told: Conditions) -> Tensor | None:
+    def _tokens(self, image: Tensor | None, conditions: Conditions) -> Tensor | None:
         """Return the tokens of the cross-attention, (N, K, width)."""
         tokens = []
         if self.config.image_tokens:
             assert image is not None
             tokens.append(self.image_tokens(image).unflatten(1, (self.config.image_tokens, -1)))
         if self.config.text_shape is not None:
-            assert told.text is not None
-            kept = told.text.abs().sum(dim=2, keepdim=True) > 0  # (N, L, 1): before the end
-            if told.text_kept is not None:
-                kept = kept & told.text_kept[:, None, None]
-            words = self.text_tokens(told.text)
+            assert conditions.text is not None
+            kept = conditions.text.abs().sum(dim=2, keepdim=True) > 0  # (N, L, 1): before the end
+            if conditions.text_kept is not None:
+                kept = kept & conditions.text_kept[:, None, None]
+            words = self.text_tokens(conditions.text)
             tokens.append(torch.where(kept, words, self.null_text.to(words.dtype)))
         return torch.cat(tokens, dim=1) if tokens else None
 
-    def _vector(self, x: Tensor, image: Tensor | None, told: Conditions) -> Tensor | None:
+    def _vector(self, x: Tensor, image: Tensor | None, conditions: Conditions) -> Tensor | None:
         """Return what is added to the time's embedding after a small network, (N, V)."""
         config, parts = self.config, []
         if config.image_to_time:
             assert image is not None
             parts.append(image)
         none = torch.zeros(len(x), device=x.device)
-        for wanted, level in ((config.embedding_noise, told.image_noise), (config.low_noise, told.low_noise)):
+        for wanted, level in (
+            (config.embedding_noise, conditions.image_noise),
+            (config.low_noise, conditions.low_noise),
+        ):
             if wanted:
                 parts.append(levels_embedded(none if level is None else level))
         return torch.cat(parts, dim=1) if parts else None
@@ -261,6 +267,33 @@ class DecoderUNet(nn.Module):
             return cls(UNetConfig(**{**config, **tuples}))
 
         return open_network(folder, build, "U-Net", "train_decoder")
+
+
+def unet_denoiser(
+    unet: Callable[[Tensor, Tensor, Conditions, Tensor | None], Tensor],
+    objective: Objective,
+    conditions: Conditions,
+    guidance: float = 1.0,
+    threshold: Threshold | None = None,
+    self_condition: bool = False,
+) -> Denoise:
+    """Return the denoiser of a U-Net under its conditions; guidance leads away from image and text both nulled.
+
+    Args:
+        unet: maps x, timesteps, conditions and the x0 of the step before to its output.
+        objective: what that output means.
+        conditions: of N images.
+        guidance: 1 evaluates the conditional U-Net alone, bit for bit; so does one without image and text.
+        threshold: applied to x0; None: none is.
+        self_condition: whether the U-Net reads the x0 of the step before.
+    """
+    alone = guidance == 1 or (conditions.image is None and conditions.text is None)
+    bound = conditions if alone else conditions.joined(conditions.nulled())
+
+    def network(x: Tensor, timesteps: Tensor, before: Tensor | None) -> Tensor:
+        return unet(x, timesteps, bound, before if self_condition else None)
+
+    return denoiser(network, objective, 1.0 if alone else guidance, threshold)
 
 
 def _block(way: str, attention: bool, crossed: bool) -> str:

@@ -5,15 +5,23 @@ import pytest
 import torch
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
-from darkroom.diffusion.samplers import SOLVERS, Euler, sample
+from darkroom.diffusion.denoiser import Denoised
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.samplers import euler, sample
+from darkroom.diffusion.settings import SOLVERS
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+def follow(velocity, noise, solver, steps):
+    """Sample with a velocity of x and t."""
+    return sample(lambda x, t, before: Denoised(x, velocity(x, t)), noise, Flow(), solver, steps)
+
+
+@pytest.mark.parametrize("solver", SOLVERS["flow"])
 @pytest.mark.parametrize("steps", [2, 7, 25])
 def test_a_constant_velocity_is_followed_exactly(solver, steps):
     noise = torch.randn(4, 2, 3, 3)
     target = torch.randn(4, 2, 3, 3)
-    found = sample(lambda x, t: noise - target, noise, solver, steps)
+    found = follow(lambda x, t: noise - target, noise, solver, steps)
     # Heun divides by its last time, 0.001: rounding of 1e-7 becomes 1e-4.
     assert torch.allclose(found, target, atol=1e-5 if solver == "euler" else 5e-4)
 
@@ -23,13 +31,13 @@ def test_euler_is_diffusers_bit_for_bit(steps):
     """The same multiplications and additions in float32: no difference on any processor."""
     scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000)
     scheduler.set_timesteps(sigmas=np.linspace(1, 1 / steps, steps).tolist())
-    ours = Euler(steps)
-    assert torch.equal(ours.timesteps, scheduler.timesteps)
+    ours = euler(Flow(), steps, 0.0, None)
+    assert torch.equal(ours.times, scheduler.timesteps / 1000)
     generator = torch.Generator().manual_seed(steps)
     x = y = torch.randn(3, 2, 5, 5, generator=generator)
-    for time in scheduler.timesteps:
+    for number, time in enumerate(scheduler.timesteps):
         velocity = torch.randn(x.shape, generator=generator) * x.tanh()
-        x, y = ours.step(velocity, time, x), scheduler.step(velocity, time, y).prev_sample
+        x, y = ours.step(Denoised(x, velocity), number, x), scheduler.step(velocity, time, y).prev_sample
         assert torch.equal(x, y)
 
 
@@ -42,7 +50,7 @@ def exact(x, time):
 
 def error(solver, steps):
     noise = torch.randn(500, 1, 2, 2, generator=torch.Generator().manual_seed(0))
-    return (sample(exact, noise, solver, steps) - noise / 2).abs().max().item()
+    return (follow(exact, noise, solver, steps) - noise / 2).abs().max().item()
 
 
 def test_euler_converges_with_the_first_order_and_heun_is_better():
@@ -53,5 +61,5 @@ def test_euler_converges_with_the_first_order_and_heun_is_better():
 
 def test_times_run_from_one_towards_zero():
     seen = []
-    sample(lambda x, t: (seen.append(t[0].item()), torch.zeros_like(x))[1], torch.zeros(1, 1, 1, 1), "euler", 4)
+    follow(lambda x, t: (seen.append(t[0].item()), torch.zeros_like(x))[1], torch.zeros(1, 1, 1, 1), "euler", 4)
     assert seen == pytest.approx([1.0, 0.75, 0.5, 0.25])

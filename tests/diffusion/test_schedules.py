@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.diffusion.noise import NoiseSchedule
+from darkroom.diffusion.schedules import NoiseSchedule
 
 
 def by_hand(name: str, steps: int) -> list[float]:

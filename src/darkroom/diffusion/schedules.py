@@ -111,12 +111,12 @@ class NoiseSchedule:
     def signal_and_noise(self, steps: Tensor, ndim: int = 4) -> tuple[Tensor, Tensor]:
         """Return sqrt(ᾱ_t) and sqrt(1 - ᾱ_t) of each step, float32, with `ndim` dimensions to multiply with."""
         return (
-            taken(np.sqrt(self.alphas_cumprod), steps, ndim),
-            taken(np.sqrt(1 - self.alphas_cumprod), steps, ndim),
+            gather(np.sqrt(self.alphas_cumprod), steps, ndim),
+            gather(np.sqrt(1 - self.alphas_cumprod), steps, ndim),
         )
 
 
-def taken(table: Table, steps: Tensor, ndim: int = 4) -> Tensor:
+def gather(table: Table, steps: Tensor, ndim: int = 4) -> Tensor:
     """Return a table's values at some steps, (N,) int64, as float32 (N, 1, ..., 1) on their device."""
     values = torch.from_numpy(table).to(torch.float32).to(steps.device)[steps]
     return values.reshape(-1, *(1,) * (ndim - 1))

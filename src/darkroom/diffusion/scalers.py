@@ -1,0 +1,82 @@
+"""Scalers: data of about unit variance, as networks and paths between data and noise assume them.
+
+All embeddings of a CLIP lie in a narrow cone (Liang et al., 2022, "Mind the gap", arXiv 2203.02053), of a small one in
+so narrow a one that the difference between images is a hundredth of their length: it is the rest that must be scaled.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.errors import DarkroomError
+
+_MOST = 4096  # embeddings that mean and deviation are estimated from
+
+
+class Scaler:
+    """(x - mean) / std and back; what never changes, with std 0, is shifted and not scaled.
+
+    shape: of mean and std, each a number for each of these elements.
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], shape: Sequence[int] = (-1,)) -> None:
+        self.mean = torch.tensor(mean, dtype=torch.float32).reshape(*shape)
+        self.std = torch.tensor([each or 1.0 for each in std], dtype=torch.float32).reshape(*shape)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Return values (N, ...) of any floating type, scaled, float32."""
+        return (values.float() - self.mean.to(values.device)) / self.std.to(values.device)
+
+    def invert(self, values: Tensor) -> Tensor:
+        """Return scaled values (N, ...) as they were."""
+        return values * self.std.to(values.device) + self.mean.to(values.device)
+
+
+class LatentScaler(Scaler):
+    """Latents (N, C, H, W), one mean and std a channel."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(mean, std, (-1, 1, 1))
+
+
+class EmbeddingScaler(Scaler):
+    """Embeddings (N, D), one mean and std an element."""
+
+    @classmethod
+    def of(cls, embeddings: NDArray[Any], how: Literal["standard", "scale"] = "standard") -> "EmbeddingScaler":
+        """Return the scaler of some image embeddings, (N, D), to five digits, so that all machines find the same.
+
+        Args:
+            embeddings: as stored.
+            how: standard: mean and deviation of each element. scale: mean 0, and the root mean square of all elements
+                for each: embeddings keep their directions, as those of Ramesh et al., 2022, do.
+
+        Raises:
+            DarkroomError: all are zero.
+        """
+        values = embeddings.astype(np.float64)
+        if not values.any():
+            raise DarkroomError("all image embeddings are zero: embed the images again (`dvc repro embed_clip`).")
+        mean, std = values.mean(axis=0), values.std(axis=0)
+        if how == "scale":
+            mean, std = np.zeros_like(mean), np.full_like(std, np.sqrt((values**2).mean()))
+        mean, std = ([float(f"{each:.5g}") for each in found] for found in (mean, std))
+        return cls(mean, std)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> "EmbeddingScaler":
+        """Return what a manifest holds."""
+        return cls(facts["embedding_mean"], facts["embedding_std"])
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest holds; JSON keeps a float32 exactly."""
+        return {"embedding_mean": self.mean.tolist(), "embedding_std": self.std.tolist()}
+
+
+def spaced_rows(count: int, most: int = _MOST) -> list[int]:
+    """Return `most` of `count` rows, or all, evenly apart: those that mean and deviation are estimated from."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64)).tolist()

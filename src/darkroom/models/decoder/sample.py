@@ -1,0 +1,149 @@
+"""One stage of the cascade: a trained U-Net, how it is sampled, and the images that it makes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from darkroom.diffusion.denoiser import Threshold, clip_x0, dynamic_threshold
+from darkroom.diffusion.objectives import Objective
+from darkroom.diffusion.samplers import inpaint, sample
+from darkroom.diffusion.scalers import EmbeddingScaler
+from darkroom.models.decoder.low_resolution import downsampled, noised, upsampled
+from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
+from darkroom.models.decoder.sample_settings import UNetSampling
+from darkroom.random import derive, normal
+
+# From what it is for, and the shape for one image, to standard normal numbers for all.
+Noise = Callable[[str, tuple[int, ...]], Tensor]
+
+
+@dataclass(frozen=True)
+class CascadeStage:
+    """A trained U-Net of the cascade.
+
+    objective: that it was trained with.
+    bounded: whether x0 is pixels, in [-1, 1]; latents are not.
+    facts: its manifest.
+    """
+
+    name: str
+    network: DecoderUNet
+    objective: Objective
+    bounded: bool
+    facts: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Pixels of its images, in height and width."""
+        return self.network.config.size
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of its images, (C, S, S)."""
+        return self.network.config.image_channels, self.size, self.size
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """The images that are requested: N of them.
+
+    numbers: of the images: noise follows from (seed, number), so an image does not depend on the others.
+    image: CLIP image embeddings as stored, float32 (N, D); None: no U-Net reads any.
+    text: text encodings, float32 (N, L, W), likewise.
+    low: where the first stage enlarges, the images to enlarge, float32 (N, C, s, s) in [-1, 1].
+    known, mask: for in-painting, x0 at the size of the last stage, and where it is kept, 1 or 0, (N, 1, S, S).
+    resamples: of in-painting.
+    """
+
+    numbers: Sequence[int]
+    image: Tensor | None = None
+    text: Tensor | None = None
+    low: Tensor | None = None
+    known: Tensor | None = None
+    mask: Tensor | None = None
+    resamples: int = 5
+
+
+def sample_stage(
+    stage: CascadeStage,
+    how: UNetSampling,
+    request: SampleRequest,
+    below: Tensor | None,
+    seed: int,
+    device: torch.device,
+) -> Tensor:
+    """Return x0 of a stage of the cascade, float32 (N, C, S, S).
+
+    Args:
+        stage: the U-Net.
+        how: how it is sampled.
+        request: the images.
+        below: the images to enlarge, of any size, where it enlarges.
+        seed: of all noise.
+        device: where the network is.
+    """
+    config, objective = stage.network.config, stage.objective
+    noise = partial(_noise, stage, request.numbers, seed, device)
+    conditions = _conditions(stage, how, request, below, noise, device)
+    threshold = _threshold(how) if stage.bounded else None
+    denoise = unet_denoiser(stage.network, objective, conditions, how.guidance, threshold, config.self_condition)
+    start = noise("start", stage.shape)
+    seeds = [derive(seed, f"decoder/{stage.name}/steps", number) for number in request.numbers]
+    generators = [torch.Generator().manual_seed(each) for each in seeds]
+    if request.known is not None and request.mask is not None:
+        known, mask = (downsampled(each.to(device), config.size) for each in (request.known, request.mask))
+        kept = (mask == 1).float()  # a pixel that is known in part is not known
+        return inpaint(
+            denoise, start, objective, how.steps, known, kept, resamples=request.resamples, generators=generators
+        )
+    return sample(denoise, start, objective, how.solver, how.steps, eta=how.eta, generators=generators)
+
+
+def _noise(
+    stage: CascadeStage, numbers: Sequence[int], seed: int, device: torch.device, what: str, shape: tuple[int, ...]
+) -> Tensor:
+    """Return the standard normal numbers of one purpose, float32 (N, *shape)."""
+    return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{what}", numbers, shape)).to(device)
+
+
+def _conditions(
+    stage: CascadeStage,
+    how: UNetSampling,
+    request: SampleRequest,
+    below: Tensor | None,
+    noise: Noise,
+    device: torch.device,
+) -> Conditions:
+    """Return the conditions that the U-Net's configuration names, with as much noise as requested."""
+    config, conditions = stage.network.config, Conditions()
+    if config.embed_dim:
+        assert request.image is not None
+        image = EmbeddingScaler.from_facts(stage.facts)(request.image.to(device))
+        if config.embedding_noise:
+            level = torch.full((len(request.numbers),), how.embedding_noise, device=device)
+            conditions = replace(conditions, image_noise=level)
+            image = noised(image, noise("embedding", (config.embed_dim,)), level)
+        conditions = replace(conditions, image=image)
+    if config.text_shape is not None:
+        assert request.text is not None
+        conditions = replace(conditions, text=request.text.to(device))
+    if config.low:
+        assert below is not None
+        large = upsampled(below.to(device), config.size)
+        if config.low_noise:
+            level = torch.full((len(request.numbers),), how.low_noise, device=device)
+            conditions = replace(conditions, low_noise=level)
+            large = noised(large, noise("low", stage.shape), level)
+        conditions = replace(conditions, low=large)
+    return conditions
+
+
+def _threshold(how: UNetSampling) -> Threshold | None:
+    """Return what keeps a predicted x0 in the range of pixels."""
+    if how.threshold == "dynamic":
+        return partial(dynamic_threshold, percentile=how.percentile)
+    return clip_x0 if how.threshold == "clip" else None

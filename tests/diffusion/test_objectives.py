@@ -1,0 +1,143 @@
+"""Every network learns every objective and is sampled by every solver that fits it, also one that a test adds.
+
+The objective that is added is a class in a file, a line in `OBJECTIVES` and its solvers in `settings.SOLVERS`.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from additions.objective import Arc
+from darkroom.diffusion import objectives, settings
+from darkroom.diffusion.objectives import objective_of, stored_objective
+from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
+from darkroom.diffusion.settings import SOLVERS, Diffusion, Sampling, misfit
+from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
+from darkroom.models.decoder.sample_settings import UNetSampling
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.recipe import DiTRecipe
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
+from darkroom.models.prior.network import PriorConfig, PriorNetwork
+from darkroom.models.prior.recipe import PriorRecipe
+from darkroom.models.prior.sample import Prior, sample_prior
+from darkroom.models.prior.settings import PriorDiffusion
+from darkroom.training.recipe import Batch
+from models.decoder import small_decoder
+
+POSITIONS = list(range(16))
+PAIRS = [(name, solver) for name in ("flow", "gaussian") for solver in SOLVERS[name]] + [("arc", "euler")]
+
+
+@pytest.fixture
+def arc(monkeypatch):
+    """Add an objective as its author would."""
+    monkeypatch.setitem(objectives.OBJECTIVES, "arc", Arc.of)
+    monkeypatch.setitem(settings.SOLVERS, "arc", ("euler",))
+
+
+def random(*shape):
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def dit(objective):
+    diffusion = DiTDiffusion(normalise="channel", label_dropout=0.1).model_copy(update={"objective": objective})
+    sampling = DiTSampling(solver="euler", steps=4, guidance=2.0)
+    torch.manual_seed(0)
+    model = DiT(DiTConfig(2, 4, 5, 32, 1, 2, 2))
+    tokenizer = SimpleNamespace(latent_shape=(2, 4, 4), decode=lambda z: z)
+    recipe = DiTRecipe(model, diffusion, 9, [], [], LatentScaler([0.0] * 2, [1.0] * 2), tokenizer, sampling)
+    data = {"mean": random(16, 2, 4, 4), "labels": torch.arange(16) % 5}
+
+    def sampled(solver):
+        return recipe.sampler([0, 1], torch.tensor([3, 4]), 1, sampling.model_copy(update={"solver": solver}))
+
+    return recipe, Batch(np.array(POSITIONS), data), sampled, (2, 2, 4, 4)
+
+
+def unet(objective):
+    section = small_decoder.section(diffusion={"learned_variance": False})
+    diffusion = section.diffusion.model_copy(update={"objective": objective})
+    recipe = small_decoder.recipe(section.model_copy(update={"diffusion": diffusion}))
+    data = {name: torch.as_tensor(value[:16]) for name, value in small_decoder.Rows().all.items()}
+    facts = {"embedding_mean": small_decoder.MEAN, "embedding_std": small_decoder.STD}
+
+    def sampled(solver):
+        how = UNetSampling(
+            solver=solver, steps=4, guidance=2.0, threshold="clip", percentile=1.0, embedding_noise=0.0, low_noise=0.0
+        )
+        stage = CascadeStage("base", recipe.model.eval(), recipe.objective, True, facts)
+        request = SampleRequest([0, 1], random(2, 6), random(2, 4, 5))
+        return sample_stage(stage, how, request, None, 0, torch.device("cpu"))
+
+    return recipe, Batch(np.array(POSITIONS), data), sampled, (2, 1, 8, 8)
+
+
+def prior(objective):
+    diffusion = PriorDiffusion(normalise="scale", text_dropout=0.1).model_copy(update={"objective": objective})
+    torch.manual_seed(0)
+    network = PriorNetwork(PriorConfig(8, None, 32, 1, 2))
+    network.set_scaler(EmbeddingScaler([0.0] * 8, [1.0] * 8))
+    made = Prior(network, objective_of(diffusion, diffusion.timesteps), normalised=False)
+    recipe = PriorRecipe(made, diffusion, 9, [], [])
+
+    def sampled(solver):
+        how = SimpleNamespace(solver=solver, steps=4, eta=0.0, guidance=2.0, candidates=2, batch=3)
+        return sample_prior(made, random(2, 8), None, how, 0, [0, 1])
+
+    return recipe, Batch(np.array(POSITIONS), {"image": random(16, 8), "text": random(16, 8)}), sampled, (2, 8)
+
+
+NETWORKS = [dit, unet, prior]
+
+
+@pytest.mark.parametrize("objective", ["flow", "gaussian", "arc"])
+@pytest.mark.parametrize("build", NETWORKS)
+def test_every_network_learns_every_objective(build, objective, arc):
+    """30 updates on one batch, always under the same noise: the loss falls."""
+    recipe, batch, _, _ = build(objective)
+    optimizer = torch.optim.Adam(recipe.model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(30):
+        loss = recipe.loss(batch)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+    assert recipe.validate(batch)["loss"].shape == (16,)
+
+
+@pytest.mark.parametrize(("objective", "solver"), PAIRS)
+@pytest.mark.parametrize("build", NETWORKS)
+def test_every_network_is_sampled_by_every_solver_that_fits(build, objective, solver, arc):
+    """Twice the same, guided, of finite numbers."""
+    _, _, sampled, shape = build(objective)
+    found = sampled(solver)
+    assert found.shape == shape and found.isfinite().all() and found.std() > 0
+    assert torch.equal(found, sampled(solver))
+
+
+@pytest.mark.parametrize(
+    ("objective", "solver", "steps", "key"),
+    [
+        ("flow", "ddim", 5, "solver"),
+        ("flow", "heun", 5000, None),
+        ("gaussian", "euler", 5, "solver"),
+        ("gaussian", "ddim", 100, None),
+        ("gaussian", "ddim", 101, "steps"),
+    ],
+)
+def test_what_does_not_fit_is_found(objective, solver, steps, key):
+    found = misfit(Sampling(solver=solver, steps=steps, guidance=1.0), Diffusion(objective=objective), 100)
+    assert (None if found is None else found.key) == key
+
+
+def test_a_manifest_tells_what_the_output_means():
+    written = Diffusion(objective="gaussian", target="v", schedule="linear", learned_variance=True)
+    made = stored_objective({"timesteps": 50, **written.prediction()}, "flow")
+    assert (made.target, made.outputs, made.duration) == ("v", 2, 50)
+    assert np.array_equal(made.schedule.betas, objective_of(written, 50).schedule.betas)
+    assert stored_objective(Diffusion(objective="flow").prediction(), "gaussian").duration == 1
+    assert stored_objective({}, "flow").duration == 1  # of before manifests named the objective
