@@ -47,6 +47,7 @@ def clone(tmp_path, monkeypatch):
 def quick(clone, monkeypatch):
     """The folder, whose plan runs stages in this process; `quick(stale, known)` is what DVC says."""
     from darkroom.tools.plan import plan, rehearsal
+    from darkroom.tools.plan.body import rehearse
     from darkroom.tools.plan.stale import Dag
 
     class Done(Future):
@@ -60,7 +61,7 @@ def quick(clone, monkeypatch):
             with monkeypatch.context() as only, chdir(clone):
                 for variable in ("HF_HUB_OFFLINE", "http_proxy", "https_proxy"):
                     only.setenv(variable, "")
-                return Done(plan._rehearse(name, on))
+                return Done(rehearse(name, on))
 
         yield submit
 

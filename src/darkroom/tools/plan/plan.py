@@ -8,9 +8,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,29 @@ def _measuring(count: int) -> Iterator[Submit]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     context = get_context("forkserver")
     context.set_forkserver_preload(["darkroom.tools.plan.libraries", "darkroom.tools.plan.body"])
-    with ProcessPoolExecutor(count, mp_context=context, max_tasks_per_child=1) as pool:
-        pool.submit(abs, 0)  # starts the process that loads
+
+    def run(name: str, on: Miniature) -> StagePlan:
+        answer, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_rehearse, args=(theirs, name, on), daemon=False)
+        process.start()
+        theirs.close()
         try:
-            yield lambda name, on: pool.submit(_rehearse, name, on)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            found: StagePlan = answer.recv()
+        except EOFError:  # the machine ran out of memory, say
+            found = StagePlan(name, source="not measured", notes=[f"{name} was ended by a signal in miniature"])
+        process.join()
+        return found
+
+    # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
+    with ThreadPoolExecutor(count) as pool:
+        pool.submit(context.Process(target=abs, args=(0,)).start)  # starts the process that loads
+        yield lambda name, on: pool.submit(run, name, on)
 
 
-def _rehearse(name: str, on: Miniature) -> StagePlan:
+def _rehearse(answer: Connection, name: str, on: Miniature) -> None:
     from darkroom.tools.plan.body import rehearse
 
-    return rehearse(name, on)
+    answer.send(rehearse(name, on))
 
 
 def _measured(
