@@ -24,7 +24,7 @@ def keep_freed_memory() -> None:
 
 def in_float32(device: torch.device) -> torch.autocast:
     """Return the context in which operations on a device are not cast to another precision."""
-    return torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False)  # meta has no autocast
+    return torch.autocast(device.type, enabled=False)
 
 
 def process_count() -> int:

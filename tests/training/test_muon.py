@@ -11,7 +11,7 @@ from torch import nn
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.adversarial import NAME
 from darkroom.models.tokenizers.discriminator import PatchDiscriminator
-from darkroom.tools.plan.step import Step
+from darkroom.tools.plan.rehearsal import memory_of
 from darkroom.training.loop import seeded, train
 from darkroom.training.muon import Muon, orthogonalised
 from darkroom.training.optimizer import (
@@ -308,7 +308,7 @@ def test_shards_of_matrices_are_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_the_plan_counts_the_state_that_an_update_leaves(kind, tmp_path):
     settings = training(optimizer=kind, images=8, batch=8)
-    planned = Step(Wide(), settings, run(), torch.device("cpu")).memory["optimizer"]
+    planned = memory_of(Wide(), settings)["optimizer"]
     optimizers = train(Wide(), settings, run(), places(tmp_path)).optimizers.values()
     states = [state for optimizer in optimizers for state in optimizer.state.values()]
     assert planned == sum(value.nbytes for state in states for value in state.values())

@@ -5,8 +5,9 @@ position, the learning rate from the images seen, and torch's global generator, 
 anew for each optimizer step. So a training that was killed and resumed computes what an undisturbed one computes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 
@@ -24,6 +25,8 @@ from darkroom.training.saver import Saver
 from darkroom.training.trackers import log_images, log_record, start_trackers, stop_trackers
 from darkroom.training.trainer import Places, Trainer
 
+Loop = Callable[[Recipe, Training, Run, Places], Trainer]
+
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
@@ -34,6 +37,21 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
+    """Train `recipe` as `_train` does, or as what `replaced_by` names."""
+    return _loop.get()(recipe, settings, run, places)
+
+
+@contextmanager
+def replaced_by(loop: Loop) -> Iterator[None]:
+    """Let another loop train inside the block: `darkroom plan` takes a few optimizer steps and counts them."""
+    before = _loop.set(loop)
+    try:
+        yield
+    finally:
+        _loop.reset(before)
+
+
+def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
     """Train `recipe` to its last image, from the newest checkpoint where there is one, and return the trainer.
 
     With several processes, only the first returns; the others end here, since one writes the outputs.
@@ -137,3 +155,6 @@ def _saver(trainer: Trainer) -> Saver:
         guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
     target = trainer.place(trainer.run.checkpoints_to if trainer.processes.first else None)
     return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)
+
+
+_loop: ContextVar[Loop] = ContextVar("_loop", default=_train)

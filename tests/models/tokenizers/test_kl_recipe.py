@@ -9,11 +9,10 @@ import torch
 
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.random import normal
-from darkroom.tools.plan.step import Step
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
-from models.tokenizers.adversaries import ALL, GAME, distances, pictures, recipe, teacher
+from models.tokenizers.adversaries import ALL, distances, pictures, recipe, teacher
 from models.tokenizers.sections import adversarial, perceptual
 from training.toy import curves, places, weights
 
@@ -176,14 +175,3 @@ def test_with_everything_it_trains_in_fp16_under_the_scaler(tmp_path):
     trainer = train(recipe(changes=ALL), training(seed=3, images=48, precision="fp16"), run(), places(tmp_path))
     last = trainer.records[-1]
     assert all(np.isfinite(value) for value in last.values()) and 0 < last["train/adversarial_weight"] < 1e4
-
-
-@pytest.mark.parametrize("start", [0, 16])
-def test_with_everything_it_is_planned_on_paper(start):
-    """`darkroom plan` counts a turn of each side on the device `meta`, at the first image."""
-    with torch.device("meta"):
-        made = recipe(changes={**ALL, "adversarial": adversarial(**GAME | {"start": start})})
-        step = Step(made, training(), run(micro_batch=4), torch.device("meta"))
-    forward, backward = step.operations()
-    assert backward > forward > 0 and step.activations() > 0
-    assert step.parameters == sum(p.numel() for module in made.modules.values() for p in module.parameters())

@@ -15,7 +15,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.data.selection import Selection
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.pretrained.network import load_pretrained, untrained
+from darkroom.models.tokenizers.pretrained.network import load_pretrained
 from darkroom.models.tokenizers.pretrained.settings import Pretrained
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
@@ -59,15 +59,6 @@ def test_it_encodes_and_decodes_as_its_makers_do(tmp_path):
 def test_of_a_whole_pipeline_its_folder_is_named(tmp_path):
     published(tmp_path / "pipeline" / "vae")
     assert load_pretrained(section(tmp_path / "pipeline", subfolder="vae"), SHAPE).latent_shape == (2, 16, 16)
-
-
-def test_without_weights_it_has_the_same_shapes(tmp_path):
-    published(tmp_path)
-    with torch.device("meta"):
-        model = untrained(section(tmp_path), SHAPE)
-    shapes = {name: value.shape for name, value in load_pretrained(section(tmp_path), SHAPE).state_dict().items()}
-    assert {name: value.shape for name, value in model.state_dict().items()} == shapes
-    assert model.latent_shape == (2, 16, 16)
 
 
 def test_reading_it_draws_nothing(tmp_path):

@@ -1,13 +1,16 @@
 """A clone in which nothing was run: params.yaml in the tiny configuration, dvc.yaml, and the code they name."""
 
 import shutil
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
 from darkroom.check.check import read_params
+from darkroom.dag.graph import below, consumers
+from darkroom.params.stage import read_yaml
 
 SOURCE = Path(__file__).resolve().parents[3]
 TINY = SOURCE / "tests/dag/tiny.yaml"
@@ -43,21 +46,37 @@ def clone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def quick(clone, monkeypatch):
-    """The folder, whose plan measures for a moment in this process; `quick(stale, known)` is what DVC says."""
-    from darkroom.tools.plan import facts, passes, plan, trainings
+    """The folder, whose plan runs stages in this process; `quick(stale, known)` is what DVC says."""
+    from darkroom.tools.plan import plan, rehearsal
+    from darkroom.tools.plan.body import rehearse
     from darkroom.tools.plan.stale import Dag
+
+    class Done(Future):
+        def __init__(self, found):
+            super().__init__()
+            self.set_result(found)
 
     @contextmanager
     def here(count):
-        yield lambda names, known: [plan._measure(name, known) for name in names]
+        def submit(name, on):
+            with monkeypatch.context() as only, chdir(clone):
+                for variable in ("HF_HUB_OFFLINE", "http_proxy", "https_proxy"):
+                    only.setenv(variable, "")
+                return Done(rehearse(name, on))
 
-    monkeypatch.setattr(trainings, "BUDGET", 0.0)
-    monkeypatch.setattr(passes, "BUDGET", 0.0)
-    monkeypatch.setattr(facts, "_IMAGES", 4)
+        yield submit
+
+    monkeypatch.setattr(rehearsal, "BUDGET", 0.0)
     monkeypatch.setattr(plan, "_measuring", here)
 
     def says(stale, known):
-        monkeypatch.setattr(plan, "ask_dvc", lambda: Dag(list(known), set(stale), {name: set() for name in known}))
+        after = below(consumers(read_yaml(Path("params.yaml")), read_yaml(Path("dvc.yaml"))))
+        needs = {name: {each for each in known if stage(name) in after[stage(each)]} for name in known}
+        monkeypatch.setattr(plan, "ask_dvc", lambda: Dag(list(known), set(stale), needs))
         return clone
 
     return says
+
+
+def stage(name):
+    return name.partition("@")[0]

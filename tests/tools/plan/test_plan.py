@@ -1,25 +1,24 @@
 """The whole plan, on a clone in which nothing was run."""
 
 import json
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 import yaml
 
 from darkroom.check.check import read_params
 from darkroom.errors import DarkroomError
 from darkroom.terminal.tables import bytes_of
-from darkroom.tools.plan import facts, passes, plan, rehearsal, trainings
+from darkroom.tools.plan import plan, rehearsal
 from darkroom.tools.plan.history import Run
-from darkroom.tools.plan.loading import Loading
+from darkroom.tools.plan.miniature import Miniature, count_images, scratch
 from darkroom.tools.plan.numbers import count_of, time_of
-from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.tools.plan.stage_plan import StagePlan, grown
 from darkroom.tools.plan.stale import Dag
 from darkroom.tools.plan.table import Whole, as_text
-from models.tokenizers.discrete import Patches
 
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),
@@ -46,20 +45,28 @@ def change(folder, *path, value):
     (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
 
-def test_a_teacher_that_nobody_asks_for_takes_no_time(stale):
-    stale("train_teacher")
-    stage = json.loads(plan.plan(in_json=True))["stages"][0]
-    assert (stage["stage"], stage["work"], stage["parameters"]) == ("train_teacher", 0, None)
+def planned(*names, **how):
+    """Return the plans of a run of `darkroom plan` by their stages, and all that it says."""
+    found = json.loads(plan.plan(names, in_json=True, **how))
+    return {stage["stage"]: stage for stage in found["stages"]}, found
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """A second for each stage, and nothing is run."""
+    monkeypatch.setattr(
+        plan, "_measured", lambda submit, names, *_: {name: StagePlan(name, seconds=1) for name in names}
+    )
 
 
 def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
     clone = stale(*KNOWN)
     change(clone, "train_tokenizer", "kl", "perceptual", value={"network": "teacher", "weight": 0.1})
     before = {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()}
-    found = json.loads(plan.plan(in_json=True))
+    stages, found = planned()
     assert {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()} == before
-    stages = {stage["stage"]: stage for stage in found["stages"]}
     assert list(stages) == KNOWN and all(stage["stale"] for stage in stages.values())
+    assert {stage["source"] for stage in stages.values()} == {"measured"}, found["assumed"]
 
     from darkroom.models.generators.dit.network import DiT, DiTConfig
 
@@ -68,33 +75,38 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
     assert dit["parameters"] == count
     trained = {"gradients": 4 * count, "optimizer": 2 * 4 * count + 4 * len(list(model.parameters()))}
     assert trained.items() <= dit["memory"].items()
-    weights = dit["memory"]["weights"]
-    assert dit["disk"] == {"outputs": 4 * weights, "state": 3 * (2 * weights + trained["optimizer"])}
+    assert dit["disk"]["outputs"] > 2 * 2 * 4 * count and dit["disk"]["state"] > 3 * 4 * 4 * count
     trainings = ("train_teacher", "train_tokenizer", "train_extractor", "train_generator", "train_clip")
     for name in (*trainings, "train_decoder@base", "train_decoder@up", "train_prior"):
         stage = stages[name]
-        assert stage["seconds"] > 0 and stage["backward"] > 1.5 * stage["forward"] > 0 and stage["source"] == "measured"
+        assert stage["seconds"] > 0 and stage["backward"] > 1.5 * stage["forward"] > 0, name
         assert stage["memory"]["activations"] > 0
-    assert stages["sample_generator"]["forward"] > 2 * dit["forward"] / 1.01  # two steps, guided, and the decoder
-    assert stages["catalog"]["source"] == stages["report"]["source"] == "guess"
+    assert stages["catalog"]["parameters"] is stages["train_scene_reader"]["parameters"] is None
+    reference, scored = stages["reference_stats"], stages["score_generator"]
+    assert reference["parameters"] == stages["train_extractor"]["parameters"] - 8 * 10 - 10  # its head is not called
+    assert scored["forward"] > 0
     bodies, whole = sum(stage["seconds"] for stage in stages.values()), found["seconds"]
     assert whole["bodies"] == pytest.approx(bodies) and whole["dvc"] > bodies
 
 
-def test_a_tokenizer_that_generates_is_planned_with_its_images(stale):
-    clone = stale("train_tokenizer", "sample_tokenizer", "score_tokenizer_samples")
+def test_a_tokenizer_that_generates_is_planned_with_its_images_and_codes(stale):
+    clone = stale()
     change(clone, "train_tokenizer", "kind", value="vq_ar")
-    change(clone, "train_tokenizer", "vq_ar", "classes", value=True)
-    change(clone, "train_tokenizer", "vq_ar", "depth", value=1)
-    change(clone, "train_tokenizer", "vq_ar", "training", value={"images": 64, "warmup": 32})
-    stages = {stage["stage"]: stage for stage in json.loads(plan.plan(in_json=True))["stages"]}
-    trained, sampled, scored = (stages[name] for name in stages)
-    assert trained["backward"] > 1.5 * trained["forward"] > 0 and sampled["parameters"] == trained["parameters"]
-    # A code costs a pass of the transformer over one token, and the training's pass is over all of them at once.
-    assert 0.2 * trained["forward"] < sampled["forward"] < 2 * trained["forward"] and scored["forward"] > 0
+    change(clone, "encode_latents", "latents", value="codes")
+    stages, found = planned("sample_tokenizer", "score_tokenizer_samples", "train_generator")
+    assert all(stage["source"] == "measured" for stage in stages.values()), found["assumed"]
+    assert stages["sample_tokenizer"]["forward"] > 0 and stages["score_tokenizer_samples"]["forward"] > 0
 
 
-def test_stale_stages_only_unless_asked(stale):
+def test_without_clip_nothing_below_it_has_networks(stale):
+    clone = stale()
+    change(clone, "train_clip", "source", value="none")
+    idle = ("train_clip", "embed_clip", "train_decoder@base", "train_prior", "sample_text")
+    stages, found = planned(*idle)
+    assert all((stage["parameters"], stage["source"]) == (None, "measured") for stage in stages.values()), found
+
+
+def test_stale_stages_only_unless_named(stale, unmeasured):
     stale("score_generator", "report")
     Path("logs").mkdir()
     lines = [{"stage": "report", "event": "end", "seconds": 7.5}, {"stage": "report", "event": "start"}]
@@ -116,68 +128,54 @@ def test_stale_stages_only_unless_asked(stale):
     assert plan.choose(["encode_latents@second"], KNOWN, set(), False) == ["encode_latents@second"]
 
 
-def test_what_does_not_fit_is_counted_and_not_run(stale, monkeypatch):
-    stale("train_generator")
-    monkeypatch.setattr(trainings, "_available", lambda device: 1000)
-    monkeypatch.setattr(trainings, "_measure", lambda *_: pytest.fail("measured"))
-    stage = json.loads(plan.plan(in_json=True))["stages"][0]
-    assert stage["source"] == "too large" and stage["forward"] > 0 and stage["memory"]["activations"] > 0
-    assert "lower `run.micro_batch`" in stage["notes"][0] and "train_generator" in stage["notes"][0]
+def test_what_does_not_fit_is_not_run_and_what_follows_has_no_time(stale, monkeypatch):
+    stale("train_extractor", "reference_stats")
+    monkeypatch.setattr(rehearsal, "_available", lambda: 1000)
+    stages, found = planned()
+    assert stages["train_extractor"]["source"] == "too large" and stages["train_extractor"]["parameters"] > 0
+    assert stages["reference_stats"]["source"] == "not measured"
+    assert any(
+        "train_extractor: it needs about" in line and "run.micro_batch" in line for line in found["assumed"]
+    ) or ("lower `run.micro_batch`" in stages["train_extractor"]["notes"][0])
     text = plan.plan()
     assert "?" in text and "and more" in text
 
 
-def test_time_grows_with_the_images_and_with_what_is_done_beside(stale, monkeypatch):
-    """Seconds of an update, of a validated image and of a grid are given: the sum by hand."""
-    clone = stale("train_generator")
-    monkeypatch.setattr(rehearsal.Rehearsal, "update_seconds", lambda self, budget: (2.0, 9.0))
-    monkeypatch.setattr(rehearsal.Rehearsal, "validation_seconds", lambda self: 0.5)
-    monkeypatch.setattr(rehearsal.Rehearsal, "grid_seconds", lambda self: 7.0)
-    monkeypatch.setattr(Loading, "seconds", lambda self, roots: 1000.0)
-
-    def seconds():
-        return json.loads(plan.plan(in_json=True))["stages"][0]["seconds"]
-
-    # What is loaded; the first update takes 9 s more; 64 images in updates of 32, validated each 32 on 2 x 12 images.
-    once = 1000 + 9
-    assert seconds() == pytest.approx(once + 2 * 2.0 + 2 * 24 * 0.5)
-    change(clone, "run", "grid_every", value=40)  # and at the last image; of the averaged and of the raw weights
-    assert seconds() == pytest.approx(once + 2 * 2.0 + 2 * 24 * 0.5 + 2 * 2 * 7.0)
-    change(clone, "train_generator", "training", "images", value=128)
-    assert seconds() == pytest.approx(once + 4 * 2.0 + 4 * 24 * 0.5 + 4 * 2 * 7.0)
+def test_a_stage_that_fails_in_miniature_says_why(stale):
+    clone = stale()
+    change(clone, "reference_stats", "blocks", value=1000)
+    stages, _ = planned("reference_stats", "score_generator")
+    assert stages["reference_stats"]["source"] == stages["score_generator"]["source"] == "not measured"
+    assert "`reference_stats.blocks` is 1000" in stages["reference_stats"]["notes"][0]
+    assert not stages["score_generator"]["notes"]
 
 
-def test_each_shard_is_padded_to_whole_batches(stale, monkeypatch):
-    """Shards of 50: train 72 is 50 + 22, val 12, test 36; with batches of 64 that is one each."""
-    stale("encode_latents@first")
-    calls = []
-    monkeypatch.setattr(
-        passes.Passes, "add", lambda self, function, batch, count, images: calls.append((count, images))
-    )
-    plan.plan()
-    assert calls == [(4, 120)]
+def test_parameters_that_do_not_fit_are_refused_before_anything_runs(stale, unmeasured):
+    change(stale(*KNOWN), "train_generator", "training", "batch", value=-1)
+    with pytest.raises(DarkroomError, match=r"train_generator\.training\.batch"):
+        plan.plan()
 
 
-def test_mirror_images_are_encoded_too_and_what_is_in_place_is_not_copied(stale, monkeypatch):
+def test_a_large_data_set_is_planned_on_a_part_of_it(stale, monkeypatch):
     stale()
-    calls = []
-    monkeypatch.setattr(passes.Passes, "add", lambda self, function, batch, count, images: calls.append(count))
-    plain = facts.gather(set(KNOWN))
-    known = replace(plain, mirrored=frozenset({"first"}), in_place=frozenset({"first"}))
-    disk = [passes.plan_encode(each, "first").disk["outputs"] for each in (plain, known)]
-    assert calls == [4, 8] and disk[1] == 2 * disk[0]
-    assert passes.plan_ingest(known, "first").disk["outputs"] < passes.plan_ingest(plain, "first").disk["outputs"] / 4
+    whole, _ = planned("encode_latents")
+    monkeypatch.setattr(plan, "IMAGES", 130)
+    part, found = planned("encode_latents")
+    assert any("one of 2 and on one of 4" in line for line in found["assumed"])
+    for name in whole:
+        assert part[name]["disk"]["outputs"] == pytest.approx(whole[name]["disk"]["outputs"], rel=0.2)
 
 
-def test_codes_are_two_bytes_a_place_and_counted_twice(stale, monkeypatch):
-    """Of a discrete tokenizer whose latents are 8 x 8; disk is that of the checkout and of DVC's cache."""
-    change(stale(), "encode_latents", "latents", value="codes")
-    for room in (passes, trainings):
-        monkeypatch.setattr(room, "tokenizer_recipe", lambda known: SimpleNamespace(model=Patches(16)))
-    known = facts.gather(set(KNOWN))
-    assert passes.plan_encode(known, "first").disk["outputs"] == 2 * 120 * 64 * 2
-    recipe = trainings.dit_recipe(known, torch.device("cpu"))
-    assert recipe.train.__getitems__([0])["codes"].shape == (1, 8, 8) and recipe.codebook.shape == (7, 3)
+def test_what_grows_with_the_images_is_a_line_through_two_points():
+    """5 s and 0.01 s an image; 1,000 images in all, of which 100 and 50 were run."""
+    small, smaller = (
+        StagePlan("x", 1, flops, disk={"outputs": 7 * n}, seconds=5 + n / 100)
+        for n, flops in ((100, 200.0), (50, 100.0))
+    )
+    found = grown(small, smaller, 10)
+    assert (found.seconds, found.forward, found.disk) == (pytest.approx(15), 2000, {"outputs": 7000})
+    trained = replace(small, backward=1.0)
+    assert grown(trained, smaller, 10) is trained and grown(small, smaller, 1) is small
 
 
 def test_numbers_are_told_as_people_say_them():
@@ -225,20 +223,34 @@ def test_on_a_busy_machine_the_work_counts_and_on_a_quiet_one_the_wall():
     assert "own work" not in " ".join(plan._assumptions(2, replace(whole, load=1.1), []))
 
 
-def test_stages_of_one_thread_are_measured_side_by_side_and_the_others_alone(monkeypatch):
-    """On two cores; a training comes first, for it takes longest."""
+def test_stages_of_one_thread_run_side_by_side_and_the_others_alone(monkeypatch):
+    """On two cores, each as soon as those that it needs have ended."""
     monkeypatch.setattr(plan, "_cores", lambda: 2)
-    asked = []
+    beside, waiting = [], {}
 
-    def measure(names, known):
-        asked.append(names)
-        return [StagePlan(name) for name in names]
+    def submit(name, on):
+        waiting[name] = Future()
+        return waiting[name]
 
-    params = {"run": {"ingest_processes": 2}, "train_generator": {"training": {"threads": 2, "processes": 1}}}
+    def wait(running, return_when):
+        beside.append(sorted(waiting))
+        name = min(waiting)
+        waiting.pop(name).set_result(StagePlan(name))
+        return SimpleNamespace(done={future for future in running if future.done()})
+
+    monkeypatch.setattr(plan, "wait", wait)
     names = ["ingest@first", "catalog", "train_generator", "train_clip", "score_generator"]
-    found = plan._measured(measure, names, None, params)
-    assert [each.stage for each in found] == names
-    assert asked == [["train_clip", "catalog", "score_generator"], ["ingest@first"], ["train_generator"]]
+    needs = {name: set() for name in names} | {"score_generator": {"train_generator"}}
+    params = {"run": {"ingest_processes": 2, "device": "cpu"}, "train_generator": {"training": {"threads": 2}}}
+    found = plan._measured(submit, names, Miniature(Path(), {}), Dag(names, set(), needs), params)
+    assert found.keys() == set(names)
+    assert beside == [
+        ["train_generator"],
+        ["ingest@first"],
+        ["catalog", "train_clip"],
+        ["score_generator", "train_clip"],
+        ["train_clip"],
+    ]
 
 
 def test_a_last_run_of_another_model_says_nothing_of_this_one():
@@ -254,8 +266,13 @@ def test_a_last_run_of_another_model_says_nothing_of_this_one():
 def test_two_processes_measure_what_one_would(clone, monkeypatch):
     """They load what stages load, and their plans come back whole."""
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    known = facts.gather(set(KNOWN))
-    with plan._measuring(2) as measure:
-        found = measure(["catalog", "train_generator"], known)
-    assert [each.stage for each in found] == ["catalog", "train_generator"]
-    assert found[1].parameters > 0 and found[1].seconds > 0 and found[1].wall >= found[1].work > 0
+    names = ["ingest@first", "ingest@second", "catalog", "train_extractor"]
+    dag = Dag(
+        names, set(names), {name: set(names[:at]) - ({names[0]} if at == 1 else set()) for at, name in enumerate(names)}
+    )
+    with plan._measuring(2) as submit, scratch() as folder:
+        on = Miniature(folder, count_images(dag.stale))
+        found = plan._measured(submit, names[2:], on, dag, read_params(Path("params.yaml")))
+    trained = found["train_extractor"]
+    assert trained.parameters > 0 and trained.seconds > 0 and trained.wall > 0 < trained.work and not trained.notes
+    assert found["train_extractor"].seconds > found["catalog"].seconds > 0

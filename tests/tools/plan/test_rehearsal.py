@@ -1,33 +1,45 @@
-"""A training rehearsed: what is told is what the loop then takes, by a clock that only the network moves."""
+"""A training rehearsed: what is said is what the loop then takes, by a clock that only the network moves."""
 
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from darkroom.training.profiles import export
 from torch import nn
 
-from darkroom.tools.plan import timing, trainings
-from darkroom.tools.plan.facts import Facts
-from darkroom.tools.plan.rehearsal import rehearsal
-from darkroom.tools.plan.rows import NoiseImages
-from darkroom.tools.plan.stage_plan import StagePlan
-from darkroom.tools.plan.timing import Stopwatch
-from darkroom.training.loop import train
+from darkroom.tools.plan import meter, rehearsal
+from darkroom.tools.plan.meter import Meter
+from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
+from darkroom.training.loop import replaced_by, train
 from darkroom.training.recipe import Phase, Recipe
 from darkroom.training.trainer import Places
 from helpers import run, training
 
-CPU = torch.device("cpu")
-STEPS = 30
+IN, STEPS = 12, 30
+
+
+class Pictures:
+    """Images of noise, uint8 (N, 3, 2, 2)."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def keys(self, rows):
+        return [str(row) for row in rows]
+
+    def __getitems__(self, rows, positions=None):
+        return {"images": np.random.default_rng(0).integers(0, 256, (len(rows), 3, 2, 2), dtype=np.uint8)}
 
 
 class Slow(nn.Linear):
     """A linear map that takes 0.1 s an image on its clock, and three times that where gradients follow."""
 
     def __init__(self):
-        super().__init__(12, 12)
+        super().__init__(IN, IN)
         self.clock, self.calls = SimpleNamespace(now=0.0), []
 
     def forward(self, images):
@@ -37,13 +49,13 @@ class Slow(nn.Linear):
 
 
 class Painter(Recipe):
-    """A recipe whose every pass goes through one slow network; a grid asks it `STEPS` times."""
+    """A recipe whose every pass goes through one slow network; a grid calls it `STEPS` times."""
 
     def __init__(self, rows=40, start=0, after=None):
         self.network = Slow()
         self.modules = {"slow": self.network}
         self.phases = (Phase("slow", self.loss, start=start, after=after),)
-        self.train, self.val = NoiseImages(rows, (3, 2, 2), 4), NoiseImages(rows // 2, (3, 2, 2), 4)
+        self.train, self.val = Pictures(rows), Pictures(rows // 2)
         self.dtypes = []
 
     def loss(self, batch):
@@ -53,7 +65,7 @@ class Painter(Recipe):
         return {"loss": self._errors(batch)}
 
     def preview(self):
-        x = torch.zeros(10, 12)
+        x = torch.zeros(10, IN)
         for _ in range(STEPS):
             x = self.modules["slow"](x)
         return np.zeros((10, 3, 2, 2), dtype=np.uint8)
@@ -66,20 +78,33 @@ class Painter(Recipe):
 
 @pytest.fixture
 def clocked(monkeypatch):
-    """A painter whose network moves the clock that a stopwatch reads."""
+    """A painter whose network moves the clock that a rehearsal reads."""
 
     def painter(**changes):
         recipe = Painter(**changes)
-        read = lambda: recipe.network.clock.now  # noqa: E731
-        monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=read, thread_time=read))
+        for room in (meter, rehearsal):
+            monkeypatch.setattr(room, "clock", lambda: recipe.network.clock.now)
         return recipe
 
     return painter
 
 
-def known(**changes):
-    values = dict.fromkeys(Facts.__dataclass_fields__, 0) | {"watch": Stopwatch(), **changes}
-    return Facts(**values)
+@pytest.fixture
+def rehearsed(tmp_path, monkeypatch):
+    """Returns what rehearses a recipe: the rehearsal, and the trainer that it leaves."""
+    monkeypatch.setattr(rehearsal, "BUDGET", 0.0)
+
+    def rehearse(recipe, settings=None, how=None, scale=1):
+        found = Rehearsal(Meter(), scale)
+        with found.meter.watching(), replaced_by(found.train):
+            trainer = train(recipe, settings or training(), how or run(), places(tmp_path / "rehearsed"))
+        return found, trainer
+
+    return rehearse
+
+
+def places(folder):
+    return Places(folder / "state", folder / "curves", folder / "logs")
 
 
 CASES = [
@@ -92,93 +117,115 @@ CASES = [
 
 
 @pytest.mark.parametrize(("how", "settings"), CASES)
-def test_what_is_told_is_what_the_loop_takes(clocked, tmp_path, how, settings):
+def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, how, settings):
     """Within a tenth: the loop draws no grid twice at its end, and validates there once."""
     settings, real = training(**settings), clocked()
-    train(real, settings, run(**how), Places(tmp_path / "state", tmp_path / "curves", tmp_path / "logs"))
+    train(real, settings, run(**how), places(tmp_path / "real"))
     taken = real.network.clock.now
-    rehearsed, plan = clocked(), StagePlan("slow")
-    trainings._measure(plan, rehearsed, settings, known(), run(**how), CPU)
-    assert plan.seconds == pytest.approx(taken, rel=0.1)
-    assert len(rehearsed.network.calls) < len(real.network.calls) or not how.get("grid_every")
-
-
-def test_reading_is_added_where_the_training_process_reads(clocked):
-    seconds = []
-    for workers in (0, 2):
-        plan = StagePlan("slow")
-        trainings._measure(plan, clocked(), training(), known(read_seconds=1.0), run(workers=workers), CPU)
-        seconds.append(plan.seconds)
-    assert seconds[0] - seconds[1] == pytest.approx(64)  # images; validations are read by the training process in both
-
-
-def test_a_process_of_two_takes_half_of_the_batch(clocked):
     recipe = clocked()
-    with rehearsal(recipe, training(processes=2), run(), Stopwatch()) as rehearsed:
-        rehearsed.update_seconds(0)
-    assert set(recipe.network.calls) == {4}
+    found, trainer = rehearsed(recipe, settings, run(**how))
+    assert found.seconds == pytest.approx(taken, rel=0.1)
+    assert found.took == pytest.approx(recipe.network.clock.now + found.meter.spared)
+    assert trainer.images == settings.images and any(trainer.places.curves.iterdir())
+    export(trainer.places.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
 
 
-def test_what_follows_a_step_is_part_of_the_update_and_the_first_is_not_measured(clocked):
-    """A codebook that moves once an update, by the whole batch; its first update is another."""
+def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearsed):
+    seconds = [rehearsed(clocked(), scale=scale)[0].seconds for scale in (1, 5)]
+    assert seconds[1] - seconds[0] == pytest.approx(4 * 2 * 20 * 0.1)  # two validations of 20 images at 0.1 s
+
+
+def test_a_process_of_two_takes_half_of_the_batch(clocked, rehearsed):
+    found, trainer = rehearsed(clocked(), training(processes=2, batch=16))
+    assert trainer.settings.batch == 8 and trainer.settings.processes == 1
+    assert found.memory["exchange"] == found.memory["gradients"]
+
+
+def test_what_follows_a_step_is_part_of_it_and_the_first_step_is_not_rehearsed(clocked, rehearsed):
+    """A codebook that moves once a step, by the whole batch; at its first step it is put on the data."""
     seen = []
-    recipe = clocked(after=lambda batch: seen.append(batch.positions.tolist()))
-    with rehearsal(recipe, training(batch=8), run(micro_batch=4), Stopwatch()) as rehearsed:
-        rehearsed.update_seconds(0)
-    assert recipe.network.calls[:2] == [4, 4]
-    assert seen[:2] == [list(range(8, 16)), list(range(16, 24))] and len(seen) == len(recipe.network.calls) // 2
+    rehearsed(clocked(after=lambda batch: seen.append(batch.positions.tolist())), how=run(micro_batch=4))
+    assert seen[:2] == [list(range(16, 24)), list(range(24, 32))]
 
 
-def test_a_phase_that_begins_late_takes_its_turn_and_one_that_never_does_not(clocked):
+def test_a_phase_that_begins_late_takes_its_turn_and_one_that_never_does_not():
     for start, begins in ((24, 24), (30, 32), (64, 8)):
-        with rehearsal(clocked(start=start), training(), run(), Stopwatch()) as rehearsed:
-            assert rehearsed.trainer.images == begins
+        assert rehearsal._start(Painter(start=start), training()) == begins
 
 
-def test_weights_stay_and_the_folder_goes(clocked):
+def test_weights_stay(clocked, rehearsed):
     recipe = clocked()
     before = [p.clone() for p in recipe.network.parameters()]
-    with rehearsal(recipe, training(learning_rate=1.0), run(), Stopwatch()) as rehearsed:
-        folder = rehearsed.trainer.places.state.parent
-        for _ in range(20):
-            rehearsed.update_seconds(0)  # more updates than the training has
-        assert folder.is_dir()
-    assert not folder.exists()
-    assert all(
-        torch.allclose(old, new, atol=1e-9) for old, new in zip(before, recipe.network.parameters(), strict=True)
-    )
+    rehearsed(recipe, training(learning_rate=1.0))
+    after = recipe.network.parameters()
+    assert all(torch.allclose(old, new, atol=1e-9) for old, new in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_precision_is_that_of_the_section(clocked, precision):
+def test_precision_is_that_of_the_section(clocked, rehearsed, precision):
     recipe = clocked()
-    with rehearsal(recipe, training(precision=precision), run(), Stopwatch()) as rehearsed:
-        rehearsed.update_seconds(0)
+    rehearsed(recipe, training(precision=precision))
     assert set(recipe.dtypes) == {torch.bfloat16 if precision == "bf16" else torch.float32}
 
 
-def test_a_grid_asks_the_network_twice_and_tells_the_whole(clocked):
+def test_operations_are_those_of_all_images(clocked, rehearsed):
+    """y = x Wᵀ: 2 · N · in · out. Backward: the same for W's gradient; the images need none."""
+    found, _ = rehearsed(clocked(), training(images=64, batch=8))
+    assert found.forward == found.backward == 64 * 2 * IN * IN
+    assert found.parameters == IN * IN + IN
+
+
+def test_memory_of_weights_gradients_optimizer_and_averages():
+    weights = 4 * (IN * IN + IN)
+    expected = {"weights": weights, "gradients": weights, "optimizer": 2 * weights + 2 * 4, "averages": weights}
+    assert memory_of(Painter(), training()) == expected
+    more = training(ema_profiles=[0.05, 0.1], select="best", processes=2)
+    assert memory_of(Painter(), more) == expected | {"averages": 4 * weights, "exchange": weights}
+
+
+class Deep(Painter):
+    """The same with eight blocks of four layers whose results the backward pass needs."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = [
+            nn.Sequential(*(nn.Sequential(nn.Linear(IN, IN), nn.Tanh()) for _ in range(4))) for _ in range(8)
+        ]
+        self.modules = {"slow": nn.Sequential(*self.blocks)}
+
+
+def test_checkpointing_and_smaller_micro_batches_take_less_memory(rehearsed):
+    settings = training(batch=512, images=1024)
+    live = {
+        name: rehearsed(Deep(), settings, run(**how))[0].memory["activations"]
+        for name, how in {
+            "all": {},
+            "micro": {"micro_batch": 128},
+            "checkpointed": {"activation_checkpointing": True},
+        }.items()
+    }
+    one = 512 * IN * 4  # bytes of the results of one layer
+    assert live["all"] > 8 * 4 * one  # tanh keeps its result, which the next layer needs, too
+    assert live["micro"] < live["all"] / 2 and live["checkpointed"] < (8 + 2 * 4 + 4) * one < live["all"]
+
+
+def test_what_does_not_fit_is_refused_before_it_is_run(clocked, rehearsed, monkeypatch):
     recipe = clocked()
-    with rehearsal(recipe, training(), run(), Stopwatch()) as rehearsed:
-        recipe.network.calls.clear()
-        assert rehearsed.grid_seconds() == pytest.approx(STEPS * 10 * 0.1)
-        assert recipe.network.calls == [10, 10]
-        assert "forward" not in vars(recipe.network) and recipe.network.training
+    monkeypatch.setattr(rehearsal, "_available", lambda: 1000)
+    with pytest.raises(TooLargeError, match=r"needs about .* lower `run.micro_batch`"):
+        rehearsed(recipe)
+    assert recipe.network.calls == []
+    needed = sum(memory_of(recipe, training()).values())
+    monkeypatch.setattr(rehearsal, "_available", lambda: needed)
+    with pytest.raises(TooLargeError):  # a batch does not fit any more
+        rehearsed(recipe, training(batch=4096, images=8192))
+    assert set(recipe.network.calls) == set(rehearsal.COUNTED)
 
 
-def test_seconds_are_the_lower_quartile_of_calls_within_the_budget(monkeypatch):
-    """Others make calls slower and none faster: of 1, 1, 1, 9 and 9 s the time is 1 s, not the mean."""
-    clock, calls = SimpleNamespace(now=0.0), iter([1.0, 9.0, 1.0, 9.0, 1.0])
-    read = lambda: clock.now  # noqa: E731
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=read, thread_time=read))
+def test_outside_of_a_plan_the_loop_trains():
+    from darkroom.training import loop
 
-    def work():
-        clock.now += next(calls)
-
-    assert Stopwatch().seconds_of(work, CPU, 20.5) == 1.0 and next(calls, None) is None
-
-
-def test_waiting_is_no_work_and_shows_as_load():
-    watch = Stopwatch()
-    assert watch.once(lambda: time.sleep(0.05), CPU) < 0.04
-    assert watch.wall >= 0.05 > watch.work
+    assert loop._loop.get() is loop._train
+    with replaced_by(lambda *_: "other"):
+        assert train(*[None] * 4) == "other"
+    assert loop._loop.get() is loop._train

@@ -166,20 +166,16 @@ class VGGFeatures(FeatureDistance):
         return (self.features(a).float() - self.features(b).float()).square().mean(dim=1)
 
 
-def untrained(network: Network, image_size: int, teacher: Teacher | None = None) -> FeatureDistance:
-    """Return a distance whose network has no weights yet, but for LPIPS's linear layers: `darkroom plan` times it.
+def untrained(network: Network, image_size: int) -> FeatureDistance:
+    """Return a distance whose network has no weights yet, but for LPIPS's linear layers.
 
     Args:
-        network: teacher, lpips or vgg16.
+        network: lpips or vgg16.
         image_size: pixels, height and width.
-        teacher: the network of `teacher`.
 
     Raises:
         DarkroomError: the images are too small for VGG16.
     """
-    if network == "teacher":
-        assert teacher is not None
-        return TeacherDistance(teacher).frozen()
     smallest = Perceptual(network=network, weight=1.0).smallest
     if image_size < smallest:
         raise DarkroomError(

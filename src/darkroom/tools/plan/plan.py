@@ -8,9 +8,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,15 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, processes, threads
 from darkroom.runner import LOGS, machine, params_key
-from darkroom.tools.plan.facts import Facts, gather
 from darkroom.tools.plan.history import Run, last_runs
+from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
-from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.tools.plan.stage_plan import StagePlan, grown
 from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
-from darkroom.tools.plan.table import Whole, as_json, as_text
+from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
 
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
-_MEASURE = "darkroom.tools.plan.measure"
-Measure = Callable[[Sequence[str], Facts], list[StagePlan]]
+Submit = Callable[[str, Miniature], Future[StagePlan]]
 
 
 def choose(names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool) -> list[str]:
@@ -64,37 +64,64 @@ def _gpu(params: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def _measuring(count: int) -> Iterator[Measure]:
-    """Start loading what stages load, in a process that others are forked from, and yield what measures in `count`."""
+def _measuring(count: int) -> Iterator[Submit]:
+    """Start loading what stages load, in a process that others are forked from, and yield what runs stages there."""
     source = str(Path(__file__).resolve().parents[3])  # not what an installation elsewhere would give it
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     context = get_context("forkserver")
-    context.set_forkserver_preload([_MEASURE])
-    with ProcessPoolExecutor(count, mp_context=context) as pool:
-        pool.submit(int)  # starts the process that loads
+    context.set_forkserver_preload(["darkroom.tools.plan.libraries", "darkroom.tools.plan.body"])
+
+    def run(name: str, on: Miniature) -> StagePlan:
+        answer, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_rehearse, args=(theirs, name, on), daemon=False)
+        process.start()
+        theirs.close()
         try:
-            yield lambda names, facts: list(pool.map(_measure, names, [facts] * len(names)))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            found: StagePlan = answer.recv()
+        except EOFError:  # the machine ran out of memory, say
+            found = StagePlan(name, source="not measured", notes=[f"{name} was ended by a signal in miniature"])
+        process.join()
+        return found
+
+    # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
+    with ThreadPoolExecutor(count) as pool:
+        pool.submit(context.Process(target=abs, args=(0,)).start)  # starts the process that loads
+        yield lambda name, on: pool.submit(run, name, on)
 
 
-def _measure(name: str, facts: Facts) -> StagePlan:
-    from darkroom.tools.plan.measure import measure
+def _rehearse(answer: Connection, name: str, on: Miniature) -> None:
+    from darkroom.tools.plan.body import rehearse
 
-    return measure(name, facts)
+    answer.send(rehearse(name, on))
 
 
-def _measured(measure: Measure, names: Sequence[str], facts: Facts, params: Mapping[str, Any]) -> list[StagePlan]:
-    """Return the plans of stages, measured side by side where two of them fit on the cores, one by one where not.
+def _measured(
+    submit: Submit, names: Sequence[str], on: Miniature, dag: Dag, params: Mapping[str, Any]
+) -> dict[str, StagePlan]:
+    """Return the plans of stages and of all that they need, run in miniature in the order of the DAG.
 
-    So do they run: two networks on the cores of one machine slow each other down.
+    Two stages run side by side where they fit on the cores together, and with a GPU one by one, as in the real DAG: two
+    networks on the cores of one machine slow each other down.
     """
-    beside = [name for name in names if 2 * _cpus(name, params) <= _cores()]
-    beside.sort(key=lambda name: not name.startswith("train_"))  # what takes longest first, so that both end together
-    found = {plan.stage: plan for plan in measure(beside, facts)}
-    for name in names:
-        found.update({} if name in found else {name: measure([name], facts)[0]})
-    return [found[name] for name in names]
+    cores, single = _cores(), _gpu(params)
+    waiting = [name for name in dag.stages if name in names or any(name in dag.needs[each] for each in names)]
+    waiting.sort(key=lambda name: -sum(name in needs for needs in dag.needs.values()))  # what most others wait for
+    found = {name: StagePlan(name) for name in (f"ingest@{part}" for part in on.ready)}
+    waiting = [name for name in waiting if name not in found]
+    running: dict[Future[StagePlan], str] = {}
+    while waiting or running:
+        for name in list(waiting):
+            busy = sum(_cpus(each, params) for each in running.values())
+            fits = not running or (not single and busy + _cpus(name, params) <= cores)
+            if fits and dag.needs[name] <= found.keys():
+                waiting.remove(name)
+                if any(found[each].source in UNKNOWN for each in dag.needs[name]):
+                    found[name] = StagePlan(name, source="not measured")
+                else:
+                    running[submit(name, on)] = name
+        for done in wait(running, return_when=FIRST_COMPLETED).done:
+            found[running.pop(done)] = done.result()
+    return found
 
 
 def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
@@ -158,6 +185,17 @@ def _whole(
     )
 
 
+def _data(parts: Mapping[str, tuple[int, int]], scale: int) -> list[str]:
+    """Return on how many images stages ran, as a sentence."""
+    total = sum(count for _, count in parts.values())
+    if scale == 1:
+        return [f"{total:,} images; each stage ran on all of them, trainings for a few optimizer steps"]
+    return [
+        f"{total:,} images; each stage ran on one of {scale:,} and on one of {2 * scale:,}, and what it takes for all "
+        "is a line through two points; trainings ran for a few optimizer steps"
+    ]
+
+
 def _assumptions(keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
     """Return what every plan assumes, in sentences without a full stop."""
     earlier = [plan.stage for plan in found if plan.source == "last run"]
@@ -205,21 +243,27 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    with _measuring(1 if _gpu(params) else min(2, _cores())) as measure:
+    with _measuring(1 if _gpu(params) else min(2, _cores())) as submit:
         began = time.process_time()
         dag = ask_dvc()
         asked, write = time.process_time() - began, lock_seconds()
         chosen = choose(names, dag.stages, dag.stale, everything)
         if not chosen and not in_json:
             return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
-        facts = gather(dag.stale)
-        plans = _measured(measure, chosen, facts, params)
+        parts = count_images(dag.stale)
+        scale = -(-sum(count for _, count in parts.values()) // IMAGES)
+        found: list[dict[str, StagePlan]] = []
+        for fewer in (scale, 2 * scale) if scale > 1 else (1,):
+            ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
+            with scratch(ready) as folder:
+                found.append(_measured(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
+        plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
     keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
     last = last_runs(LOGS / "runs.jsonl", machine(), keys)
     load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
     whole = _whole(plans, dag, params, start, asked, write, load)
-    assumed = [*facts.assumed, *_assumptions(params["run"]["keep"], whole, plans)]
+    assumed = [*_data(parts, scale), *_assumptions(params["run"]["keep"], whole, plans)]
     seconds = {name: run.seconds for name, run in last.items()}
     return (as_json if in_json else as_text)(plans, whole, seconds, assumed)

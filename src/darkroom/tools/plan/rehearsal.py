@@ -1,160 +1,226 @@
-"""A training rehearsed: the loop's own trainer takes a few updates, validates and draws, in a folder that is left."""
+"""A training rehearsed: the loop's own trainer takes a few optimizer steps, validates and draws; the rest is scaled."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import is_dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
-import numpy as np
+import psutil
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import nn
 
+from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
 from darkroom.params.training import Init, Training
-from darkroom.tools.plan.rows import Kept
-from darkroom.tools.plan.timing import Stopwatch
+from darkroom.terminal.tables import bytes_of
+from darkroom.tools.plan.counter import Counter
+from darkroom.tools.plan.meter import Meter, clock
 from darkroom.training import evaluation
+from darkroom.training.averages import snapshot_images, write_snapshot
+from darkroom.training.curves import write_curves
+from darkroom.training.optimizer import parameter_groups, state_bytes
+from darkroom.training.precision import autocast
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.trainer import Places, Trainer
 
-_STEP = 1e-12  # learning rate: the same operations, and weights that no noise can drive to infinity
-_CALLS = 2  # of a network with inputs of the same shape, after which its last answer stands in
+BUDGET = 0.4  # seconds that optimizer steps are repeated for
+COUNTED = (2, 4)  # images of the two passes that say how operations and activations grow with a batch
+_RATE = 1e-12  # learning rate: the same operations, and weights that no random network drives to infinity
 
 
+class TooLargeError(DarkroomError):
+    """A training does not fit into the memory of this machine."""
+
+
+@dataclass
 class Rehearsal:
-    """A trainer of one process on its part of the batch, at a place of the training in which all phases take a turn."""
+    """Stands in for the training loop of a stage's body, and keeps what it found.
 
-    def __init__(self, recipe: Recipe, settings: Training, run: Run, folder: Path, watch: Stopwatch) -> None:
-        self.watch, self.recipe = watch, recipe
-        batch = settings.batch // settings.processes
-        images = settings.images // settings.batch * batch
-        recipe.train, recipe.val = Kept(recipe.train, batch), Kept(recipe.val, batch)
-        own = {
+    meter: of the networks that are called without gradients.
+    scale: images of the real data set for each image of the small one.
+    took: seconds that the rehearsal took, `spared` seconds included; they are not the training's.
+    seconds: what the training takes.
+    """
+
+    meter: Meter
+    scale: int
+    took: float = 0.0
+    seconds: float = 0.0
+    parameters: int | None = None
+    forward: float = 0.0
+    backward: float = 0.0
+    memory: dict[str, int] = field(default_factory=dict)
+    state: int = 0
+
+    def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
+        """Take the place of `darkroom.training.loop.train`.
+
+        Raises:
+            TooLargeError: weights, all that a training keeps of them, or a batch do not fit into the free memory.
+        """
+        began, spared = clock(), self.meter.spared
+        self.parameters = sum(p.numel() for p in _trained(recipe))
+        self.memory = memory_of(recipe, settings)
+        self._require_memory()
+        trainer = Trainer(recipe, _alone(settings), _here(run), places)
+        self.state = (run.keep + 1) * trainer.checkpoint_bytes
+        start = _start(recipe, trainer.settings)
+        trainer.images = start
+        steps = _steps(trainer, start)
+        self._count_operations(trainer, next(steps), settings)
+        self._require_memory()
+        self._time(trainer, settings, run, steps)
+        trainer.images = trainer.settings.images
+        evaluation.record(trainer)
+        write_curves(places.curves, trainer.records)
+        for images in snapshot_images(settings):
+            write_snapshot(places.state, images, trainer.modules, trainer.profiles)
+        self.meter.forget()
+        self.took += clock() - began + self.meter.spared - spared
+        return trainer
+
+    def _require_memory(self) -> None:
+        needed, free = sum(self.memory.values()) - self.memory["weights"], _available()
+        if needed > free:
+            raise TooLargeError(
+                f"it needs about {bytes_of(needed)} more, and {bytes_of(free)} are free: it was not timed; lower "
+                "`run.micro_batch`, or set `run.activation_checkpointing`"
+            )
+
+    def _count_operations(self, trainer: Trainer, batch: Batch, settings: Training) -> None:
+        """Count the passes of two small batches, and draw the line through them to a whole one."""
+        here = trainer.settings.batch
+        micro = min(trainer.run.micro_batch or here, here)
+        few, more = (min(size, micro) for size in COUNTED)
+        one, other = (_passes(trainer, batch, size) for size in (few, more))
+
+        def grown(first: float, second: float) -> float:
+            return second + (second - first) / max(1, more - few) * (micro - more)
+
+        self.forward, self.backward = (
+            grown(before, after) / micro * settings.images for before, after in zip(one[:2], other[:2], strict=True)
+        )
+        held = sum(value.nbytes for value in batch.data.values())
+        self.memory["activations"] = int(max(0.0, grown(one[2], other[2]))) + held
+
+    def _time(self, trainer: Trainer, settings: Training, run: Run, steps: Iterator[Batch]) -> None:
+        """Add up optimizer steps, validations, scores and grids, each as often as the loop does them."""
+        step, first = _step_seconds(trainer, steps)
+        self.seconds += first + settings.images // settings.batch * step
+        every = trainer.recipe.evaluate_every
+        grids = -(-settings.images // run.grid_every) if run.grid_every else 0
+        validations = -(-settings.images // settings.validate_every) * self.scale / settings.processes
+        evaluations = -(-settings.images // every) * self.scale / settings.processes if every else 0.0
+        for times, call in (
+            (validations, evaluation.validate),
+            (evaluations, evaluation.evaluate),
+            (grids, evaluation.preview),
+        ):
+            if times:
+                self.meter.forget()
+                began, spared = clock(), self.meter.spared
+                call(trainer)
+                self.seconds += times * (clock() - began + self.meter.spared - spared)
+
+
+def _trained(recipe: Recipe) -> list[nn.Parameter]:
+    """Return the parameters that some phase trains."""
+    modules = {phase.module: recipe.modules[phase.module] for phase in recipe.phases}
+    return [p for module in modules.values() for p in module.parameters() if p.requires_grad]
+
+
+def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
+    """Return the bytes that one process holds besides activations, by what holds them.
+
+    Weights, gradients, the optimizer's state, averages, and the exchange of gradients between several processes.
+    """
+    modules = recipe.modules.values()
+    weights = sum(tensor.nbytes for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    gradients = sum(p.nbytes for p in _trained(recipe))
+    names = sorted({phase.module for phase in recipe.phases})
+    # With `ema_decay` 0 the loop keeps a copy all the same; `best` keeps the averages of the best validation.
+    averages = 1 + len(settings.ema_profiles) + (settings.select == "best")
+    return {
+        "weights": weights,
+        "gradients": gradients,
+        "optimizer": sum(state_bytes(parameter_groups(recipe.modules[name], settings, name)) for name in names),
+        "averages": averages * weights,
+        **({"exchange": gradients} if settings.processes > 1 else {}),
+    }
+
+
+def _alone(settings: Training) -> Training:
+    """Return the settings of one process, which takes its part of each batch."""
+    batch = settings.batch // settings.processes
+    return settings.model_copy(
+        update={
             "processes": 1,
             "batch": batch,
-            "images": images,
-            "learning_rate": _STEP,
+            "images": settings.images // settings.batch * batch,
+            "learning_rate": _RATE,
             "warmup": 0,
-            "ema_snapshots": 1,
             "init": Init(folder=NO_FILE, url=None, sha256=None, skip=[]),
         }
-        elsewhere: dict[str, Any] = {
-            "workers": 0,
-            "accelerate": None,
-            "checkpoints_from": None,
-            "checkpoints_to": None,
-            "trackers": [],
-        }
-        self.trainer = Trainer(
-            recipe,
-            settings.model_copy(update=own),
-            run.model_copy(update=elsewhere),
-            Places(folder / "state", folder / "curves", folder / "logs"),
-        )
-        self.device = self.trainer.device
-        # Not the very first update, in which codebooks begin.
-        begins = max((phase.start for phase in recipe.phases if phase.start < images), default=0)
-        self._begin = min(batch * max(1, -(-begins // batch)), images - batch)
-        self._position = self.trainer.images = self._begin
-
-    def _update(self) -> None:
-        trainer = self.trainer
-        size = trainer.settings.batch
-        if trainer.images + size > trainer.settings.images - size:  # before the end, where snapshots are due
-            trainer.images = self._begin
-        data = self.recipe.train.__getitems__(range(size))
-        positions = np.arange(self._position, self._position + size)  # what an update does may follow from its place
-        self._position += size
-        trainer.step(Batch(positions, {name: torch.as_tensor(data[name]).to(self.device) for name in data}))
-
-    def update_seconds(self, budget: float) -> tuple[float, float]:
-        """Return the seconds of an update, and those that the first takes more: compiling, the optimizer's state."""
-        first = self.watch.once(self._update, self.device)
-        second = self.watch.once(self._update, self.device)
-        each = min(second, self.watch.seconds_of(self._update, self.device, budget)) if second < budget else second
-        return each, max(0.0, first - each)
-
-    def validation_seconds(self) -> float:
-        """Return the seconds of validating one image, scores that need nothing but the recipe included."""
-        if not len(self.recipe.val):
-            return 0.0
-        evaluate = self.recipe.evaluate_every > 0
-
-        def validate() -> None:
-            evaluation.validate(self.trainer)
-            if evaluate:
-                evaluation.evaluate(self.trainer)
-
-        return self.watch.once(validate, self.device) / len(self.recipe.val)
-
-    def grid_seconds(self) -> float:
-        """Return the seconds of the pictures of one grid.
-
-        A sampler asks the same network for each of its steps: after `_CALLS` answers the last one stands in, and the
-        time of the answers is added.
-        """
-        modules = list(self.trainer.modules.values())
-        drawing = evaluation.evaluating(self.trainer, averaged=False)
-        with drawing, torch.no_grad(), _stand_ins(modules, self.watch, self.device) as saved:
-            taken = self.watch.once(self.recipe.preview, self.device)
-        return taken + saved()
+    )
 
 
-@contextmanager
-def rehearsal(recipe: Recipe, settings: Training, run: Run, watch: Stopwatch) -> Iterator[Rehearsal]:
-    """Rehearse a training in a folder that is removed afterwards."""
-    with TemporaryDirectory(prefix="darkroom-plan-") as folder:
-        yield Rehearsal(recipe, settings, run, Path(folder), watch)
+def _here(run: Run) -> Run:
+    """Return how a training runs that talks to nobody."""
+    elsewhere: dict[str, Any] = {"accelerate": None, "checkpoints_from": None, "checkpoints_to": None, "trackers": []}
+    return run.model_copy(update={"workers": 0, **elsewhere})
 
 
-@contextmanager
-def _stand_ins(modules: list[nn.Module], watch: Stopwatch, device: torch.device) -> Iterator[Callable[[], float]]:
-    """Let each module answer `_CALLS` times for inputs of the same shapes, and its last answer stand in from then on.
-
-    Yields what returns the seconds that were saved.
-    """
-    answers: dict[Any, tuple[int, float, Any]] = {}
-    saved = 0.0
-
-    def stand_in(number: int, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(*inputs: Any, **named: Any) -> Any:
-            nonlocal saved
-            key = (number, repr(tree_map(_shape, (inputs, named))))
-            count, seconds, result = answers.get(key, (0, 0.0, None))
-            if count < _CALLS:
-
-                def call() -> None:
-                    nonlocal result
-                    result = forward(*inputs, **named)
-
-                seconds = watch.once(call, device)
-                answers[key] = (count + 1, seconds, result)
-            else:
-                saved += seconds
-            return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, result)
-
-        return answer
-
-    before = [module.__dict__.get("forward") for module in modules]
-    for number, module in enumerate(modules):
-        module.forward = stand_in(number, module.forward)
-    try:
-        yield lambda: saved
-    finally:
-        for module, own in zip(modules, before, strict=True):
-            del module.forward  # the class has its own
-            if own is not None:
-                module.forward = own
+def _start(recipe: Recipe, settings: Training) -> int:
+    """Return the image at which all phases take a turn, and not the very first one, at which codebooks begin."""
+    starts = max((phase.start for phase in recipe.phases if phase.start < settings.images), default=0)
+    batch = settings.batch
+    return min(batch * max(1, -(-starts // batch)), settings.images - batch)
 
 
-def _shape(value: Any) -> Any:
-    """Return what stands for an argument: the shape of a tensor, and of what holds some, theirs."""
-    if isinstance(value, Tensor):
-        return tuple(value.shape)
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__name__, {name: _shape(held) for name, held in vars(value).items()}
-    return value
+def _steps(trainer: Trainer, start: int) -> Iterator[Batch]:
+    """Yield batches without end: those from `start` to the end of the training, again and again."""
+    while True:
+        trainer.images = start
+        yield from trainer.batches()
+
+
+def _passes(trainer: Trainer, batch: Batch, images: int) -> tuple[int, int, int]:
+    """Return operations forward and backward of all phases for the first images of a batch, and the most live bytes."""
+    piece = Batch(batch.positions[:images], {name: value[:images] for name, value in batch.data.items()})
+    forward = backward = peak = 0
+    for phase in trainer.recipe.phases:
+        modules = trainer.recipe.modules.values()
+        known = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+        gradients = [p for p in trainer.recipe.modules[phase.module].parameters() if p.requires_grad]
+        for parameter in gradients:
+            parameter.grad = torch.zeros_like(parameter)
+        known += [p.grad for p in gradients if p.grad is not None]
+        with Counter([*known, *piece.data.values()]) as counter:
+            with autocast(trainer.settings, trainer.device):
+                loss = phase.loss(piece)["loss"]
+            ahead = counter.flops
+            loss.backward()
+            del loss
+        forward, backward, peak = forward + ahead, backward + counter.flops - ahead, max(peak, counter.peak)
+        for module in modules:
+            module.zero_grad(set_to_none=True)
+    return forward, backward, peak
+
+
+def _step_seconds(trainer: Trainer, steps: Iterator[Batch]) -> tuple[float, float]:
+    """Return the seconds of an optimizer step with its reading, and those that the first takes more."""
+    times: list[float] = []
+    started = time.perf_counter()
+    while len(times) < 2 or time.perf_counter() - started < BUDGET:
+        began = clock()
+        trainer.step(next(steps))
+        times.append(clock() - began)
+    each = median(times[1:])
+    return each, max(0.0, times[0] - each)
+
+
+def _available() -> int:
+    """Return the bytes that the device has free."""
+    return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else psutil.virtual_memory().available

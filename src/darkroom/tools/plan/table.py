@@ -9,7 +9,8 @@ from darkroom.terminal.tables import aligned, bytes_of
 from darkroom.tools.plan.numbers import count_of, time_of
 from darkroom.tools.plan.stage_plan import StagePlan
 
-_HEADER = ("stage", "parameters", "FLOPs an image", "memory", "disk", "time", "from", "last time")
+UNKNOWN = ("too large", "not measured")  # sources of no time
+_HEADER = ("stage", "parameters", "FLOPs", "memory", "disk", "time", "from", "last time")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def _row(plan: StagePlan, last: Mapping[str, float]) -> tuple[str, ...]:
         flops,
         bytes_of(sum(plan.memory.values())) if plan.memory else "",
         bytes_of(sum(plan.disk.values())) if plan.disk else "",
-        "?" if plan.source == "too large" else time_of(plan.seconds),
+        "?" if plan.source in UNKNOWN else time_of(plan.seconds),
         plan.source,
         time_of(last[plan.stage]) if plan.stage in last else "",
     )
@@ -60,7 +61,7 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float],
     rows = [_HEADER, *(_row(plan, last) for plan in plans)]
     disk = sum(sum(plan.disk.values()) for plan in plans)
     largest = max((sum(plan.memory.values()) for plan in plans), default=0)
-    more = " and more" if any(plan.source == "too large" for plan in plans) else ""
+    more = " and more" if any(plan.source in UNKNOWN for plan in plans) else ""
     rows.append(("total", "", "", f"≤ {bytes_of(largest)}", bytes_of(disk), time_of(whole.bodies) + more, "", ""))
     lines = aligned(rows)
     rule = "-" * max(map(len, lines))

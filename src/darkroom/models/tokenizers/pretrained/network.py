@@ -42,16 +42,6 @@ def read_config(settings: Pretrained, image_shape: tuple[int, int, int]) -> dict
     return config
 
 
-def untrained(settings: Pretrained, image_shape: tuple[int, int, int]) -> KLAutoencoder:
-    """Return the network without its weights, for images of shape (C, H, W): `darkroom plan` times it.
-
-    Raises:
-        DarkroomError: see `read_config`.
-    """
-    config = read_config(settings, image_shape)
-    return KLAutoencoder(AutoencoderKL.from_config({**config, "sample_size": image_shape[1]}))
-
-
 def load_pretrained(settings: Pretrained, image_shape: tuple[int, int, int]) -> KLAutoencoder:
     """Return the autoencoder with its weights, in evaluation mode, for images of shape (C, H, W).
 

@@ -5,14 +5,11 @@ The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is qu
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import torch
-import x_transformers.x_transformers
 from einops import rearrange
 from torch import Tensor, nn
 from vector_quantize_pytorch.vector_quantize_pytorch import rotate_to
@@ -171,8 +168,7 @@ class VQAutoregressive(nn.Module):
         quantised, codes = self._quantise(latents)
         codebook = self.quantiser.moved(latents.detach(), codes) if after else self.codebook
         inputs = torch.cat([self.start[labels][:, None], self.to_token(quantised[:, :-1])], dim=1)
-        with _planned(x.device):
-            hidden = self.decoder(inputs)
+        hidden = self.decoder(inputs)
         with in_float32(x.device):
             prediction = self.to_prediction(hidden.float())
             # With `after` false both have the codes' values, and differ in where their gradient goes.
@@ -286,10 +282,3 @@ def _patch_encoder(pixels: int, hidden: int | None, width: int) -> nn.Module:
     if hidden is None:
         return nn.Linear(pixels, width)
     return nn.Sequential(nn.Linear(pixels, hidden), nn.GELU(), nn.Linear(hidden, width), nn.LayerNorm(width))
-
-
-def _planned(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which x-transformers runs on `meta`, for which torch has no autocast to switch off."""
-    if device.type != "meta":
-        return nullcontext()
-    return patch.object(x_transformers.x_transformers, "autocast", lambda *_, **__: nullcontext())

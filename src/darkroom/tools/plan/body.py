@@ -1,0 +1,76 @@
+"""The real body of one stage, run in miniature under meters, in a process of its own."""
+
+import contextlib
+import importlib
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from darkroom.check.check import schema
+from darkroom.errors import DarkroomError
+from darkroom.params.section import validate
+from darkroom.params.stage import OUTPUTS, given
+from darkroom.tools.plan.libraries import loading_seconds
+from darkroom.tools.plan.meter import Meter, clock
+from darkroom.tools.plan.miniature import Miniature, enter, small
+from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError
+from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.training.loop import replaced_by
+from darkroom.training.state import declared
+
+
+def rehearse(name: str, on: Miniature) -> StagePlan:
+    """Run the body of a stage, or of one of its items (STAGE@ITEM), in miniature and return its plan."""
+    stage, _, item = name.partition("@")
+    enter(on.folder, download=stage == "ingest")
+    plan, meter, before = StagePlan(name), Meter(), set(sys.modules)
+    training = Rehearsal(meter, on.scale)
+    began, wall, children = clock(), time.perf_counter(), _children()
+    log = on.folder / "logs" / f"{name}.log"
+    with log.open("w") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            params = small(validate(schema(stage), given(stage, item or None)), on.parts, on.scale)
+            body = importlib.import_module(f"darkroom.stages.{stage}").run
+            with meter.watching(), replaced_by(training.train):
+                body(params, item) if item else body(params)
+        except TooLargeError as error:
+            plan.source = "too large"
+            plan.notes.append(f"{name}: {error}")
+        except Exception as error:
+            traceback.print_exc()
+            plan.source = "not measured"
+            what = str(error) if isinstance(error, DarkroomError) else f"{type(error).__name__}: {error}"
+            plan.notes.append(f"{name} could not be run in miniature: {what}")
+    helped = (_children() - children) / max(1, getattr(getattr(params, "run", None), "ingest_processes", 1))
+    plan.wall, plan.work = time.perf_counter() - wall, clock() - began + helped
+    _fill(plan, meter, training, item or None)
+    plan.seconds += loading_seconds(before)
+    return plan
+
+
+def _fill(plan: StagePlan, meter: Meter, training: Rehearsal, item: str | None) -> None:
+    """Put together what the meters found."""
+    plan.seconds = training.seconds + max(0.0, plan.work + meter.spared - training.took)
+    stage = plan.stage.partition("@")[0]
+    plan.disk = {"outputs": 2 * sum(_bytes(Path(path)) for path in declared(stage, item, OUTPUTS))}
+    if training.parameters is not None:
+        plan.parameters, plan.memory = training.parameters, training.memory
+        plan.forward, plan.backward = training.forward, training.backward
+        plan.disk["state"] = training.state
+    elif meter.parameters is not None:
+        plan.parameters, plan.forward = meter.parameters, float(meter.flops)
+        plan.memory = {"weights": meter.weights, "activations": meter.peak}
+    plan.gpu = plan.parameters is not None
+
+
+def _bytes(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
+
+
+def _children() -> float:
+    """Return the seconds that processes started by this one have worked."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,161 @@
+"""The DAG in miniature: a scratch folder like the clone, in which stages run for real on a small part of the data."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pydantic import BaseModel
+
+from darkroom.artifacts.manifest import NAME
+from darkroom.check.check import schema
+from darkroom.dag.fingerprint.stages import OUT as CODE
+from darkroom.dag.stages import STAGES
+from darkroom.data.layout import SHARDS
+from darkroom.data.sources import open_source, slice_of
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS, validate
+from darkroom.params.sources import settings_of
+from darkroom.params.stage import DVC, OUTPUTS, given, items, paths, read_yaml, scope, stage_entry
+from darkroom.params.training import Training
+
+IMAGES = 2000  # of all parts together, up to which a data set is planned whole
+_PRIVATE = (".git", ".dvc", ".darkroom", ".snakemake", "logs", "build")
+_DOWNLOADS = Path(".darkroom/downloads")
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """Where stages run in miniature, and on how much.
+
+    folder: the scratch folder.
+    parts: of each part the first image, and how many there are.
+    scale: images of the real data set for each image of the small one.
+    ready: parts whose shards are taken as they are.
+    """
+
+    folder: Path
+    parts: Mapping[str, tuple[int, int]]
+    scale: int = 1
+    ready: Set[str] = frozenset()
+
+
+def outputs() -> set[Path]:
+    """Return the outputs of all stages."""
+    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    return {
+        Path(path)
+        for stage in STAGES
+        for item in items(params, dvc, stage)
+        for path in paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
+    }
+
+
+@contextmanager
+def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
+    """Yield a folder with links to all that the clone holds but for outputs and states; it is removed afterwards.
+
+    ready: parts whose shards are taken as they are.
+    """
+    made = outputs() - {SHARDS / part for part in ready}
+    above = {parent for path in made for parent in path.parents}
+    here = Path.cwd()
+
+    def mirror(folder: Path) -> None:
+        for entry in sorted(here.joinpath(folder).iterdir()):
+            path = folder / entry.name
+            if path in above:
+                (copy / path).mkdir()
+                mirror(path)
+            elif path not in made and str(path) not in _PRIVATE:
+                (copy / path).symlink_to(entry)
+
+    with TemporaryDirectory(prefix="darkroom-plan-") as name:
+        copy = Path(name)
+        mirror(Path())
+        # No fingerprints of code: nothing that is made here is kept.
+        lines = (copy / DVC).read_text().splitlines(keepends=True)
+        (copy / DVC).unlink()
+        (copy / DVC).write_text("".join(line for line in lines if f"- {CODE}/" not in line))
+        (copy / "logs").mkdir()
+        if (here / _DOWNLOADS).is_dir():
+            (copy / _DOWNLOADS).parent.mkdir()
+            (copy / _DOWNLOADS).symlink_to(here / _DOWNLOADS)
+        yield copy
+
+
+def ingested(parts: Iterable[str], stale: Set[str]) -> set[str]:
+    """Return the parts whose shards are here and up to date."""
+    return {part for part in parts if f"ingest@{part}" not in stale and (SHARDS / part / NAME).is_file()}
+
+
+def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
+    """Return for each part the first image, and how many there are: of an ingested part those that were kept.
+
+    Args:
+        stale: the stages that are out of date: what they made is not believed.
+
+    Raises:
+        DarkroomError: a part lies outside its source, or its source cannot say how many images it has.
+    """
+    found = {}
+    for part in given("catalog")["parts"]:
+        params: Any = validate(schema("ingest"), given("ingest", part))
+        chosen = params.parts[part]
+        if ingested([part], stale):
+            splits = json.loads((SHARDS / part / NAME).read_text())["splits"]
+            found[part] = chosen.start, sum(split["images"] for split in splits.values())
+            continue
+        source = open_source(chosen, settings_of(part, chosen, getattr(params, chosen.source)))
+        start, stop = slice_of(source, part, chosen.start, chosen.stop)
+        if stop is None or getattr(source, "unit", "images") != "images":
+            raise DarkroomError(
+                f"part `{part}`: how many images {chosen.source} has is known once it is ingested: run `dvc repro "
+                f"ingest@{part}` first."
+            )
+        found[part] = start, stop - start
+    if not found:
+        raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
+    return found
+
+
+def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:
+    """Return what a stage is given, for one image of `scale`: of each part its first images, of `images` a fraction.
+
+    What a stage makes or looks at is called `images` in its settings; those of a training stay.
+    """
+    if scale == 1:
+        return params
+    return _fewer(params, scale, {part: start + -(-count // scale) for part, (start, count) in parts.items()})
+
+
+def _fewer(value: Any, scale: int, stops: Mapping[str, int]) -> Any:
+    if isinstance(value, Training) or not isinstance(value, BaseModel):
+        return value
+    changed: dict[str, Any] = {}
+    for name in type(value).model_fields:
+        held = getattr(value, name)
+        if name == "images" and isinstance(held, int):
+            changed[name] = -(-held // scale)
+        elif name == "parts" and isinstance(held, dict):
+            changed[name] = {part: each.model_copy(update={"stop": stops[part]}) for part, each in held.items()}
+        else:
+            changed[name] = _fewer(held, scale, stops)
+    return value.model_copy(update=changed)
+
+
+def enter(folder: Path, download: bool) -> None:
+    """Make the scratch folder the working folder of this process, and forget who else runs the DAG.
+
+    Without `download`, weights that are not on this machine yet are an error: a plan is no reason to fetch them.
+    """
+    os.chdir(folder)
+    for name in ("DVC_ROOT", "DVC_STAGE"):
+        os.environ.pop(name, None)
+    if not download:
+        nobody = "http://127.0.0.1:9"  # a proxy that does not answer
+        os.environ |= {"HF_HUB_OFFLINE": "1", "http_proxy": nobody, "https_proxy": nobody}
