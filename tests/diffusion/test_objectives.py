@@ -41,11 +41,19 @@ def random(*shape):
     return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
 
 
+def filled(model):
+    """Return a network that predicts something: its last layer is zero at first."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+    return model
+
+
 def dit(objective):
     diffusion = DiTDiffusion(normalise="channel", label_dropout=0.1).model_copy(update={"objective": objective})
     sampling = DiTSampling(solver="euler", steps=4, guidance=2.0)
     torch.manual_seed(0)
-    model = DiT(DiTConfig(2, 4, 5, 32, 1, 2, 2))
+    model = filled(DiT(DiTConfig(2, 4, 5, 32, 1, 2, 2)))
     tokenizer = SimpleNamespace(latent_shape=(2, 4, 4), decode=lambda z: z)
     recipe = DiTRecipe(model, diffusion, 9, [], [], LatentScaler([0.0] * 2, [1.0] * 2), tokenizer, sampling)
     data = {"mean": random(16, 2, 4, 4), "labels": torch.arange(16) % 5}
@@ -77,7 +85,7 @@ def unet(objective):
 def prior(objective):
     diffusion = PriorDiffusion(normalise="scale", text_dropout=0.1).model_copy(update={"objective": objective})
     torch.manual_seed(0)
-    network = PriorNetwork(PriorConfig(8, None, 32, 1, 2))
+    network = filled(PriorNetwork(PriorConfig(8, None, 32, 1, 2)))
     network.set_scaler(EmbeddingScaler([0.0] * 8, [1.0] * 8))
     made = Prior(network, objective_of(diffusion, diffusion.timesteps), normalised=False)
     recipe = PriorRecipe(made, diffusion, 9, [], [])

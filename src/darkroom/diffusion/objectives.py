@@ -18,11 +18,7 @@ from darkroom.diffusion.settings import Diffusion
 
 
 class Objective(Protocol):
-    """What a diffusion network is trained for, and what its output means. Data x are (N, C, ...), times (N,).
-
-    duration: the time of pure noise.
-    outputs: channels of the network's output for each channel of x.
-    """
+    """What a diffusion network is trained for, and what its output means. Data x are (N, C, ...), times (N,)."""
 
     @property
     def duration(self) -> float:
