@@ -142,13 +142,13 @@ def main() -> None:
         )  # type: ignore[arg-type]
         batch = settings.training.batch
         clock = Clock(bare(DiT(config), rows, scaler, batch), chosen.updates)
-        update = Trainer.update
+        update = Trainer.step
 
         def counted(trainer: Trainer, piece: object) -> None:
             clock.tick()
             update(trainer, piece)  # type: ignore[arg-type]
 
-        Trainer.update = counted  # type: ignore[method-assign, assignment]
+        Trainer.step = counted  # type: ignore[method-assign, assignment]
         images = batch * (chosen.turns * chosen.updates + 1)
         training = settings.training.model_copy(
             update={"images": images, "warmup": batch, "validate_every": 10 * images, "threads": THREADS}
