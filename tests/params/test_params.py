@@ -153,7 +153,7 @@ FAULTS = [
         "`score_decoder.blocks` is 10, and needs at least 20 images; `sample_decoder.images`",
     ),
     ("sample_text.images", 19, "`score_text.blocks` is 10, and needs at least 20 images; `sample_text.images` is 19"),
-    ("embed_clip.store", ["train", "val"], "`train_prior.evaluate.split` is test, whose embeddings `embed_clip.store`"),
+    ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, whose embeddings `embed_clip.store`"),
     ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
     ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
     (
