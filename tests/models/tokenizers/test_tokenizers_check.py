@@ -54,12 +54,7 @@ def test_a_tokenizer_that_is_trained_has_the_channels_of_its_images(attempt, kin
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_size_that_does_not_divide(attempt, kind):
-    refused(
-        attempt,
-        kind,
-        "`ingest.image_size` is 33, and one position of the latent of the tokenizer",
-        ingest__image_size=33,
-    )
+    refused(attempt, kind, "`ingest.image_size` is 33, and one position of the latent", ingest__image_size=33)
 
 
 @pytest.mark.parametrize(
