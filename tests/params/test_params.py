@@ -337,6 +337,14 @@ def test_a_missing_section_is_named(clone, section):
     assert section.split(".")[-1] in str(error.value)
 
 
+def test_a_missing_key_is_explained(clone):
+    change(clone / "params.yaml", "train_generator.training.images", remove=True)
+    with pytest.raises(
+        DarkroomError, match=r"`train_generator\.training\.images` is missing: Images seen in the whole"
+    ):
+        check()
+
+
 def test_a_part_of_an_unknown_source_is_refused(clone):
     change(clone / "params.yaml", "digits", remove=True)
     with pytest.raises(DarkroomError, match="digits"):
