@@ -68,7 +68,7 @@ def test_more_codes_than_can_be_counted(attempt, kind, key):
 
 @pytest.mark.parametrize("kind", ["vqgan", "vq_ar"])
 def test_more_codes_than_an_update_has_latents(attempt, kind):
-    told = f"`train_tokenizer.{kind}`: `codebook_size` is 65,536, and k-means begins with the vectors of one update"
+    told = f"`train_tokenizer.{kind}`: `codebook_size` is 65,536, and k-means begins with the vectors of one batch"
     refused(attempt, kind, told, **{f"train_tokenizer.{kind}.codebook_size": 2**16})
     switch = "vqgan.vq.kmeans_init" if kind == "vqgan" else "vq_ar.kmeans_init"
     changes = {f"train_tokenizer.{kind}.codebook_size": 2**16, f"train_tokenizer.{switch}": False}
