@@ -9,13 +9,11 @@ What DVC answers depends on the fingerprints of code. Where the source changed, 
 """
 
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dvc.exceptions import DvcException
 from dvc.repo import Repo, lock_repo
-from dvc.stage import Stage
-from networkx import ancestors
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
@@ -25,7 +23,7 @@ from darkroom.dag.dvc_cache import as_recorded, sentence
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import keep, mend
 from darkroom.dag.stages import STAGES
-from darkroom.dag.status import status as status_of
+from darkroom.dag.status import Status, read_status
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import (
@@ -67,21 +65,17 @@ class Stages:
             # Waits while another DVC holds the lock, as the rules do: it is held for moments, never while a stage runs.
             # Held for both questions, since DVC writes dvc.lock under it, and a file half written would be refused.
             with Repo(_wait_for_lock=True) as repo, lock_repo(repo):
-                status = status_of(repo) if ask else {}
-                graph = repo.index.graph  # an edge points from a stage to one that it needs
-                _require_cached(graph, status)
+                status = read_status(repo) if ask else Status(repo.index.graph, {})
+                _require_cached(status)
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error
         self.names = [name for name in self._dvc["stages"] if name != CODE]
-        self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in graph}
-        self.all = sorted(out.def_path for stage in graph for out in stage.outs if stage.cmd and stage.name != CODE)
-        # Raw data under `dvc add` has no command and no rule: what is stale there shows in the stages that read it.
-        changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
-        below = {later.addressing for stage in changed for later in ancestors(graph, stage)}
-        self.stale = below | {stage.addressing for stage in changed}
-        self.roots = self.stale - below
+        self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in status.graph}
+        self.all = sorted(out.def_path for name, stage in status.stages.items() for out in stage.outs if name != CODE)
+        self.stale = status.stale
+        self.roots = self.stale - status.waiting
         if ask:
-            clear({out.def_path for stage in graph if stage.addressing not in self.stale for out in stage.outs})
+            clear({out.def_path for stage in status.graph if stage.addressing not in self.stale for out in stage.outs})
 
     def outputs(self, name: str) -> list[str]:
         """Return the outputs of a stage; `{item}` stands for the part or U-Net of one that runs for each."""
@@ -124,15 +118,15 @@ class Stages:
         return [out for out in self.all if related(dep, out)]
 
 
-def _require_cached(graph: Iterable[Stage], status: Collection[str]) -> None:
+def _require_cached(status: Status) -> None:
     """Refuse to make again what is here as recorded, and only in no cache, as where a disk was full.
 
     A stage that is stale for another reason, too, is made again in any case.
     """
     found = {
-        stage.addressing: outs
-        for stage in graph
-        if stage.cmd and stage.addressing in status and as_recorded(stage)
+        name: outs
+        for name, stage in status.stages.items()
+        if name in status.changed and as_recorded(stage)
         if (outs := [out.def_path for out in stage.outs if out.use_cache and out.changed_cache()])
     }
     if found:

@@ -16,7 +16,20 @@ from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.renamed import RENAMED
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import DVC, given, items, lookup, read_yaml, related, resolve
+from darkroom.params.stage import (
+    DVC,
+    OUTPUTS,
+    address,
+    given,
+    items,
+    lookup,
+    paths,
+    read_yaml,
+    related,
+    resolve,
+    scope,
+    stage_entry,
+)
 from darkroom.tools.params.keys import keys
 
 ROOT = Path(__file__).parents[2]
@@ -153,7 +166,7 @@ FAULTS = [
         "`score_decoder.blocks` is 10, and needs at least 20 images; `sample_decoder.images`",
     ),
     ("sample_text.images", 19, "`score_text.blocks` is 10, and needs at least 20 images; `sample_text.images` is 19"),
-    ("embed_clip.store", ["train", "val"], "`train_prior.evaluate.split` is test, whose embeddings `embed_clip.store`"),
+    ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, whose embeddings `embed_clip.store`"),
     ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
     ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
     (
@@ -324,6 +337,14 @@ def test_a_missing_section_is_named(clone, section):
     assert section.split(".")[-1] in str(error.value)
 
 
+def test_a_missing_key_is_explained(clone):
+    change(clone / "params.yaml", "train_generator.training.images", remove=True)
+    with pytest.raises(
+        DarkroomError, match=r"`train_generator\.training\.images` is missing: Images seen in the whole"
+    ):
+        check()
+
+
 def test_a_part_of_an_unknown_source_is_refused(clone):
     change(clone / "params.yaml", "digits", remove=True)
     with pytest.raises(DarkroomError, match="digits"):
@@ -380,6 +401,24 @@ def test_templates_resolve_as_in_dvc():
     assert resolve("a/${b.c}/${d}", {"b": {"c": 1}, "d": "x"}) == "a/1/x"
     with pytest.raises(DarkroomError, match="Did you mean `depth`"):
         lookup({"model": {"depth": 1}}, "model.dept")
+
+
+def test_paths_and_parameters_are_those_that_dvc_resolves(clone):
+    from dvc.repo import Repo
+
+    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    with Repo.init(str(clone), no_scm=True) as repo:
+        stages = {stage.addressing: stage for stage in repo.index.stages}
+    for name in STAGES:
+        for item in items(params, dvc, name):
+            stage, names = stages.pop(address(name, item)), scope(params, dvc, name, item)
+            deps = {dep.def_path: dep for dep in stage.deps}
+            named = deps.pop(str(PARAMS), None)
+            entry = stage_entry(dvc, name)
+            assert set(deps) == set(paths(entry, ["deps"], names))
+            assert {out.def_path for out in stage.outs} == set(paths(entry, OUTPUTS, names))
+            assert {resolve(key, names) for key in entry.get("params", [])} == set(named.params if named else ())
+    assert not stages
 
 
 def test_broken_yaml_names_the_file_and_line(clone):

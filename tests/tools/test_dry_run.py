@@ -74,7 +74,7 @@ def test_updates_shares_and_rates_follow_from_the_parameters():
 @pytest.mark.parametrize(("adaptive", "passes"), [("none", "passes of at most 10"), ("taming", "in one pass")])
 def test_a_loss_of_the_whole_batch_leaves_it_whole(adaptive, passes):
     def change(values):
-        values["train_tokenizer"]["kl"]["adversarial"] |= {"weight": 0.5, "start": 0, "adaptive": adaptive}
+        values["train_tokenizer"]["kl"]["adversarial"] = {"weight": 0.5, "start": 0, "adaptive": adaptive}
         values["run"]["micro_batch"] = 10
 
     edit(change)

@@ -5,20 +5,22 @@
 import difflib
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import create_model
 
-from darkroom.check.diffusion import guidance_fits
-from darkroom.check.texts import texts_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.settings import unfit as clip_unfit
-from darkroom.models.tokenizers.loss_settings import SMALLEST
+from darkroom.models.clip.fits import fits as clip_fits
+from darkroom.models.decoder.fits import fits as decoder_fits
+from darkroom.models.generators.fits import fits as generators_fit
+from darkroom.models.prior.fits import fits as prior_fits
+from darkroom.models.tokenizers.fits import fits as tokenizers_fit
+from darkroom.params.fits import fits as data_fit
 from darkroom.params.renamed import require_new_names
 from darkroom.params.section import PARAMS, Section, validate
 from darkroom.params.sources import settings_of
@@ -39,7 +41,8 @@ from darkroom.params.stage import (
 )
 from darkroom.params.training import SharedTraining, with_shared
 
-SSIM_WINDOW = 11  # pixels
+# What sections must do to fit each other is checked in the room of what reads another's.
+FITS = (data_fit, tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits)
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
@@ -138,78 +141,6 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
     return stages
 
 
-def _fits(params: Mapping[str, Any], factor: int, discrete: bool) -> None:
-    """Check what no section can check alone: that the sizes of neighbouring stages fit each other.
-
-    Args:
-        params: params.yaml.
-        factor: pixels, in height and width, behind one place of the latent.
-        discrete: whether the tokenizer has codes.
-    """
-    if params["encode_latents"]["latents"] == "codes" and not discrete:
-        raise DarkroomError(
-            f"{PARAMS}: `encode_latents.latents` is codes, and the tokenizer `{params['train_tokenizer']['kind']}` has "
-            "none: set it to continuous, or choose a discrete kind."
-        )
-    for part in params["train_tokenizer"]["parts"] or []:
-        if part not in params["parts"]:
-            raise DarkroomError(
-                f"{PARAMS}: `train_tokenizer.parts` names `{part}`, which is not under `parts` "
-                f"({', '.join(params['parts'])}): name those that it is trained on, or leave it empty for all."
-            )
-    size = params["ingest"]["image_size"]
-    if size % factor:
-        raise DarkroomError(
-            f"{PARAMS}: `ingest.image_size` is {size}, and one place of the latent of the tokenizer "
-            f"`{params['train_tokenizer']['kind']}` stands for {factor} x {factor} pixels: make it a multiple of "
-            f"{factor}."
-        )
-    if size < SSIM_WINDOW:
-        raise DarkroomError(f"{PARAMS}: `ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
-    if params["score_tokenizer"]["lpips"] == "lpips" and size < SMALLEST["lpips"]:
-        raise DarkroomError(
-            f"{PARAMS}: `score_tokenizer.lpips` needs images of {SMALLEST['lpips']} pixels at least, and "
-            f"`ingest.image_size` is {size}: set it to none."
-        )
-    for section, key in (("reference_stats", "held_out"), ("reference_stats", "split"), ("score_tokenizer", "split")):
-        split = params[section][key]
-        if not params["ingest"]["splits"][split]:
-            raise DarkroomError(
-                f"{PARAMS}: `{section}.{key}` is {split}, and `ingest.splits.{split}` is 0: give it a share."
-            )
-    for sampling, scoring in (
-        ("sample_generator.common.images", "score_generator"),
-        ("sample_tokenizer.images", "score_tokenizer_samples"),
-    ):
-        images, blocks = lookup(params, sampling), params[scoring]["blocks"]
-        if images < 2 * blocks:
-            raise DarkroomError(
-                f"{PARAMS}: `{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; "
-                f"`{sampling}` is {images}."
-            )
-
-
-def _losses_fit(kind: str, chosen: Section, size: int) -> None:
-    """Check that images of `size` pixels are large enough for the networks that a tokenizer's losses ask."""
-    for key in ("perceptual", "adversarial"):
-        loss: Any = getattr(chosen, key, None)
-        if loss is not None and loss.active and size < loss.smallest:
-            raise DarkroomError(
-                f"{PARAMS}: `ingest.image_size` is {size}, and `train_tokenizer.{kind}.{key}` needs images of "
-                f"{loss.smallest} pixels a side at least: take larger ones, "
-                + ("or the network `teacher`." if key == "perceptual" else "or fewer levels in its `channels`.")
-            )
-
-
-def _teacher_fits(size: int, channels: Sequence[int]) -> None:
-    """Check that a teacher with so many levels leaves a pixel of images of `size` pixels at its last one."""
-    if size < (smallest := 2 ** (len(channels) - 1)):
-        raise DarkroomError(
-            f"{PARAMS}: `ingest.image_size` is {size}, and `train_teacher.model.channels` has {len(channels)} levels, "
-            f"which need {smallest} pixels a side at least: take larger images or fewer levels."
-        )
-
-
 def _known(stages: Mapping[str, Any]) -> None:
     """Check that dvc.yaml holds exactly the stages that this program has."""
     for stage in stages:
@@ -298,28 +229,7 @@ def check(params: dict[str, Any] | None = None) -> str:
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)
-    tokenizer: Any = whole_params.train_tokenizer
-    kind = tokenizer.chosen
-    _fits(whole_params.model_dump(), kind.factor, kind.discrete)
-    generator: Any = whole_params.train_generator
-    if reason := generator.chosen.unfit(whole_params.ingest.image_size // kind.factor):
-        raise DarkroomError(f"{PARAMS}: `train_generator.{generator.kind}`: {reason}.")
-    if tokenizer.kind == "vq_ar" and kind.classes:
-        guidance_fits(
-            "sample_tokenizer.guidance",
-            whole_params.sample_tokenizer.guidance,
-            "train_tokenizer.vq_ar.label_dropout",
-            kind.label_dropout,
-        )
-    _losses_fit(tokenizer.kind, kind, params["ingest"]["image_size"])
-    perceptual = getattr(kind, "perceptual", None)
-    if perceptual is not None and perceptual.active and perceptual.network == "teacher":
-        _teacher_fits(params["ingest"]["image_size"], params["train_teacher"]["model"]["channels"])
-    channels, size = len(params["ingest"]["channels"]), params["ingest"]["image_size"]
-    if reason := kind.unfit((channels, size, size), tokenizer.training.batch):
-        raise DarkroomError(f"{PARAMS}: `train_tokenizer.{tokenizer.kind}`: {reason}.")
-    texts_fit(whole_params, kind.factor)
-    if reason := clip_unfit(whole_params.train_clip, size):
-        raise DarkroomError(f"{PARAMS}: {reason}.")
+    for fits in FITS:
+        fits(whole_params)
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"

@@ -3,18 +3,54 @@
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dvc.repo import Repo
+from dvc.stage import Stage
+from networkx import DiGraph, ancestors, descendants
 
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 
 
-def status(repo: Repo) -> Mapping[str, Any]:
-    """Return DVC's status of the stages that are out of date, by their names.
+@dataclass(frozen=True)
+class Status:
+    """The stages as DVC has them, and what it finds out of date.
 
-    What it says depends on the fingerprints of code. Where the source changed, the stage `code` runs first, and what
-    was asked of `repo` before is out of date: ask for the graph afterwards.
+    graph: of DVC's stages; an edge points from a stage to one that it needs. Raw data under `dvc add` is a stage
+        without a command: what is stale there shows in the stages that read it.
+    changed: DVC's status of the stages that are out of date by themselves, by name.
+    """
+
+    graph: DiGraph
+    changed: Mapping[str, Any]
+
+    @cached_property
+    def stages(self) -> dict[str, Stage]:
+        """The stages that have a command, by name: STAGE, or STAGE@ITEM."""
+        return {stage.addressing: stage for stage in self.graph if stage.cmd}
+
+    @cached_property
+    def waiting(self) -> set[str]:
+        """The stages below one that is out of date: they read what will change."""
+        changed = [stage for name, stage in self.stages.items() if name in self.changed]
+        return {later.addressing for stage in changed for later in ancestors(self.graph, stage)}
+
+    @property
+    def stale(self) -> set[str]:
+        """The stages that would run."""
+        return self.waiting | (self.stages.keys() & self.changed.keys())
+
+    def needs(self, name: str) -> set[str]:
+        """Return the names of all stages with a command above a stage."""
+        return {stage.addressing for stage in descendants(self.graph, self.stages[name])} & self.stages.keys()
+
+
+def read_status(repo: Repo) -> Status:
+    """Return what DVC finds out of date.
+
+    It depends on the fingerprints of code. Where the source changed, the stage `code` runs first.
 
     Raises:
         DvcException: DVC cannot read the repository, or the source is not valid Python.
@@ -25,4 +61,4 @@ def status(repo: Repo) -> Mapping[str, Any]:
             repo.reproduce([CODE], single_item=True)
         repo._reset()  # as DVC does whenever it takes its lock, which the caller may hold already
         found = repo.status()
-    return found
+    return Status(repo.index.graph, found)

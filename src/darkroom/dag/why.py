@@ -8,11 +8,10 @@ from typing import Any
 
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
-from networkx import descendants
 
 from darkroom.dag.fingerprint.stages import OUT, STAGE, changes
 from darkroom.dag.lock_file import recorded
-from darkroom.dag.status import status
+from darkroom.dag.status import read_status
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 
@@ -32,9 +31,8 @@ def why(name: str) -> str:
     """
     try:
         with Repo(_wait_for_lock=True) as repo:
-            found = status(repo)
-            graph = repo.index.graph  # an edge points from a stage to one that it needs
-            stages = {stage.addressing: stage for stage in graph if stage.cmd}
+            status = read_status(repo)
+            found, stages = status.changed, status.stages
             wanted = [each for each in stages if name in (each, each.partition("@")[0])]
             if not wanted:
                 near = difflib.get_close_matches(name, stages, n=1)
@@ -42,7 +40,7 @@ def why(name: str) -> str:
             cache = Path(repo.cache.local.path)
             lines: list[str] = []
             for each in wanted:
-                above = {stage.addressing for stage in descendants(graph, stages[each])} & found.keys() - {each}
+                above = status.needs(each) & found.keys() - {each}
                 stale = each in found or bool(above)
                 lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
                 lines += [f"  {line}" for line in _reasons(stages[each], found.get(each, []), cache)]

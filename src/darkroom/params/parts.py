@@ -14,12 +14,7 @@ Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given i
 
 
 class Part(Section):
-    """A slice [start, stop) of a source, counted in images, in shards where the source is `webdataset`.
-
-    path: the local file or folder that the source reads, a dependency of the part; data/none: none.
-    embeddings: a folder of embeddings of its images by others, a dependency of `embed_clip`; data/none: none.
-    settings: keys of the source's section that have another value for this part.
-    """
+    """A slice [start, stop) of a source, counted in images, in shards where the source is `webdataset`."""
 
     source: SourceName
     """Source of the images; the section of its name holds its settings: docs/data.md."""

@@ -22,8 +22,8 @@ class Section(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Return the keys that are valid beside the unknown key at `location`."""
+def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Return the settings class that the key at `location` lies in, or would lie in; None: no settings class."""
     current: Any = model
     for name in location[:-1]:
         known = isinstance(current, type) and issubclass(current, BaseModel)
@@ -33,16 +33,27 @@ def _allowed(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
         candidates = [current, *getattr(current, "__args__", ())]
         models = [found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel)]
         if not models:
-            return []
+            return None
         current = models[0]
-    return list(current.model_fields)
+    found: type[BaseModel] = current
+    return found
+
+
+def _described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """Return what a key is for, behind a colon; "" where nothing says it."""
+    from darkroom.params.descriptions import description  # reads source files, which only an error is worth
+
+    holder, name = _holder(model, location), str(location[-1])
+    text = description(holder, name) if holder is not None and name in holder.model_fields else ""
+    return f": {text}" if text else "."
 
 
 def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> str:
     location = tuple(part for part in fault["loc"] if part != "[key]")
     key = ".".join(str(part) for part in ([where] if where else []) + list(location))
     if fault["type"] == "extra_forbidden":
-        allowed = _allowed(model, location)
+        holder = _holder(model, location)
+        allowed = [] if holder is None else list(holder.model_fields)
         near = difflib.get_close_matches(str(location[-1]), allowed, n=1, cutoff=0.5)
         hint = f"did you mean `{near[0]}`?" if near else f"valid here: {', '.join(allowed)}."
         return f"{PARAMS}: unknown key `{key}`; {hint}"
@@ -52,7 +63,7 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
         hint = f"; did you mean `{near[0]}`?" if near else "."
         return f"{PARAMS}: `{key}` is {fault['input']!r}, and is one of {', '.join(allowed)}{hint}"
     if fault["type"] == "missing":
-        return f"{PARAMS}: `{key}` is missing."
+        return f"{PARAMS}: `{key}` is missing{_described(model, location)}"
     # A fault between keys belongs to their section, which would fill the screen.
     value = "" if isinstance(fault["input"], Mapping) and fault["type"] == "value_error" else f" is {fault['input']!r}"
     # YAML reads 2024, 2024-01-31, yes and 007 as something else than a text.

@@ -50,6 +50,7 @@ SAME = {
     "no docstring": ('        """Return it."""\n', ""),
     "the docstring of the module": ('"""A module."""', '"""Another."""'),
     "the docstring of a class": ('    """A network."""\n', ""),
+    "a description below a field": ("width: int = 8", 'width: int = 8\n    """Width, in pixels."""'),
     "a nested docstring": ('"""Nested."""', '"""Else."""'),
     "a bare constant": ("return x + 1", "...\n        return x + 1"),
     "pass": ("return x + 1", "pass\n        return x + 1"),

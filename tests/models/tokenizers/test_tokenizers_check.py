@@ -54,9 +54,7 @@ def test_a_tokenizer_that_is_trained_has_the_channels_of_its_images(attempt, kin
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_size_that_does_not_divide(attempt, kind):
-    refused(
-        attempt, kind, "`ingest.image_size` is 33, and one place of the latent of the tokenizer", ingest__image_size=33
-    )
+    refused(attempt, kind, "`ingest.image_size` is 33, and one position of the latent", ingest__image_size=33)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ def test_more_codes_than_can_be_counted(attempt, kind, key):
 
 @pytest.mark.parametrize("kind", ["vqgan", "vq_ar"])
 def test_more_codes_than_an_update_has_latents(attempt, kind):
-    told = f"`train_tokenizer.{kind}`: `codebook_size` is 65,536, and k-means begins with the vectors of one update"
+    told = f"`train_tokenizer.{kind}`: `codebook_size` is 65,536, and k-means begins with the vectors of one batch"
     refused(attempt, kind, told, **{f"train_tokenizer.{kind}.codebook_size": 2**16})
     switch = "vqgan.vq.kmeans_init" if kind == "vqgan" else "vq_ar.kmeans_init"
     changes = {f"train_tokenizer.{kind}.codebook_size": 2**16, f"train_tokenizer.{switch}": False}
@@ -132,7 +130,7 @@ def test_published_weights_that_fit(published, attempt):
         ({"ingest.channels": "RGBA"}, "vae takes images of 3 channels, and these have 4: set `ingest.channels`"),
         ({"ingest.channels": "L"}, "vae takes images of 3 channels, and these have 1"),
         ({"train_tokenizer.pretrained.downsampling": 4}, "stands for 8 x 8 pixels: set `downsampling` to 8, not 4"),
-        ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and one place of the latent"),
+        ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and one position of the latent"),
         (
             {"train_tokenizer.pretrained.folder": "gone"},
             "`train_tokenizer.pretrained.folder` is gone, which does not exist: it is the folder of an autoencoder",

@@ -128,6 +128,20 @@ def test_the_printed_override_is_what_dvc_takes(clone, key):
     assert found == 32
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page_of_docs", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
+def test_the_docs_override_keys_that_are_there_and_add_those_that_are_not(page_of_docs):
+    values = read_yaml(ROOT / PARAMS)
+    known = {key.name for key in KEYS}
+    for plus, key in re.findall(r"-S ['\"]?(\+*)([a-z]\w*(?:\.\w+)+)=", page_of_docs.read_text()):
+        stands = key in dict(leaves(values)) or any(name.startswith(f"{key}.") for name, _ in leaves(values))
+        of_training = re.sub(r"^train_\w+\.(?!training).+\.training\.", "training.", key)  # of a kind or a U-Net
+        assert generic(of_training) in known, f"{key} is no key of params.yaml"
+        assert stands != bool(plus), f"{key} {'stands' if stands else 'does not stand'} in params.yaml"
+
+
 def test_without_the_plus_dvc_says_what_to_write(clone):
     from dvc.exceptions import DvcException
     from dvc.utils.hydra import apply_overrides

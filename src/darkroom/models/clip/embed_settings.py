@@ -12,10 +12,7 @@ Split = Literal["train", "val", "test"]
 
 
 class Imported(Section):
-    """How the embeddings lie in the folder that a part's `embeddings` names.
-
-    images, texts, encodings: subfolders; null: they are computed.
-    """
+    """How the embeddings lie in the folder that a part's `embeddings` names."""
 
     layout: Literal["clip_retrieval", "dalle2"] = "clip_retrieval"
     """clip_retrieval: rows are joined by key; dalle2, as DALLE2-pytorch: a row is the last digits of a key."""

@@ -41,7 +41,10 @@ class Evaluate(Section):
 _sections: dict[str, Any] = {kind: (GENERATORS.load("settings", kind) | None, None) for kind in GENERATORS}
 
 
-_kind: Any = (Literal[tuple(GENERATORS)], Field(description="Which of the sections of its name is used."))
+_kind: Any = (
+    Literal[tuple(GENERATORS)],
+    Field(description="Kind of generator; the section of its name holds its settings."),
+)
 
 
 # `kind`, and a section for each kind.

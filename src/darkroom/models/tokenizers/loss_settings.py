@@ -68,7 +68,7 @@ class Adversarial(Section):
     gradient_penalty: Weight = 0.0
     """Weight of (norm of the discriminator's gradient at real images - 1)²; 10 in MUSE."""
     gradient_penalty_every: Positive = 4
-    """The penalty is computed in every so manyth step of the discriminator."""
+    """Every how many steps of the discriminator the penalty is computed."""
 
     @property
     def active(self) -> bool:

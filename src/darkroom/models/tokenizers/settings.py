@@ -16,7 +16,10 @@ from darkroom.params.training import Training
 _sections: dict[str, Any] = {kind: (TOKENIZERS.load("settings", kind) | None, None) for kind in TOKENIZERS}
 
 
-_kind: Any = (Literal[tuple(TOKENIZERS)], Field(description="Which of the sections of its name is used."))
+_kind: Any = (
+    Literal[tuple(TOKENIZERS)],
+    Field(description="Kind of tokenizer; the section of its name holds its settings."),
+)
 
 
 # `kind`, and a section for each kind.

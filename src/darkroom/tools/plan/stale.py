@@ -8,11 +8,10 @@ from tempfile import TemporaryDirectory
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.utils.serialize import dump_yaml, load_yaml
-from networkx import ancestors, descendants
 
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.stages import STAGES
-from darkroom.dag.status import status as status_of
+from darkroom.dag.status import read_status
 from darkroom.errors import DarkroomError
 
 
@@ -43,18 +42,12 @@ def ask_dvc() -> Dag:
     """
     try:
         with Repo(_wait_for_lock=True) as repo:
-            status = status_of(repo)
-            graph = repo.index.graph  # an edge points from a stage to one that it needs
+            status = read_status(repo)
     except DvcException as error:
         raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
-    changed = [stage for stage in graph if stage.cmd and stage.addressing in status]
-    stale = {stage.addressing for stage in changed}
-    stale |= {later.addressing for stage in changed for later in ancestors(graph, stage)}
-    known = {stage.addressing: stage for stage in graph if stage.cmd and stage.name != CODE}
-    needs = {
-        name: {each.addressing for each in descendants(graph, stage)} & known.keys() for name, stage in known.items()
-    }
-    return Dag(sorted(known, key=_place), stale, needs)
+    known = status.stages.keys() - {CODE}
+    needs = {name: status.needs(name) & known for name in known}
+    return Dag(sorted(known, key=_place), status.stale, needs)
 
 
 def lock_seconds(path: Path = Path("dvc.lock")) -> float:

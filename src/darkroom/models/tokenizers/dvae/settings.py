@@ -39,7 +39,7 @@ class Temperature(Section):
 
 
 class DVAE(Kind):
-    """The discrete VAE of DALL-E: every place of the latent is one of `codebook_size` vectors."""
+    """The discrete VAE of DALL-E: every position of the latent is one of `codebook_size` vectors."""
 
     codebook_size: Codes = 256
     """Number of codes."""
@@ -62,8 +62,7 @@ class DVAE(Kind):
     reconstruction: Literal["mse", "smooth_l1"] = "mse"
     """Loss of the reconstruction."""
     kl_reduction: Literal["per_position", "sum"] = "per_position"
-    """Reduction of the KL to the uniform distribution: per_position, or sum over batch and positions (dalle-
-    pytorch's)."""
+    """How the KL to the uniform distribution is reduced; sum: over batch and positions, as dalle-pytorch."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.03
     """Weight of the KL term: without it few codes are used."""
     kl_warmup: Annotated[int, Field(ge=0)] = 0

@@ -1,0 +1,23 @@
+"""Whether CLIP fits the data."""
+
+# No effect on any output: validates
+
+from typing import Any
+
+from darkroom.models.clip.settings import unfit
+from darkroom.params.fits import refuse, require_split
+
+
+def fits(params: Any) -> None:
+    """Check the section of CLIP.
+
+    Args:
+        params: the whole of params.yaml, validated.
+
+    Raises:
+        DarkroomError: it does not fit; names its key.
+    """
+    if reason := unfit(params.train_clip, params.ingest.image_size):
+        refuse(f"{reason}.")
+    if params.train_clip.source != "none":
+        require_split(params, "train_clip.evaluate.split", params.train_clip.evaluate.split)

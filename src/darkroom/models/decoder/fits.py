@@ -1,0 +1,185 @@
+"""Whether the cascade of U-Nets fits the data and CLIP, and its samples and scores fit it."""
+
+# No effect on any output: validates
+
+from itertools import pairwise
+from typing import Any
+
+from darkroom.diffusion.fits import require_sampling
+from darkroom.models.clip.embed_settings import EmbedClip
+from darkroom.models.decoder.settings import TrainDecoder, UNet
+from darkroom.models.tokenizers.fits import require_lpips
+from darkroom.params.fits import refuse, require_blocks, require_split
+from darkroom.params.numbers import NO_FILE
+
+
+def fits(params: Any) -> None:
+    """Check the sections of the decoder, its samples and its scores; without a CLIP, those of the U-Nets that are left.
+
+    Args:
+        params: the whole of params.yaml, validated.
+
+    Raises:
+        DarkroomError: one does not fit; names its key.
+    """
+    decoder, sampling = params.train_decoder, params.sample_decoder
+    for name in sampling.unets:
+        if name not in decoder.unets:
+            refuse(
+                f"`sample_decoder.unets.{name}` is of no U-Net under `train_decoder.unets` "
+                f"({', '.join(decoder.unets)}): name one of them, or take it out."
+            )
+    _unets_fit(decoder, params.embed_clip, params.ingest.image_size, params.train_tokenizer.chosen.factor)
+    cascade = decoder.cascade(params.train_clip.source != "none")
+    if not cascade:
+        return
+    _sampling_fits(params, cascade)
+    _embeddings_fit(cascade, params.embed_clip)
+    _noise_fits(params, cascade)
+    _attributes_fit(params)
+    require_split(params, "sample_decoder.split", sampling.split)
+    if any(unet.conditioned for unet in cascade.values()):
+        require_stored(params, "sample_decoder.split", sampling.split)
+    require_blocks_of_split(params, "sample_decoder", "score_decoder")
+    require_lpips(params, "score_decoder")
+
+
+def require_stored(params: Any, key: str, split: str) -> None:
+    """Check that the embeddings of the split that a key names are stored."""
+    if split not in params.embed_clip.store:
+        refuse(f"`{key}` is {split}, whose embeddings `embed_clip.store` leaves out: name it there.")
+
+
+def require_blocks_of_split(params: Any, sampling: str, scoring: str) -> None:
+    """Check that a stage samples images enough for the blocks of its scores, as far as can be known here."""
+    section, blocks = getattr(params, sampling), getattr(params, scoring).blocks
+    require_blocks(scoring, blocks, f"{sampling}.images", section.images)
+    parts = params.parts.values()
+    if any(part.stop is None or part.source == "webdataset" for part in parts):
+        return
+    total = sum(part.stop - part.start for part in parts)
+    if (there := round(total * getattr(params.ingest.splits, section.split))) < 2 * blocks:
+        refuse(
+            f"`{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; the split {section.split} will "
+            f"have about {there}: give it a larger fraction in `ingest.splits`, or take fewer blocks."
+        )
+
+
+def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
+    """Check that each U-Net is sampled as it is trained."""
+    timesteps = "train_decoder.timesteps", params.train_decoder.timesteps
+    for name, unet in cascade.items():
+        own, source = params.sample_decoder.unets.get(name, {}), f"train_decoder.unets.{name}.diffusion"
+
+        def key(what: str, name: str = name, own: Any = own) -> str:
+            return f"sample_decoder.unets.{name}.{what}" if what in own else f"sample_decoder.common.{what}"
+
+        dropouts = {}
+        if unet.told_image:
+            dropouts[f"{source}.image_dropout"] = unet.diffusion.image_dropout
+        if unet.model.text_tokens:
+            dropouts[f"{source}.text_dropout"] = unet.diffusion.text_dropout
+        require_sampling(key, params.sample_decoder.sampling(name), source, unet.diffusion, timesteps, dropouts)
+        if unet.diffusion.objective != "gaussian" and params.sample_decoder.pictures.inpainted:
+            refuse(
+                f"`sample_decoder.pictures.inpainted` follows Gaussian diffusion, and `{source}.objective` is "
+                f"{unet.diffusion.objective}: set the former to 0."
+            )
+
+
+def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) -> None:
+    """Check that the U-Nets that are trained lead to images of `size` pixels, and that what they are told is stored.
+
+    Args:
+        decoder: its section.
+        embed: that of the embeddings.
+        size: pixels of an image.
+        factor: of these behind one position of the latent.
+    """
+    if not any(unet.trained for unet in decoder.unets.values()):
+        return
+    key = "`train_decoder.unets"
+    wanted = size if decoder.tokenizer == NO_FILE else size // factor
+    what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
+    sizes = {unet.size: name for name, unet in decoder.unets.items()}
+    if len(sizes) < len(decoder.unets):
+        refuse(f"{key}`: two of {', '.join(decoder.unets)} have the same size: each enlarges another.")
+    if (largest := max(sizes)) != wanted:
+        refuse(
+            f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set it to {wanted}, and the sizes of "
+            "the others to what it enlarges, or `trained` to false for all."
+        )
+    for name, unet in decoder.unets.items():
+        if unet.low_size is not None and unet.low_size not in sizes:
+            known = " or ".join(str(each) for each in sorted(sizes) if each < unet.size)
+            refuse(
+                f"{key}.{name}.low_size` is {unet.low_size}, and no U-Net makes images of that size: set it to "
+                f"{known or 'null'}."
+            )
+    for below, above in pairwise(sorted(size for size, name in sizes.items() if decoder.unets[name].trained)):
+        if (found := decoder.unets[sizes[above]].low_size) != below:
+            refuse(
+                f"{key}.{sizes[above]}.low_size` is {found}, and the next smaller U-Net that is trained, "
+                f"`{sizes[below]}`, makes images of {below} pixels: set it to {below}."
+            )
+    for name, unet in decoder.unets.items():
+        if unet.embeddings == NO_FILE or not (unet.trained or unet.weights != NO_FILE):
+            continue
+        if missing := sorted({"train", "val"} - set(embed.store)):
+            refuse(
+                f"{key}.{name}.embeddings` is {unet.embeddings}, and `embed_clip.store` leaves out {missing[0]}: name "
+                f"it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
+            )
+
+
+def _embeddings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
+    """Check that what is stored is what a U-Net has learned to read.
+
+    One that is trained on what is computed while it is trained is sampled with what is stored all the same.
+    """
+    for name, unet in cascade.items():
+        if unet.clip != NO_FILE and unet.told_image and not embed.normalise:
+            refuse(
+                f"`train_decoder.unets.{name}.clip` computes embeddings of length 1 while training, and "
+                "`embed_clip.normalise` is false, so those that it is sampled with have other lengths: set it to true."
+            )
+        if unet.model.text_tokens and not embed.encodings:
+            refuse(
+                f"`train_decoder.unets.{name}.model.text_tokens` reads what CLIP says of each token, and "
+                "`embed_clip.encodings` is false: set it to true."
+            )
+
+
+def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
+    """Check that no U-Net is told of more noise in its conditions than it has learned to read."""
+    for name, unet in cascade.items():
+        sampling, own = params.sample_decoder.sampling(name), params.sample_decoder.unets.get(name, {})
+        learned = {"embedding_noise": ("diffusion.embedding_noise", unet.diffusion.embedding_noise)}
+        if unet.low_size is not None:
+            learned["low_noise"] = ("low.noise", unet.low.noise)
+        for key, (source, most) in learned.items():
+            # Of a U-Net that learned none, what is said of all is not read.
+            if getattr(sampling, key) > most and (most or key in own):
+                where = f"sample_decoder.unets.{name}" if key in own else "sample_decoder.common"
+                refuse(
+                    f"`{where}.{key}` is {getattr(sampling, key)}, and the most that the U-Net learns to be "
+                    f"told of, `train_decoder.unets.{name}.{source}`, is {most}: set the former to {most} at most."
+                )
+
+
+def _attributes_fit(params: Any) -> None:
+    """Check that the images are scenes that the reader learns to read, where it is to read them."""
+    if params.score_decoder.attributes != "scenes":
+        return
+    known = params.train_scene_reader.kinds
+    for name, part in params.parts.items():
+        if part.source == "digits":
+            refuse(
+                f"`score_decoder.attributes` is scenes, and the images of `parts.{name}` are digits: set it to none."
+            )
+        kinds = part.settings.get("kinds", params.shapes.kinds) if part.source == "shapes" else []
+        if unknown := [kind for kind in kinds if kind not in known]:
+            refuse(
+                f"`parts.{name}` holds scenes of the kind {unknown[0]}, which `train_scene_reader.kinds` "
+                "does not name: name it there, so that it can be read."
+            )

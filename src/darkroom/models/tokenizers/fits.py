@@ -1,0 +1,76 @@
+"""Whether the tokenizer and what reads it fit the data and each other."""
+
+# No effect on any output: validates
+
+from typing import Any
+
+from darkroom.models.tokenizers.loss_settings import SMALLEST
+from darkroom.params.fits import refuse, require_blocks, require_dropout, require_split
+
+SSIM_WINDOW = 11  # pixels
+
+
+def fits(params: Any) -> None:
+    """Check the sections of the tokenizer, its teacher, its latents, its own images and its scores.
+
+    Args:
+        params: the whole of params.yaml, validated.
+
+    Raises:
+        DarkroomError: one does not fit; names its key.
+    """
+    tokenizer, size = params.train_tokenizer, params.ingest.image_size
+    kind = tokenizer.chosen
+    if params.encode_latents.latents == "codes" and not kind.discrete:
+        refuse(
+            f"`encode_latents.latents` is codes, and the tokenizer `{tokenizer.kind}` has none: set it to continuous, "
+            "or choose a discrete kind."
+        )
+    if size % kind.factor:
+        refuse(
+            f"`ingest.image_size` is {size}, and one position of the latent of the tokenizer `{tokenizer.kind}` stands "
+            f"for {kind.factor} x {kind.factor} pixels: make it a multiple of {kind.factor}."
+        )
+    if size < SSIM_WINDOW:
+        refuse(f"`ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
+    require_lpips(params, "score_tokenizer")
+    require_split(params, "score_tokenizer.split", params.score_tokenizer.split)
+    blocks, images = params.score_tokenizer_samples.blocks, params.sample_tokenizer.images
+    require_blocks("score_tokenizer_samples", blocks, "sample_tokenizer.images", images)
+    if getattr(kind, "classes", False):
+        source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
+        require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)
+    _losses_fit(params)
+    channels = len(params.ingest.channels)
+    if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
+        refuse(f"`train_tokenizer.{tokenizer.kind}`: {reason}.")
+
+
+def require_lpips(params: Any, section: str) -> None:
+    """Check that images are large enough for LPIPS, where a stage that scores measures it."""
+    size, smallest = params.ingest.image_size, SMALLEST["lpips"]
+    if getattr(params, section).lpips == "lpips" and size < smallest:
+        refuse(
+            f"`{section}.lpips` needs images of {smallest} pixels at least, and `ingest.image_size` is {size}: set "
+            "it to none."
+        )
+
+
+def _losses_fit(params: Any) -> None:
+    """Check that images are large enough for the networks of the tokenizer's losses."""
+    tokenizer, size = params.train_tokenizer, params.ingest.image_size
+    for key in ("perceptual", "adversarial"):
+        loss = getattr(tokenizer.chosen, key, None)
+        if loss is not None and loss.active and size < loss.smallest:
+            refuse(
+                f"`ingest.image_size` is {size}, and `train_tokenizer.{tokenizer.kind}.{key}` needs images of "
+                f"{loss.smallest} pixels a side at least: take larger ones, "
+                + ("or the network `teacher`." if key == "perceptual" else "or fewer levels in its `channels`.")
+            )
+    levels = len(params.train_teacher.model.channels)
+    taught = tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher"
+    if taught and size < (smallest := 2 ** (levels - 1)):
+        refuse(
+            f"`ingest.image_size` is {size}, and `train_teacher.model.channels` has {levels} levels, which need "
+            f"{smallest} pixels a side at least: take larger images or fewer levels."
+        )
