@@ -46,7 +46,7 @@ def read_codes(path: Path) -> CodeCounts | None:
 
 
 def drawn(counts: CodeCounts, split: str) -> Markup:
-    """Return the share of each code over what it would be if all were equally frequent, the most frequent one first.
+    """Return the fraction of each code over what it would be if all were equally frequent, the most frequent one first.
 
     Each split is sorted by itself. A codebook that is fully and evenly used is a line at 1.
 

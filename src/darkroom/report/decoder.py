@@ -16,7 +16,7 @@ from darkroom.report.scores import title, value_of
 
 PRIOR, SAMPLES = Path("models/prior"), Path("samples")
 GRID = "grid.png"
-# Pictures beside the grid, each made where it is asked for.
+# Pictures beside the grid, each made where it is requested.
 FURTHER = ("variations", "interpolations", "inpainted")
 
 

@@ -26,7 +26,7 @@ class Headline:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Return the 95% interval of a share of n independent images, valid also at 0 and 1.
+    """Return the 95% interval of a fraction of n independent images, valid also at 0 and 1.
 
     (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), z = 1.96; Wilson, 1927.
     """
@@ -79,7 +79,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 "Label accuracy",
                 share,
                 n,
-                "generated images are taken for the class that was asked for, by a classifier trained on real images",
+                "generated images are taken for the class that was requested, by a classifier trained on real images",
             )
         )
     for extractor, floor in inputs.reference.extractors.items():

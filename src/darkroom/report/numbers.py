@@ -62,7 +62,7 @@ def number(value: float, se: float | None = None) -> Number:
 
 
 def percent(share: float) -> str:
-    """Return a share in 0..1 as a percentage with one decimal."""
+    """Return a fraction in 0..1 as a percentage with one decimal."""
     return f"{fixed(100 * share, 1)}%"
 
 

@@ -195,7 +195,7 @@ def render(title: str, inputs: Inputs) -> str:
         damage=damage_rows(inputs.catalog),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
-        # Some are trained only where they are asked for.
+        # Some are trained only where they are requested.
         curves=[drawn(each) for each in inputs.trainings if each.name in ALWAYS or each.train.points],
         cards={
             "Generated images": list(flat(inputs.generator.protocol)),

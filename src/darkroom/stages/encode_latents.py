@@ -31,7 +31,7 @@ def encoder(
     """Return the form of the latents, what makes their tensors of uint8 images (N, C, H, W), and the codebook of codes.
 
     Raises:
-        DarkroomError: codes are asked for, and the tokenizer has none.
+        DarkroomError: codes are requested, and the tokenizer has none.
     """
     if settings.latents == "codes":
         if not isinstance(tokenizer, Codes):

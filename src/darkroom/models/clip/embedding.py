@@ -27,7 +27,7 @@ def normalised(values: Array) -> NDArray[np.float32]:
 class Embedder:
     """A CLIP over shards.
 
-    Every batch has `batch` rows, the last is padded: an embedding does not depend on how many others were asked for.
+    Every batch has `batch` rows, the last is padded: an embedding does not depend on how many others were requested.
 
     Args:
         clip: on its device.
@@ -40,7 +40,7 @@ class Embedder:
         self.clip, self.batch, self.normalise, self.encodings = clip, batch, normalise, encodings
 
     def shard(self, reader: ImageShards, shard: Shard, names: Sequence[str]) -> dict[str, Array]:
-        """Return `image` (n, D) float32, `text` (n, D) float32 and `encoding` (n, L, W) float16, as asked for.
+        """Return `image` (n, D) float32, `text` (n, D) float32 and `encoding` (n, L, W) float16, as requested.
 
         A row of an image without a caption is zero in `text` and `encoding`.
 

@@ -47,7 +47,7 @@ class Joined:
         self._looked = False
 
     def shard(self, reader: ImageShards, shard: Shard, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return `image`, `text` and `encoding` of a shard, as asked for.
+        """Return `image`, `text` and `encoding` of a shard, as requested.
 
         Raises:
             DarkroomError: an image has no embedding, they have another length, another CLIP made them, or they are

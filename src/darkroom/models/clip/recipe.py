@@ -55,7 +55,7 @@ class ClipRecipe(Recipe):
         equal_captions: positives: pairs of an update whose captions are equal find each other; negatives: as if they
             differed, as published.
         train: rows of `images`, `tokens` and `captions`.
-        val: likewise.
+        val: the validation dataset, with the same columns.
         scorer: scores the validation images; None: no scores while training.
         merge: compute a caption that several images of a piece have once.
     """

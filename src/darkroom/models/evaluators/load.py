@@ -85,7 +85,7 @@ def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device
     """Yield features (n, D) float32, on the CPU, of uint8 images that come in groups (n, C, H, W) of any sizes.
 
     The network always sees `batch` images, the last batch padded with black ones: image i gets the same bits however
-    the images are grouped and however many are asked for.
+    the images are grouped and however many are requested.
     """
     return batched(network.to(device).eval().features, images, batch, device)
 

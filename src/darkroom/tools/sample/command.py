@@ -1,4 +1,4 @@
-"""`darkroom sample`: what is asked for, whether it can be made, and where the grid goes. Loads no torch before that."""
+"""`darkroom sample`: what is requested, whether it can be made, and where the grid goes. Loads no torch before that."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
         out: where the grid is written; None: a name made of texts and seed, in `logs/sample`.
 
     Raises:
-        DarkroomError: nothing is asked for, a model is missing or does not fit, a file cannot be read or written.
+        DarkroomError: nothing is requested, a model is missing or does not fit, a file cannot be read or written.
     """
     if not texts and not files:
         raise DarkroomError("say what to make images of: --text 'a red circle', or --embedding-of FILE.png.")

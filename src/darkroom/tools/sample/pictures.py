@@ -31,14 +31,14 @@ from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
 from darkroom.tools.sample.unseen import unseen_words
 
-_BATCH = 8  # images in a forward pass, whatever is asked for: a person waits, and a padded batch of a stage takes long
+_BATCH = 8  # images in a forward pass, whatever is requested: a person waits, and a padded batch of a stage takes long
 _SIDE = 128  # pixels of an image in the grid, at least
 
 
 def pictures(params: Params, texts: Sequence[str], files: Sequence[str], images: int) -> Image.Image:
     """Return a grid: a row of images for each text, and for each file a row that begins with it.
 
-    Image k of a text follows from the text, the seed and k, bit for bit, whatever else is asked for.
+    Image k of a text follows from the text, the seed and k, bit for bit, whatever else is requested.
 
     Raises:
         DarkroomError: a text is too long, a file cannot be read, or models do not fit each other.

@@ -21,7 +21,7 @@ def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], so
     Args:
         folder: data/catalog, which is there.
         parts: all that params.yaml names.
-        checked: those that were asked for and have a sound manifest.
+        checked: those that were requested and have a sound manifest.
         sound: whether all parts are, so that the catalog can be made anew and compared.
     """
     try:

@@ -83,7 +83,7 @@ def check_derived(
     Args:
         layout: of which kind it is.
         folder: data/latents/PART or data/embeddings/PART.
-        name: of the part.
+        name: the name of the part.
         shards: data/shards/PART, None where its manifest is damaged: that is another fault.
         indexes: the index of each split of the image shards that is sound.
         processors: threads that read files.

@@ -34,7 +34,7 @@ def read_params() -> Params:
 
 
 def require_known(names: Sequence[str], parts: Sequence[str]) -> list[str]:
-    """Return the parts that were asked for, in the order of `parts`; all where none was named.
+    """Return the parts that were requested, in the order of `parts`; all where none was named.
 
     Raises:
         DarkroomError: params.yaml has no such part; names the nearest.

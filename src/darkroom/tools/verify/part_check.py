@@ -55,7 +55,7 @@ def check_part(
 
     Args:
         folder: data/shards/PART.
-        name: of the part.
+        name: the name of the part.
         ingest: the section, for the splits.
         processors: threads that read tars.
         also_remote: read tars behind URLs, too.

@@ -37,7 +37,7 @@ def summary(
     """Return what is known of some parts, as JSON values.
 
     Args:
-        parts: their names.
+        parts: the names of the parts.
         splits: which images; what was left out belongs to none, and is listed for the whole of each part.
         every_row: list every row of the parts' quarantine.parquet, not only the first of each reason.
         root: data/shards.

@@ -32,7 +32,7 @@ class Classifier(nn.Module):
         classes: number of classes.
         channels: width of each level; each but the first halves the resolution.
         features: D, length of the feature vector.
-        dropout: share of features dropped before the head while training.
+        dropout: fraction of features dropped before the head while training.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ class ExtractorRecipe(Recipe):
         self.phases = (Phase("extractor", self.loss),)
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the cross-entropy and the share of images classified as they should be."""
+        """Return the cross-entropy and the fraction of images classified as they should be."""
         return {name: values.mean() for name, values in self.validate(batch).items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:

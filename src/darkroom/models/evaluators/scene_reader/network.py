@@ -25,7 +25,7 @@ _THERE = 0.5  # probability from which a thing is one
 
 
 class Seen(NamedTuple):
-    """A thing in a picture; x, y: its centre, as shares of the picture's side, to the right and downwards."""
+    """A thing in a picture; x, y: its centre, as fractions of the picture's side, to the right and downwards."""
 
     colour: str
     form: str

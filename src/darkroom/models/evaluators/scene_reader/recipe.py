@@ -30,7 +30,7 @@ WORDS: dict[str, tuple[str, ...]] = {"colour": tuple(COLOURS), "form": FORMS, "s
 
 
 class Renders:
-    """Scenes rendered when they are asked for: `images` uint8 (N, 3, size, size), `things` float32 (N, 3, 6).
+    """Scenes rendered when they are requested: `images` uint8 (N, 3, size, size), `things` float32 (N, 3, 6).
 
     A thing is 1, x, y and the numbers of its colour, form and size in `WORDS`; zeros where there are fewer than three.
     The scenes come from streams of numbers of their own, one a split: they are never those of the source `shapes`.
@@ -69,7 +69,7 @@ class Renders:
 
 
 def accuracy(model: SceneReader, renders: Renders, batch: int, device: torch.device) -> dict[str, float]:
-    """Return for each attribute the share of renders in which the reader sees it as their caption says it."""
+    """Return for each attribute the fraction of renders in which the reader sees it as their caption says it."""
     said = [canonical(facts(renders.scene(row))) for row in range(len(renders))]
     groups = (range(at, min(at + batch, len(renders))) for at in range(0, len(renders), batch))
     images = (renders.__getitems__(group)["images"] for group in groups)
@@ -95,14 +95,14 @@ def blurred(x: Tensor, sigma: Tensor) -> Tensor:
 class SceneReaderRecipe(Recipe):
     """L = Σ cells BCE(there) + mean over things of |place - its place|² + CE(colour) + CE(form) + CE(size).
 
-    `accuracy` is the share of a picture's things whose colour, form and size are right, at the cell of their centre.
+    `accuracy` is the fraction of a picture's things whose colour, form and size are right, at the cell of their centre.
 
     Args:
         model: the network.
         augment: what the pictures are put through while training, as generated ones are not quite clean.
-        seed: of the training.
+        seed: the seed of the training.
         train: rows of `images` and `things`.
-        val: likewise.
+        val: the validation dataset, with the same columns.
     """
 
     def __init__(self, model: SceneReader, augment: Augment, seed: int, train: Rows, val: Rows) -> None:

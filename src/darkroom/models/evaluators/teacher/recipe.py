@@ -84,9 +84,9 @@ class TeacherRecipe(Recipe):
         model: the network.
         target: labels or rotation.
         augment: how images are moved, and their contrast changed, while training.
-        seed: of the training.
+        seed: the seed of the training.
         train: rows of `images` and, for labels, `labels`.
-        val: likewise.
+        val: the validation dataset, with the same columns.
     """
 
     def __init__(self, model: Teacher, target: str, augment: Augment, seed: int, train: Rows, val: Rows) -> None:
@@ -96,7 +96,7 @@ class TeacherRecipe(Recipe):
         self.phases = (Phase("teacher", self.loss),)
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the cross-entropy and the share of images classified as they should be."""
+        """Return the cross-entropy and the fraction of images classified as they should be."""
         numbers = draws(self.seed, "teacher/augment", batch.positions.tolist(), 0, 4)[1]
         down, right, contrast, turn = torch.from_numpy(numbers).to(batch.data["images"].device, torch.float32).T
         reach = self.augment.shift
