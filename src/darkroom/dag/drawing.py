@@ -53,11 +53,11 @@ def draw(graph: Graph) -> str:
 
 def _description(graph: Graph) -> str:
     """Return the edges as text, for readers who cannot see the drawing."""
-    told = []
+    sentences = []
     for stage in graph.stages:
         readers = [reader for maker, reader in graph.edges if maker == stage]
-        told += [f"{stage} leads to {' and '.join(readers)}."] if readers else []
-    return " ".join(told)
+        sentences += [f"{stage} leads to {' and '.join(readers)}."] if readers else []
+    return " ".join(sentences)
 
 
 def _edge(way: list[Node], left: dict[Node, float], right: dict[Node, float], middle: dict[Node, float]) -> str:

@@ -24,7 +24,7 @@ from darkroom.errors import DarkroomError
 from darkroom.urls import is_remote
 
 PICTURES, PICTURES_KIND = Path("samples/catalog"), "pictures"
-_FETCHED = 4  # at most so many remote shards are downloaded for a grid
+_FETCHED = 4  # maximum number of remote shards that are downloaded for a grid
 _GRID_PIXELS = 64  # smaller images are enlarged in the grid to about this size
 # The keys of a part's `quarantine` that count samples by reason.
 _ACTIONS = ("quarantine", "repair", "keep")

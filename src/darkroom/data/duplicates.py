@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.splits import SPLITS
 
-_NAMED = 10  # at most so many groups are listed in the manifest
+_NAMED = 10  # maximum number of groups in the manifest
 
 
 class Place(NamedTuple):

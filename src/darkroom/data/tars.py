@@ -162,7 +162,7 @@ class _Walk:
     def _refused(self, name: str, what: str) -> DarkroomError:
         return DarkroomError(
             f"{self._shard}: the member {_quoted(name)} is {what}, which no shard of images has to hold: the shard is "
-            "refused. Ask whoever made it, or write it anew without that member."
+            "refused. Ask its author, or write it again without that member."
         )
 
 

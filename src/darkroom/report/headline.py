@@ -42,11 +42,11 @@ def _share(title: str, fraction: float, n: int, says: str) -> Headline:
     return Headline(title, fraction, percent(fraction), sentence)
 
 
-def _told(told: Told | None, of: str) -> Iterator[Headline]:
+def _conditioned(conditioned: Told | None, of: str) -> Iterator[Headline]:
     """Yield how many images follow their condition: in colour and form by the attribute classifier, else in class."""
-    if told is None:
+    if conditioned is None:
         return
-    scores, n = told.scored.scores, told.scored.card.n_fake
+    scores, n = conditioned.scored.scores, conditioned.scored.card.n_fake
     if "colour_and_form" in scores:
         says = f"images made of {of} show things of the right colour and form, to a network that reads such pictures"
         yield _share(f"Colour and form, of {of}", scores["colour_and_form"], n, says)
@@ -96,7 +96,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 run.se_text,
             )
         )
-    found += [*_told(inputs.decoder, "embeddings"), *_told(inputs.text, "captions")]
+    found += [*_conditioned(inputs.decoder, "embeddings"), *_conditioned(inputs.text, "captions")]
     card = inputs.tokenizer.card
     if psnr := value_of("psnr", inputs.tokenizer.scores):
         found.append(

@@ -97,10 +97,10 @@ def _belong(inputs: Inputs) -> None:
     if inputs.own is not None:
         fault = f"cards/tokenizer_samples.json was made with another {REFERENCE}"
         faults[fault] = inputs.own.scored.card.reference.id == reference
-    for name, told in (("decoder", inputs.decoder), ("text", inputs.text)):
-        if told is not None:
+    for name, conditioned in (("decoder", inputs.decoder), ("text", inputs.text)):
+        if conditioned is not None:
             fault = f"cards/{name}.json was made with another {REFERENCE}"
-            faults[fault] = told.scored.card.reference.id == reference
+            faults[fault] = conditioned.scored.card.reference.id == reference
     for fault, fits in faults.items():
         if not fits:
             raise ArtifactError(f"{fault}: run `dvc repro`, which makes what is out of date again.")

@@ -179,7 +179,7 @@ def render(title: str, inputs: Inputs) -> str:
         pairs=pairs,
         pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
         notes=_notes(inputs),
-        told=dict(told(inputs)),
+        conditioned=dict(told(inputs)),
         whole=widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.
         meanings={

@@ -17,7 +17,7 @@ from darkroom.data.sources.table import TABLES
 # With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined as no images, not ignored.
 ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
 _SKIPPED = "__MACOSX"  # a folder that macOS adds to archives
-_NAMED = 20  # at most so many extensions of other files are counted separately
+_NAMED = 20  # maximum number of extensions of other files that are counted separately
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ Told = Callable[[Iterable[Checked], int], Iterable[Checked]]
 
 
 def check_part(
-    folder: Path, name: str, ingest: Ingest, processors: int, also_remote: bool, told: Told = lambda items, _: items
+    folder: Path, name: str, ingest: Ingest, processors: int, also_remote: bool, progress: Told = lambda items, _: items
 ) -> Result:
     """Check every byte of a part.
 
@@ -60,7 +60,7 @@ def check_part(
         ingest: the section `ingest`, for the splits.
         processors: the number of threads that read tars.
         also_remote: whether to read remote tars.
-        told: wraps the iterator over checked tars, with the total number of images, to report progress.
+        progress: wraps the iterator over checked tars, with the total number of images, to report progress.
     """
     result = Result()
     again = f"delete {folder} and make it again with `dvc repro ingest@{name}`"
@@ -99,7 +99,7 @@ def check_part(
     wanted = [job for job in jobs.values() if also_remote or not is_remote(job.place)]
     result.skipped = len(jobs) - len(wanted)
     with ThreadPoolExecutor(max(1, min(_WORKERS, processors))) as pool:
-        for checked in told(pool.map(check_tar, wanted), result.images):
+        for checked in progress(pool.map(check_tar, wanted), result.images):
             result.faults += checked.faults
             result.bytes += checked.bytes
     result.faults += _strays(folder, part)
