@@ -5,7 +5,7 @@ import os
 # How long OpenMP's threads spin for each other before they leave the core to other work: turns of libgomp's loop, tens
 # of microseconds, and milliseconds of LLVM's and Intel's library. Libgomp's own 300,000 turns are several milliseconds
 # at each of hundreds of operations of an update: beside other work a training with two threads falls to a twentieth of
-# its speed, or less. What it costs is in docs/engines.md; a person who sets one of them, or OMP_WAIT_POLICY, decides.
+# its speed, or less. What it costs is in docs/start-up.md; a person who sets one of them, or OMP_WAIT_POLICY, decides.
 _SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 
 

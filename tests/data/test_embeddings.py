@@ -105,7 +105,7 @@ def test_a_part_without_captions_has_images_alone(root: Path) -> None:
     make_embeddings(root, folder, "first", names=["image"])
     reader = EmbeddingShards.open_parts(["first"], "train", folder)
     assert (reader.names, reader.encoding_shape) == (("image",), None)
-    with pytest.raises(ArtifactError, match="there is no text in the embeddings of first: a part has no image with"):
+    with pytest.raises(ArtifactError, match="the embeddings of first have no text: a part has no image with"):
         reader.__getitems__([0], ["text"])
     make_embeddings(root, folder, "second")
     assert EmbeddingShards.open_parts(PARTS, "train", folder).names == ("image",)

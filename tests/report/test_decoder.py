@@ -124,7 +124,7 @@ def test_where_nothing_was_made_nothing_is_told(tmp_path: Path, monkeypatch: pyt
     inputs = read_inputs(UNETS)
     assert inputs.decoder is None and inputs.text is None and inputs.prior is None
     text = page().text
-    for word in ("embeddings", "U-Net", "Prior", "Scene reader", "As told?"):
+    for word in ("embeddings", "U-Net", "Prior", "Scene reader", "Agreement with the condition"):
         assert word not in text
 
 

@@ -1,1 +1,1 @@
-"""Artifacts: folders written at once, described by a manifest, checked by whoever reads them."""
+"""Artifacts: folders that are written atomically, described by a manifest, and checked by their readers."""

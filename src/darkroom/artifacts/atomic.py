@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all.
+"""Files and folders that are written atomically: complete or not at all.
 
-Everything is written into a temporary sibling, flushed to the disk, and renamed: a reader never sees half of it, and a
-writer that is killed leaves no half artifact under the real name.
+Everything is written into a temporary sibling, flushed to the disk, and renamed. A reader never sees a partial file,
+and a killed writer leaves no partial artifact under the final name.
 """
 
 import json
@@ -35,9 +35,9 @@ def _sibling(path: Path) -> Path:
 
 
 def _sweep(path: Path) -> None:
-    """Remove the temporary siblings of writers that were killed: their process is gone, or has this one's number."""
-    for stump in path.parent.glob(f".{path.name}.tmp-*"):
-        number = int(stump.name.rpartition("-")[2])
+    """Remove the partial files of killed writers: their process has ended, or its number is that of this process."""
+    for partial in path.parent.glob(f".{path.name}.tmp-*"):
+        number = int(partial.name.rpartition("-")[2])
         try:
             os.kill(number, 0)
             alive = number != os.getpid()
@@ -46,14 +46,14 @@ def _sweep(path: Path) -> None:
         except PermissionError:
             alive = True
         if not alive:
-            shutil.rmtree(stump) if stump.is_dir() else stump.unlink()
+            shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
 
 
 def require_writable(path: Path) -> None:
-    """Make the parent of `path` and check that something can be written there.
+    """Make the parent folder of `path` and check that it is writable.
 
     Raises:
-        DarkroomError: the parent cannot be made or written; names it.
+        DarkroomError: the parent folder cannot be made or written; the message names it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all; an older file (or a read-only link of DVC's cache) is replaced."""
+    """Write `data` to `path` atomically; an existing file (or a read-only link into DVC's cache) is replaced."""
     require_writable(path)
     temporary = _sibling(path)
     try:
@@ -101,17 +101,17 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk is told without its place
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk names no file
             error.filename = str(path)
         raise
     _sync(path.parent)
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a JSON value with its keys in order and a newline at the end: the same value gives the same bytes."""
+    """Return a JSON value with sorted keys and a newline at the end: equal values give equal bytes."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON value as `json_bytes` gives it."""
+    """Write a JSON value in the form of `json_bytes`, atomically."""
     write_bytes(path, json_bytes(value))

@@ -1,9 +1,9 @@
-"""The manifest of an artifact: what is in it, and what it was made from.
+"""The manifest of an artifact: its metadata, and the hashes of its inputs.
 
-Every artifact is a folder with a `manifest.json` that holds `kind`, `format`, and the facts that a consumer must check
-before it does any work: counts, shapes, dtypes, statistics, class names, hashes of what it was made from. A manifest
-holds no time, host, path outside the artifact, device or git revision, so equal work gives equal bytes. Its `seal` is a
-hash of all else in it: a flipped digit of a statistic is otherwise JSON like any other.
+Every artifact is a folder with a `manifest.json` that holds `kind`, `format`, and the metadata that a consumer must
+check before it does any work: counts, shapes, dtypes, statistics, class names, hashes of inputs. A manifest holds no
+time, host, path outside the artifact, device or git revision, so equal work gives equal bytes. Its `seal` is a hash of
+all other entries, since a changed digit of a statistic would still be valid JSON.
 """
 
 import json
@@ -23,7 +23,7 @@ class ArtifactError(DarkroomError):
 
 
 def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
-    """Write `folder/manifest.json` with `kind`, the format version, `facts` (JSON values) and the seal."""
+    """Write `folder/manifest.json` with `kind`, the format version, the metadata (JSON values) and the seal."""
     content = json.loads(json_bytes({"kind": kind, "format": FORMAT, **facts}))
     write_json(folder / NAME, {**content, "seal": sha256_json(content)})
 
@@ -32,7 +32,7 @@ def check_seal(folder: Path) -> None:
     """Check that the manifest in `folder` is byte for byte as `write_manifest` wrote it.
 
     Raises:
-        ArtifactError: missing or damaged; names the file.
+        ArtifactError: missing or damaged; the message names the file.
     """
     path = folder / NAME
     if not path.is_file():
@@ -49,10 +49,10 @@ def check_seal(folder: Path) -> None:
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """Return the facts of the artifact in `folder`, after checking its kind and format version.
+    """Return the metadata of the artifact in `folder`, after checking its kind and format version.
 
     Raises:
-        ArtifactError: no manifest, no JSON, another kind, or another format version; names the file.
+        ArtifactError: no manifest, no JSON, another kind, or another format version; the message names the file.
     """
     path = folder / NAME
     try:
@@ -71,10 +71,10 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def check_file(path: Path, sha256: str) -> None:
-    """Check a file against the hash that a manifest or an index holds.
+    """Check a file against a hash from a manifest or an index.
 
     Raises:
-        ArtifactError: missing, or another content; names the file.
+        ArtifactError: the file is missing, or has another content; the message names it.
     """
     if not path.is_file():
         raise ArtifactError(f"{path} is missing: restore it with `dvc checkout {path.parent}`.")
@@ -86,13 +86,13 @@ def check_file(path: Path, sha256: str) -> None:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below `folder` but the manifest, by relative path: the `files` of a manifest."""
+    """Return the SHA-256 of all files below `folder` except the manifest, by relative path: a manifest's `files`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / NAME)
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
 
 
 def open_artifact(folder: Path, kind: str) -> dict[str, Any]:
-    """Return the facts of the artifact in `folder`, after checking its manifest and the hash of each of its `files`.
+    """Return the metadata of the artifact in `folder`, after checking its manifest and the hashes of its `files`.
 
     Raises:
         ArtifactError: as `read_manifest`, or a file is missing or corrupted.
@@ -104,5 +104,5 @@ def open_artifact(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def manifest_hash(folder: Path) -> str:
-    """Return the SHA-256 of an artifact's manifest: its identity, since the manifest holds the hashes of the rest."""
+    """Return the SHA-256 of the manifest: the fingerprint of the artifact, since it holds the hashes of all files."""
     return sha256_file(folder / NAME)

@@ -1,4 +1,4 @@
-"""The files of a network: what it is built from, and its weights."""
+"""The files of a network: its configuration and its weights."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -29,13 +29,14 @@ def open_network(folder: Path, build: Callable[[dict[str, Any]], Network], what:
     """Return the network that `write_network` wrote, on the CPU, in evaluation mode.
 
     Args:
-        folder: where it lies.
-        build: makes an untrained one of its configuration. What it draws is not seen outside: its weights are replaced.
-        what: it is, for messages.
-        stage: that makes it, for messages.
+        folder: the folder of the network.
+        build: makes an untrained network from its configuration. The state of the global random generators is restored
+            afterwards.
+        what: the kind of network, for messages.
+        stage: the stage that makes it, for messages.
 
     Raises:
-        ArtifactError: a file is missing, damaged, or does not fit the other; names it.
+        ArtifactError: a file is missing or damaged, or the files do not fit each other; the message names it.
     """
     try:
         config, weights = read_network(folder)
@@ -55,7 +56,7 @@ def read_network(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     Raises:
         FileNotFoundError: one of the files is missing.
-        ValueError: the configuration is no JSON.
+        ValueError: the configuration is not JSON.
         SafetensorError: the weights are damaged.
     """
     config: dict[str, Any] = json.loads((folder / CONFIG).read_text())

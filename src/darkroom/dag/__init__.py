@@ -1,1 +1,1 @@
-"""The picture of the stages, drawn from dvc.yaml."""
+"""The DAG: its stages, the fingerprints of their code, what is stale and why, and its picture."""

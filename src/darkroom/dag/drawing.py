@@ -1,7 +1,7 @@
 """The graph of the stages as SVG.
 
-The colours are written into the drawing and read well on white and on black: GitHub shows it as an image, where a style
-sheet of the page does not reach, and the page of the stage `report` puts its own colours over them.
+The colours are part of the drawing and readable on white and on black: GitHub shows the drawing as an image, without
+the style sheet of a page. The page of the stage `report` replaces them by its own colours.
 """
 
 from itertools import pairwise
@@ -22,7 +22,7 @@ def _px(value: float) -> str:
 
 
 def draw(graph: Graph) -> str:
-    """Return an SVG document, a newline at its end: the same graph gives the same text."""
+    """Return an SVG document with a newline at its end; equal graphs give equal texts."""
     layout = Layout(graph)
     widths = [
         max((len(node) * _LETTER + 2 * _PADDING for node in layer if isinstance(node, str)), default=0.0)
@@ -41,7 +41,7 @@ def draw(graph: Graph) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="dag" role="img" aria-labelledby="dag-title dag-text" '
         f'width="{_px(size[0])}" height="{_px(size[1])}" viewBox="0 0 {_px(size[0])} {_px(size[1])}">',
         '<title id="dag-title">The stages of the DAG</title>',
-        f'<desc id="dag-text">{escape(_told(graph))}</desc>',
+        f'<desc id="dag-text">{escape(_description(graph))}</desc>',
         f'<g class="edges" fill="none" stroke="{_LINE}" stroke-width="1.5">',
     ]
     parts += [_edge(way, left, right, middle) for way in layout.ways.values()]
@@ -51,17 +51,17 @@ def draw(graph: Graph) -> str:
     return "\n".join([*parts, "</g>", "</svg>"]) + "\n"
 
 
-def _told(graph: Graph) -> str:
-    """Return the edges in words, for whoever does not see them."""
-    told = []
+def _description(graph: Graph) -> str:
+    """Return the edges as text, for readers who cannot see the drawing."""
+    sentences = []
     for stage in graph.stages:
         readers = [reader for maker, reader in graph.edges if maker == stage]
-        told += [f"{stage} leads to {' and '.join(readers)}."] if readers else []
-    return " ".join(told)
+        sentences += [f"{stage} leads to {' and '.join(readers)}."] if readers else []
+    return " ".join(sentences)
 
 
 def _edge(way: list[Node], left: dict[Node, float], right: dict[Node, float], middle: dict[Node, float]) -> str:
-    """Draw one edge: curves between layers, level lines through the layers that it passes."""
+    """Draw one edge: curves between layers, horizontal lines through the layers that it crosses."""
     steps = [f"M{_px(right[way[0]])} {_px(middle[way[0]])}"]
     for one, other in pairwise(way):
         end = left[other] - (_ARROW if other is way[-1] else 0)
@@ -79,10 +79,10 @@ def _edge(way: list[Node], left: dict[Node, float], right: dict[Node, float], mi
 
 
 def _box(graph: Graph, stage: str, left: float, right: float, middle: float) -> str:
-    """Draw one stage: its box, its name, and `@part` or the like where it runs once for each."""
+    """Draw one stage: its box, its name, and `@part` or the like where it runs once for each entry of a key."""
     centre = _px((left + right) / 2)
     each = graph.spread.get(stage)
-    shadow = [2.0] if each else []  # a second box behind: there are several
+    shadow = [2.0] if each else []  # a second box behind the first, for a stage of several runs
     boxes = [
         f'<rect x="{_px(left + by)}" y="{_px(middle - _BOX / 2 + by)}" width="{_px(right - left)}" '
         f'height="{_px(_BOX)}" rx="5" fill="{_FILL}" stroke="{_BORDER}"/>'

@@ -1,7 +1,7 @@
-"""Outputs that DVC could not move into its cache, as where a disk is full.
+"""Finds outputs that DVC could not move into its cache, for example because the disk was full.
 
-DVC 3 logs such an output in a line, records it in dvc.lock all the same and ends with exit code 0. Its next run finds
-it "not in cache", removes it and makes it again; `dvc commit STAGE` keeps it instead.
+DVC 3 logs such an output in one line, records it in dvc.lock and exits with code 0. Its next run finds the output "not
+in cache", removes it and makes it again; `dvc commit STAGE` keeps it instead.
 """
 
 # No effect on any output: looks whether DVC's cache has what it should
@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 from darkroom.dag.lock_file import recorded
 from darkroom.params.stage import DVC, OUTPUTS, read_yaml, related, stage_entry
 
-if TYPE_CHECKING:  # half a second, and as a rule nothing is lost
+if TYPE_CHECKING:  # the import takes half a second, and is rarely needed
     from dvc.stage import Stage
 
 _OBJECTS = Path("files/md5")
 
 
 def uncached(dvc: Mapping[str, Any]) -> set[str]:
-    """Return the outputs of dvc.yaml that git holds, and no cache (`cache: false`)."""
+    """Return the outputs of dvc.yaml that are stored in git and not in the cache (`cache: false`)."""
     listed = [item for stage in dvc["stages"] for kind in OUTPUTS for item in stage_entry(dvc, stage).get(kind, [])]
     named = [next(iter(item.items())) for item in listed if isinstance(item, Mapping)]
     return {path for path, settings in named if settings.get("cache") is False}
 
 
 def lost(outs: Mapping[str, str]) -> list[str]:
-    """Return those of some outputs that lie in no cache of DVC's.
+    """Return the outputs that no DVC cache holds.
 
     Args:
-        outs: the hash of each, as dvc.lock has it. A folder's is written last, after all of its files.
+        outs: the hash of each output from dvc.lock. The cache entry of a folder is written after all of its files.
     """
     for folder in _folders():
         outs = {path: md5 for path, md5 in outs.items() if not (folder / md5[:2] / md5[2:]).is_file()}
@@ -42,18 +42,18 @@ def lost(outs: Mapping[str, str]) -> list[str]:
 
 
 def as_recorded(stage: "Stage") -> bool:
-    """Return whether command, dependencies and outputs of a stage are what dvc.lock has, so that a commit adds none."""
+    """Return whether command, dependencies and outputs of a stage equal those in dvc.lock: then a commit is safe."""
     return not stage.changed_stage() and not any(path.workspace_status() for path in (*stage.deps, *stage.outs))
 
 
 def lost_of(names: Sequence[str] | None = None, deps: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """Return the outputs that are here as dvc.lock has them and in no cache, by the stage that made them.
+    """Return the outputs that exist as recorded in dvc.lock but are in no cache, by stage.
 
-    A stage that dvc.yaml does not have any more, or that is out of date for another reason, has lost nothing.
+    Stages that were removed from dvc.yaml, or that are out of date for another reason, are ignored.
 
     Args:
-        names: look at these stages; None: at all.
-        deps: look at what these paths are, hold, or lie in; None: at all.
+        names: the stages to check; None: all.
+        deps: check the outputs that overlap with these paths; None: all.
     """
     plain, found = uncached(read_yaml(DVC)), {}
     for name, entry in recorded().items():
@@ -69,7 +69,7 @@ def lost_of(names: Sequence[str] | None = None, deps: Sequence[str] | None = Non
 
 
 def _as_recorded(names: Collection[str]) -> list[str]:
-    """Return those of some entries of dvc.lock that are stages now, and as they are recorded."""
+    """Return the entries of dvc.lock that are current stages and up to date."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -80,7 +80,7 @@ def _as_recorded(names: Collection[str]) -> list[str]:
 
 
 def sentence(found: Mapping[str, Sequence[str]]) -> str:
-    """Return a sentence on outputs that are in no cache, by their stages: what is wrong and what to do."""
+    """Return a message on outputs that are in no cache, by their stages: what is wrong and what to do."""
     paths = ", ".join(path for outs in found.values() for path in outs)
     return (
         f"DVC could not move {paths} into its cache, as where a disk is full, and says so only in its log: free some "
@@ -89,7 +89,7 @@ def sentence(found: Mapping[str, Sequence[str]]) -> str:
 
 
 def _folders() -> Iterator[Path]:
-    """Yield where DVC's objects may lie: first as the clone's settings say, then, half a second later, as DVC does."""
+    """Yield the folders of DVC's objects: first from the clone's settings, then from DVC, which takes half a second."""
     for name in ("config.local", "config"):
         settings = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
         with suppress(OSError, configparser.Error, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The graph of the stages, as dvc.yaml implies it: an edge from a producer to a consumer of its paths."""
+"""The graph of the stages of dvc.yaml: an edge from each producer of a path to its consumers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from darkroom.params.stage import DVC, OUTPUTS, items, paths, related, scope, sp
 
 @dataclass(frozen=True)
 class Graph:
-    """Stages and the edges between them that no longer way implies.
+    """Stages and the edges between them, without edges that a longer path implies.
 
-    stages: name to description, in the order of dvc.yaml.
-    spread: those that run once for each entry of a key of params.yaml, and what such an entry is called, `part`.
+    stages: descriptions by name, in the order of dvc.yaml.
+    spread: stages that run once for each entry of a key of params.yaml, with the singular of that key: `part`.
     edges: pairs (producer, consumer), in the order of the stages.
     """
 
@@ -26,11 +26,11 @@ class Graph:
 
 
 def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return for each stage in dvc.yaml but `code` the stages that read what it writes.
+    """Return for each stage of dvc.yaml except `code` the stages that read its outputs.
 
     Args:
-        params: params.yaml, which the paths in dvc.yaml name keys of.
-        dvc: dvc.yaml.
+        params: the content of params.yaml, whose keys the paths in dvc.yaml refer to.
+        dvc: the content of dvc.yaml.
     """
     reads: dict[str, list[str]] = {}
     writes: dict[str, list[str]] = {}
@@ -38,7 +38,7 @@ def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, se
         if name == CODE:  # before every stage
             continue
         entry, reads[name], writes[name] = stage_entry(dvc, name), [], []
-        for item in items(params, dvc, name):  # one box for all, and an edge where one of them has it
+        for item in items(params, dvc, name):  # one box for all runs of a stage, with the edges of each run
             names = scope(params, dvc, name, item)
             reads[name] += paths(entry, ["deps"], names)
             writes[name] += paths(entry, OUTPUTS, names)
@@ -53,10 +53,10 @@ def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, se
 
 
 def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return for each stage all that follow it, directly or not.
+    """Return for each stage all stages that depend on it, directly or not.
 
     Raises:
-        DarkroomError: the stages form a circle; names one on it.
+        DarkroomError: the stages form a circle; the message names it.
     """
     found: dict[str, set[str]] = {}
 
@@ -73,16 +73,16 @@ def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
-    """Return the graph of the stages of dvc.yaml, without the edges that a longer way implies.
+    """Return the graph of the stages of dvc.yaml, without edges that a longer path implies.
 
     Raises:
-        DarkroomError: a path names a key that params.yaml does not have, there is no stage, or they form a circle.
+        DarkroomError: a path refers to a missing key of params.yaml, there is no stage, or the stages form a circle.
     """
     after = consumers(params, dvc)
     if not after:
         raise DarkroomError(f"{DVC} holds no stages; {PARAMS} alone draws nothing.")
     later = below(after)
-    # Transitive reduction: a → c goes where some a → b leads on to c.
+    # Transitive reduction: a → c is removed where some a → b leads on to c.
     edges = tuple(
         (maker, reader)
         for maker, readers in after.items()

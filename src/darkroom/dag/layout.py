@@ -1,7 +1,7 @@
-"""Where the boxes of a graph stand: in layers from left to right, few crossings, long edges led around boxes.
+"""The layout of a graph: boxes in layers from left to right, few crossings, long edges around boxes.
 
 Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981: layers by the
-longest way, a bend in every layer that an edge passes, orders by the mean place of neighbours, then heights.
+longest path, a bend in every layer that an edge crosses, orders by the mean position of neighbours, then heights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ _SWEEPS = 24
 
 
 class Layout:
-    """Layers of nodes from left to right, each from top to bottom, the ways of the edges, and heights.
+    """Positions of the nodes, and routes of the edges.
 
-    layers: the nodes of each layer, from top to bottom.
+    layers: the nodes of each layer, from top to bottom; layers from left to right.
     ways: for each edge its nodes: producer, bends, consumer.
-    height: of each node's middle, in units of the smallest distance between two nodes of a layer, the highest 0.
+    height: the vertical position of each node, in units of the smallest distance of two nodes of a layer, from 0.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -43,7 +43,7 @@ class Layout:
         self.height = self._heights()
 
     def _order(self) -> None:
-        """Order each layer by the mean place of its neighbours, to and fro; keep the order with fewest crossings."""
+        """Order each layer by the mean position of its neighbours, to and fro; keep the order with fewest crossings."""
         best, fewest = [list(layer) for layer in self.layers], self.crossings()
         for sweep in range(_SWEEPS):
             near = self._right if sweep % 2 else self._left
@@ -56,7 +56,7 @@ class Layout:
         self.layers = best
 
     def crossings(self) -> int:
-        """Return how often two edges cross."""
+        """Return the number of crossings of two edges."""
         place = {node: at for layer in self.layers for at, node in enumerate(layer)}
         count = 0
         for layer in self.layers:
@@ -74,7 +74,7 @@ class Layout:
         return {node: floor(2 * round(value - top, 6) + 0.5) / 2 for node, value in height.items()}
 
     def _wish(self, node: Node, height: Mapping[Node, float]) -> float:
-        """Return where a node is best: at the mean of its neighbours, bends counting more, so long edges are level."""
+        """Return the best height of a node: the mean of its neighbours, with more weight on bends, for level edges."""
         near = [*self._left[node], *self._right[node]]
         weight = [1 if isinstance(other, str) else 8 for other in near]
         weighted = sum(w * height[other] for w, other in zip(weight, near, strict=True))
@@ -82,7 +82,7 @@ class Layout:
 
 
 def _depths(graph: Graph) -> dict[str, int]:
-    """Return the layer of each stage: the length of the longest way to it, or further right if that shortens edges."""
+    """Return the layer of each stage: the length of the longest path to it, or further right if that shortens edges."""
     makers: Mapping[str, list[str]] = {
         stage: [maker for maker, reader in graph.edges if reader == stage] for stage in graph.stages
     }
@@ -98,8 +98,8 @@ def _depths(graph: Graph) -> dict[str, int]:
 
     for stage in graph.stages:
         visit(stage)
-    # A stage with more readers than makers stands beside its first reader: each layer nearer shortens more edges than
-    # it lengthens. From the right, so that its readers stand where they stay.
+    # A stage with more consumers than producers is moved next to its first consumer: each layer nearer shortens more
+    # edges than it lengthens. From the right, so that the consumers are in their final layers.
     for stage in sorted(depth, key=depth.__getitem__, reverse=True):
         if len(readers[stage]) > len(makers[stage]):
             depth[stage] = min(depth[reader] for reader in readers[stage]) - 1
@@ -107,9 +107,9 @@ def _depths(graph: Graph) -> dict[str, int]:
 
 
 def spread(wish: Sequence[float]) -> list[float]:
-    """Return the heights nearest to `wish`, in squares, that keep its order and stand at least 1 apart.
+    """Return the heights nearest to `wish`, in least squares, in the same order and at least 1 apart.
 
-    With y_i = wish_i - i the distances become an order, so this is isotonic regression: pool adjacent violators.
+    With y_i = wish_i - i this is isotonic regression: pool adjacent violators.
     """
     pools: list[list[float]] = []
     for at, value in enumerate(wish):

@@ -1,8 +1,8 @@
-"""dvc.lock against signals: DVC empties it and writes it anew after each stage, and who ends it then cuts it short.
+"""Protects dvc.lock against signals: DVC rewrites it in place after each stage, and a kill then truncates it.
 
-A stage begins by keeping a copy of a whole one, `.darkroom/dvc.lock`; the Snakefile and `darkroom check` put it back.
-What the copy lacks costs no work: before DVC writes dvc.lock, the stage is in its run cache and the outputs are in its
-cache. What it has too much costs none either, since DVC compares hashes and trusts no entry by its name.
+Each stage keeps a copy of a complete dvc.lock, `.darkroom/dvc.lock`, when it starts; the Snakefile and `darkroom check`
+restore it. Missing entries cost no work: before DVC writes dvc.lock, the stage is in its run cache and the outputs are
+in its cache. Outdated entries cost no work either, since DVC compares hashes.
 """
 
 # No effect on any output: looks after dvc.lock, which no stage reads
@@ -22,21 +22,21 @@ from darkroom.params.yaml_text import conflict, parse_yaml
 LOCK = Path("dvc.lock")
 KEPT = Path(".darkroom/dvc.lock")
 BROKEN = Path(".darkroom/dvc.lock.broken")
-BUSY = Path(".dvc/tmp/rwlock")  # which outputs DVC is working on; written in the same way
+BUSY = Path(".dvc/tmp/rwlock")  # the outputs that DVC is working on; written in place, too
 _HEAD = "# Kept at commit "
 
 
 class CutShortError(DarkroomError):
-    """dvc.lock is not what DVC writes when nothing ends it."""
+    """dvc.lock is truncated."""
 
 
 @lru_cache(maxsize=2)
 def entries(text: str) -> dict[str, Any]:
-    """Return the entries of the stages in the text of a dvc.lock, by their names, after looking whether it is whole.
+    """Return the entries of the stages in the text of a dvc.lock, by name, after checking that it is complete.
 
     Raises:
-        CutShortError: DVC would not read it, or it ends in the middle of a line.
-        DarkroomError: git left the markers of a merge; names the line.
+        CutShortError: DVC cannot read it, or it ends in the middle of a line.
+        DarkroomError: it contains the markers of a git merge; the message names the line.
     """
     if line := conflict(text):
         raise DarkroomError(
@@ -45,7 +45,7 @@ def entries(text: str) -> dict[str, Any]:
         )
     if not text:
         raise CutShortError("it is empty")
-    if not text.endswith("\n"):  # also where what is left is valid YAML, and would count as fewer stages
+    if not text.endswith("\n"):  # also where the rest is valid YAML with fewer stages
         raise CutShortError(f"it ends in the middle of line {text.count(chr(10)) + 1}")
     try:
         value = parse_yaml(text, LOCK)
@@ -71,18 +71,18 @@ def _is_entry(entry: Any) -> bool:
 
 
 def recorded() -> dict[str, Any]:
-    """Return the entries of the stages in dvc.lock; {} where it is missing, or broken, or just being written."""
+    """Return the entries of the stages in dvc.lock; {} where it is missing, truncated, or being written."""
     with suppress(OSError, UnicodeDecodeError, DarkroomError):
         return entries(LOCK.read_text(encoding="utf-8"))
     return {}
 
 
 def keep() -> None:
-    """Keep a copy of dvc.lock where it is whole.
+    """Keep a copy of dvc.lock where it is complete.
 
-    Another process may be writing it just now, so what is broken is left for `mend`, which waits for that. One that
-    lacks stages which the copy of this commit has replaces no copy: it may be cut behind a stage, which DVC accepts. A
-    disk that is full is for the stage to find out.
+    Another process may be writing it at this moment, so a truncated file is left to `mend`, which waits. A file that
+    lacks stages of the copy of this commit does not replace it: it may be truncated between two stages, which DVC
+    accepts. A full disk is ignored here: the stage itself reports it.
     """
     with suppress(OSError, UnicodeDecodeError, DarkroomError):
         text = LOCK.read_text(encoding="utf-8")
@@ -96,21 +96,21 @@ def keep() -> None:
 
 
 def _names(text: str) -> set[str]:
-    """Return the stages that a copy of dvc.lock has; none where it is no whole one."""
+    """Return the stages in a copy of dvc.lock; an empty set where it is not complete."""
     with suppress(DarkroomError):
         return set(entries(text))
     return set()
 
 
 def damage() -> str | None:
-    """Return what is wrong with dvc.lock, as a part of a sentence, or None where it is whole or rightly missing.
+    """Return what is wrong with dvc.lock, as a part of a sentence, or None where it is complete or rightly missing.
 
     Raises:
-        DarkroomError: git left the markers of a merge; names the line.
+        DarkroomError: it contains the markers of a git merge; the message names the line.
     """
     try:
         text = LOCK.read_text(encoding="utf-8")
-        if not text or (_read(KEPT) or "").partition("\n")[2] != text:  # its copy was looked at
+        if not text or (_read(KEPT) or "").partition("\n")[2] != text:  # its copy was checked before
             entries(text)
     except FileNotFoundError:
         return "is missing" if _source() else None
@@ -122,17 +122,17 @@ def damage() -> str | None:
 
 
 def mend() -> str:
-    """Put back a dvc.lock that a signal cut short, or that was deleted; return a sentence for the person, or "".
+    """Restore a dvc.lock that a signal truncated, or that was deleted; return a message for the terminal, or "".
 
-    One that is missing comes back only where this checkout had it: git's index lists it, or it was never committed and
-    the copy was kept at this very commit. So a new project, a branch without one and `git rm` begin without.
+    A missing dvc.lock is restored only where this checkout had one: git's index lists it, or it was never committed and
+    the copy was made at the current commit. So a new project, a branch without one and `git rm` start without it.
 
     Raises:
-        DarkroomError: git left the markers of a merge, which a person must resolve; or DVC cannot be asked to wait.
+        DarkroomError: it contains the markers of a git merge, which a person must resolve, or DVC's locks fail.
     """
     if damage() is None and _is_json(BUSY):
         return ""
-    with _alone():  # nobody writes either of them from here on
+    with _alone():  # no other process writes either of the files from here on
         said = []
         if reason := damage():
             if LOCK.exists():
@@ -153,7 +153,7 @@ def mend() -> str:
 
 
 def _source() -> tuple[str, str] | None:
-    """Return the text of the dvc.lock that belongs here, and where it is from; None where none does."""
+    """Return the text of the dvc.lock to restore, and its origin as a phrase; None: there is none."""
     staged = _git("show", f":./{LOCK}")
     head, _, text = (_read(KEPT) or "").partition("\n")
     if head == _HEAD + _git("rev-parse", "HEAD") and (staged or not _git("show", f"HEAD:./{LOCK}")):
@@ -165,7 +165,7 @@ def _source() -> tuple[str, str] | None:
 
 
 def _git(*words: str) -> str:
-    """Return what git prints, "" where it knows nothing of that."""
+    """Return the output of a git command, "" where it fails."""
     with suppress(OSError, UnicodeDecodeError):
         done = subprocess.run(["git", *words], capture_output=True)
         text = done.stdout.decode() if done.returncode == 0 else ""
@@ -191,8 +191,8 @@ def _is_json(path: Path) -> bool:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Hold DVC's own locks inside the block: it writes dvc.lock under one of them, and what is busy under the other."""
-    from dvc.exceptions import DvcException  # takes half a second, and nothing is broken as a rule
+    """Hold DVC's locks inside the block: DVC writes dvc.lock under one of them, and `BUSY` under the other."""
+    from dvc.exceptions import DvcException  # takes half a second, and is rarely needed
     from dvc.lock import make_lock
     from dvc.repo import Repo
 

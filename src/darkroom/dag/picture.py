@@ -1,6 +1,6 @@
-"""`darkroom dag`: docs/dag.svg is the picture of dvc.yaml.
+"""`darkroom dag`: keeps docs/dag.svg, the picture of dvc.yaml.
 
-The picture is committed, because DVC refuses dvc.yaml itself as a dependency of a stage, and the page shows it.
+The picture is committed, because the page shows it, and DVC refuses dvc.yaml as a dependency of a stage.
 """
 
 from pathlib import Path
@@ -16,10 +16,10 @@ PICTURE = Path("docs/dag.svg")
 
 
 def dag(write: bool) -> str:
-    """Write docs/dag.svg, or check that it is up to date; return a line for the person.
+    """Write docs/dag.svg, or check that it is up to date; return a line for the terminal.
 
     Raises:
-        DarkroomError: params.yaml or dvc.yaml cannot be read, or the picture is missing or another.
+        DarkroomError: params.yaml or dvc.yaml cannot be read, or the picture is missing or out of date.
     """
     graph = read_graph(read_yaml(PARAMS), read_yaml(DVC))
     picture = draw(graph).encode()

@@ -1,7 +1,8 @@
 """Tars that were fetched or unpacked, in one folder of bounded size that all processes of this machine share.
 
-A file is called NAME-VERSION-SHA256.tar: hashes of what it is of and of which version of it, and of its content. So
-nothing stands beside it, and it appears whole or not at all. Who reads one holds a shared lock on it (`OpenFiles`).
+A file is called NAME-VERSION-SHA256.tar. NAME is a hash of the origin (a URL or a path), VERSION a hash of the version
+of the origin, SHA256 the hash of the content. A file needs no metadata beside it, and it appears whole or not at all.
+A reader holds a shared lock on the file that it reads (`OpenFiles`).
 """
 
 # No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
@@ -21,16 +22,17 @@ _DEFAULT = 20.0
 
 
 class OtherContentError(DarkroomError):
-    """What was made has another SHA-256 than the one asked for."""
+    """The SHA-256 of a fetched or unpacked file is not the expected one."""
 
 
 class Cache:
-    """Files by what they are of. Several processes and threads may use one folder; each file is made once.
+    """Local files by their origin. Several processes and threads may use one folder; each file is made once.
 
     Args:
-        folder: made when needed; None: `.darkroom/cache/shards` of the main checkout, also in a queued experiment.
-        limit: bytes; the files used longest ago make room, never one that is being read, so it can be exceeded by what
-            is in use at once. None: `run.cache_gb`.
+        folder: the folder of the cache, made when needed. None: `.darkroom/cache/shards` of the main checkout, also in
+            a queued experiment.
+        limit: the size limit in bytes. The least recently used files are removed first, and never a file that is
+            being read, so the files in use at one time can exceed the limit. None: `run.cache_gb`.
     """
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
@@ -39,7 +41,10 @@ class Cache:
         self.limit = int(float(os.environ.get(GIGABYTES, _DEFAULT)) * 2**30) if limit is None else limit
 
     def find(self, name: str, version: str | None = None, sha256: str | None = None) -> Path | None:
-        """Return the file of this name, of a version, or with a content, and note its use; None: it is not here."""
+        """Return the path of a cached file by name and optional version and hash; None: the cache has no such file.
+
+        The time of the file is set to now: it is the time of the last use.
+        """
         pattern = f"{_short(name)}-{'*' if version is None else _short(version)}-{'*' if sha256 is None else sha256}"
         for path in sorted(self.folder.glob(f"{pattern}.tar")):
             with suppress(FileNotFoundError):
@@ -51,21 +56,21 @@ class Cache:
         """Return the file of a name and version, made unless it is here.
 
         Args:
-            name: what it is of.
-            version: anything that changes with what it is of.
-            make: writes it to the path that it is given.
-            sha256: that it must have, where that is known.
+            name: the origin of the file: a URL or a path.
+            version: any text that changes when the origin changes.
+            make: writes the file to the path that is its argument.
+            sha256: the expected SHA-256, where it is known.
 
         Raises:
-            OtherContentError: it has another one; nothing is kept.
+            OtherContentError: the file has another SHA-256; nothing is kept.
             OSError: the folder cannot be written, or the disk is full; nothing is kept.
-            Whatever `make` raises.
+            Exception: any error of `make`.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked(f"{_short(name)}.lock"):
             if (found := self.find(name, version, sha256)) is not None:
                 return found
-            part = self.folder / f".{_short(name)}.part"  # left behind by one that was killed, it is written over
+            part = self.folder / f".{_short(name)}.part"  # one that a killed process left is overwritten
             try:
                 make(part)
                 with part.open("rb") as file:
@@ -99,7 +104,7 @@ class Cache:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            # Said aloud: a process that was forked meanwhile holds the descriptor, too, and would keep the lock.
+            # Explicitly: a process that was forked meanwhile holds the descriptor too, and would keep the lock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from darkroom.data.grid import image_grid, opaque
 
-_TEXT, _LINES, _PADDING = 9, 3, 4  # height of a letter, lines of a caption, space around, in pixels
+_TEXT, _LINES, _PADDING = 9, 3, 4  # height of a letter in pixels, lines of a caption, padding in pixels
 
 
 def captioned_grid(
@@ -17,9 +17,9 @@ def captioned_grid(
     """Return groups of images, `columns` groups in a row, each with its caption below, broken into three lines at most.
 
     Args:
-        groups: each uint8 (K, C, H, W), side by side: an original and what was made of it.
-        captions: one a group; what has no room is cut off.
-        columns: groups in a row.
+        groups: each uint8 (K, C, H, W), shown side by side: an original image and the images made from it.
+        captions: one caption for each group; text that does not fit is cut off.
+        columns: the number of groups in a row.
         scale: every pixel becomes a square of scale x scale pixels.
     """
     pictures = [image_grid(opaque(group), len(group), scale=scale).convert("RGB") for group in groups]

@@ -15,14 +15,14 @@ CATALOG = Path("data/catalog")
 
 @dataclass(frozen=True)
 class Catalog:
-    """What is known of all parts together.
+    """Metadata of all parts together.
 
-    classes: the names of the classes; a class's number is its place.
-    parts: for each part, in the order of params.yaml, the sha256 of its manifest.
-    spec: size and channels of every image, and their format, "mixed" where parts have different ones.
-    images: images in each split.
-    counts: for each split, images of each class.
-    identity: the sha256 of its manifest.
+    classes: the names of the classes; the number of a class is its index.
+    parts: the SHA-256 of the manifest of each part, in the order of params.yaml.
+    spec: size and channels of all images, and their file format ("mixed" where the parts have different formats).
+    images: the number of images in each split.
+    counts: for each split, the number of images of each class.
+    identity: the SHA-256 of the manifest of the catalog, its fingerprint.
     """
 
     classes: tuple[str, ...]
@@ -51,14 +51,14 @@ class Catalog:
         return self._numbers[label]
 
     def require_parts(self, sources: dict[str, str]) -> None:
-        """Check that images, or what was made from them, come from the parts that were catalogued.
+        """Check that images, or artifacts made from them, come from the parts of the catalog.
 
         Args:
-            sources: for each part in use, the sha256 of its shards' manifest: the attribute `sources` of `ImageShards`
-                and of `LatentShards`.
+            sources: for each part in use, the SHA-256 of the manifest of its shards: the attribute `sources` of
+                `ImageShards` and of `LatentShards`.
 
         Raises:
-            ArtifactError: a part is not in the catalog, or is another; names it.
+            ArtifactError: a part is not in the catalog, or has changed since; the message names the part.
         """
         for part, found in sources.items():
             if self.parts.get(part) != found:
@@ -72,12 +72,12 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
     """Return the catalog in `folder`.
 
     Args:
-        folder: where it lies.
-        shards: the folder of the parts, which must be those that were catalogued. None where there may be no image
-            shards, as in a training on latents: check with `Catalog.require_parts(latents.sources)` there.
+        folder: the folder of the catalog.
+        shards: the folder of the parts, which are compared with the catalog. None where there may be no image shards,
+            as in a training on latents: call `Catalog.require_parts(latents.sources)` there.
 
     Raises:
-        ArtifactError: missing or damaged, or a part is not the one that was catalogued; names file or part.
+        ArtifactError: missing or damaged, or a part has changed since; the message names the file or the part.
     """
     manifest = read_manifest(folder, KIND)
     classes = tuple(manifest["classes"])
@@ -93,7 +93,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
     if shards is not None:
         found = {}
         for part in catalog.parts:
-            read_manifest(shards / part, SHARDS_KIND)  # says in a sentence that it is missing
+            read_manifest(shards / part, SHARDS_KIND)  # raises where it is missing
             found[part] = manifest_hash(shards / part)
         catalog.require_parts(found)
     return catalog

@@ -24,9 +24,9 @@ from darkroom.errors import DarkroomError
 from darkroom.urls import is_remote
 
 PICTURES, PICTURES_KIND = Path("samples/catalog"), "pictures"
-_FETCHED = 4  # shards behind URLs that are fetched for a grid
+_FETCHED = 4  # maximum number of remote shards that are downloaded for a grid
 _GRID_PIXELS = 64  # smaller images are enlarged in the grid to about this size
-# What a part's `quarantine` says of samples, with a sample under each of its reasons.
+# The keys of a part's `quarantine` that count samples by reason.
 _ACTIONS = ("quarantine", "repair", "keep")
 
 
@@ -41,21 +41,23 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 
 def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
-    """Return what is known of all parts together, from their manifests and indexes; no tar is read.
+    """Return the metadata of all parts together, from their manifests and indexes; no tar is read.
 
     Returns:
-        classes: names in natural order, none where nothing has a label.
-        images, unlabelled, captions: images of each split, those without a label, those with a caption.
-        counts: images of each class in each split.
-        image: size and channels of all images, and the format, "mixed" where parts have different ones.
-        parts: for each its name, the sha256 of its manifest, images, shards, bytes of the tars, mirror, quarantine
-            ({action: {reason: samples}}), shorter_side (least, median and greatest, of the originals, in pixels) and
-            enlarged (images whose original was smaller).
+        classes: the names in natural order; empty where no image has a label.
+        images, unlabelled, captions: for each split the number of images, of images without a label, and of images
+            with a caption.
+        counts: for each split the number of images of each class.
+        image: size and channels of all images, and the format ("mixed" where the parts have different formats).
+        parts: for each part its name, the SHA-256 of its manifest, images, shards, bytes of the tars, mirror,
+            quarantine ({action: {reason: samples}}), shorter_side (minimum, median and maximum of the original images,
+            in pixels) and enlarged (images whose original was smaller).
         quarantine: the same over all parts.
         duplicates: see `find_duplicates`; shared_keys: see `find_shared_keys`.
 
     Raises:
-        ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
+        ArtifactError: a part is missing or damaged, or its images differ from those of the others; the message names
+            the part.
     """
     manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in parts}
     spec = same_spec(manifests)
@@ -131,14 +133,14 @@ def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> di
 
 
 def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS) -> None:
-    """Write grid.png into `folder`, images taken evenly over the train rows of all parts (see `shown_rows`).
+    """Write grid.png into `folder`: images evenly spaced over the train rows of all parts (see `shown_rows`).
 
-    It lies outside the catalog, which all trainings read: another picture trains nothing again.
+    The picture is no part of the catalog, which all trainings read, so another picture retrains nothing.
 
     Args:
-        folder: where the picture and its manifest are written (kind "pictures": the sha256 of the catalog, and files).
+        folder: the folder of the picture and its manifest (kind "pictures": the SHA-256 of the catalog, and files).
         catalog: the folder of the catalog.
-        images: in the grid, at most.
+        images: the maximum number of images in the grid.
         root: the folder of the parts.
     """
     parts = [part["name"] for part in read_manifest(catalog, KIND)["parts"]]
@@ -149,9 +151,9 @@ def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS)
 
 
 def shown_rows(shards: ImageShards) -> NDArray[np.int64]:
-    """Return the rows that a grid takes its images from: all, but of what lies behind URLs a few shards only.
+    """Return the rows that a grid takes its images from: all rows, but only a few shards of remote parts.
 
-    A shard is fetched whole, and one image of each of a thousand would fetch them all.
+    A shard is downloaded as a whole, so one image of each of a thousand shards would download all of them.
     """
     far = [number for number, shard in enumerate(shards.shards) if is_remote(shard.tar)]
     left_out = set(far) - {far[place] for place in spread(_FETCHED, len(far))}
@@ -172,5 +174,5 @@ def data_grid(images: NDArray[np.uint8]) -> Image.Image:
 
 
 def grid_columns(images: int) -> int:
-    """Return how many images stand in a row of `data_grid`."""
+    """Return the number of columns of `data_grid` for a number of images."""
     return math.ceil(math.sqrt(images))

@@ -1,4 +1,4 @@
-"""Turns modes and profiles of people's images into 8 bits of L, RGB or RGBA in sRGB: the rules of docs/images.md."""
+"""Converts pixel modes and colour profiles to 8 bits of L, RGB or RGBA in sRGB: the rules of docs/images.md."""
 
 from functools import lru_cache
 from io import BytesIO
@@ -9,8 +9,8 @@ from PIL import Image, ImageCms, features
 
 from darkroom.data.damage import DamageError, Reason
 
-_SPACE = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}  # of a profile, by the mode that it belongs to
-_NEARLY = 2  # of 255: a profile that changes colours by no more than this is sRGB in another hand
+_SPACE = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}  # the colour space of a profile, by pixel mode
+_NEARLY = 2  # of 255: a profile that changes colours by no more than this counts as sRGB
 _DEEP = 65535
 
 
@@ -18,7 +18,7 @@ def eight_bits(image: Image.Image) -> Image.Image:
     """Return an image, or the same one, in a mode whose pixels can be averaged: L, LA, RGB, RGBA, CMYK or LAB.
 
     Raises:
-        DamageError: its pixels are no shades of 8 or 16 bits.
+        DamageError: the pixel values cannot be converted to 8 bits.
     """
     match image.mode:
         case "LA" | "RGBA" | "CMYK" | "LAB":
@@ -62,9 +62,9 @@ def as_channels(image: Image.Image, profile: bytes | None, channels: str) -> Ima
     """Return an image that `eight_bits` returned, in sRGB and of mode L, RGB or RGBA.
 
     Args:
-        image: colours beside alpha are not multiplied by it.
-        profile: the ICC profile that the colours are meant in; one that is broken or of another kind is ignored.
-        channels: L, RGB or RGBA; without alpha what is transparent becomes white.
+        image: the image, with colours that are not multiplied by alpha.
+        profile: the ICC profile of the image; one that is broken, or of another colour space, is ignored.
+        channels: L, RGB or RGBA; without alpha, transparent pixels become white.
     """
     alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
     colours = _managed(image if alpha is None else image.convert(image.mode[:-1]), profile)
@@ -90,7 +90,7 @@ def _managed(image: Image.Image, profile: bytes | None) -> Image.Image:
 
 @lru_cache(maxsize=16)
 def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Return what makes sRGB of colours in a profile; None where nothing is to do, or can be done."""
+    """Return the transform from a profile to sRGB; None where no conversion is needed, or none is possible."""
     if not features.check("littlecms2"):
         return None
     try:

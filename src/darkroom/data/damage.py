@@ -1,4 +1,4 @@
-"""What can be wrong with a sample, and what follows: it is kept, repaired or quarantined by rule, and always listed."""
+"""What can be wrong with a sample, and the action that follows: it is kept, repaired or quarantined, and listed."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,39 +10,39 @@ from darkroom.errors import DarkroomError
 
 
 class Reason(StrEnum):
-    """What is wrong with a sample; stands in `quarantine.parquet`."""
+    """What is wrong with a sample: the column `reason` of `quarantine.parquet`."""
 
     EMPTY = "empty"  # no bytes
-    UNREADABLE = "unreadable"  # permission, input or output error, a link to nothing
-    NOT_AN_IMAGE = "not_an_image"  # no format that is read begins like this
+    UNREADABLE = "unreadable"  # no permission, an input or output error, a broken link
+    NOT_AN_IMAGE = "not_an_image"  # no supported format begins like this
     TRUNCATED = "truncated"  # the data end too early
     CORRUPT = "corrupt"  # the decoder found an error in the data
     BOMB = "bomb"  # more pixels than `ingest.max_pixels`
     ZERO_SIZE = "zero_size"  # width or height 0
     TOO_SMALL = "too_small"  # the shorter side is below `ingest.min_size`
-    UNSUPPORTED = "unsupported"  # pixels that no rule turns into 8 bits a channel
-    WRONG_EXTENSION = "wrong_extension"  # the content is another format than the name says
+    UNSUPPORTED = "unsupported"  # pixel values that cannot be converted to 8 bits a channel
+    WRONG_EXTENSION = "wrong_extension"  # the content has another format than the name says
     DUPLICATE = "duplicate"  # the same content as an earlier sample of the part
     KEY_TWICE = "key_twice"  # an earlier sample of the part has the same key
     KEY_INVALID = "key_invalid"  # cannot name a file in a shard
-    CAPTION_MISSING = "caption_missing"  # captions were asked for, and there is none, or an empty one
+    CAPTION_MISSING = "caption_missing"  # captions were requested, and there is none, or an empty one
     CAPTION_NOT_UTF8 = "caption_not_utf8"
-    LABEL_MISSING = "label_missing"  # labels were asked for, and there is none
+    LABEL_MISSING = "label_missing"  # labels were requested, and there is none
     LABEL_OUT_OF_RANGE = "label_out_of_range"  # not one of the classes
-    MISSING = "missing"  # a table names it, and it is not there
+    MISSING = "missing"  # a table names it, and it does not exist
     DOWNLOAD_FAILED = "download_failed"
     DAMAGED_SHARD = "damaged_shard"  # a tar that ends too early or has a damaged header
 
 
 class Action(StrEnum):
-    """What was done with a sample."""
+    """What was done with a sample: the column `action` of `quarantine.parquet`."""
 
-    QUARANTINE = "quarantine"  # left out
-    REPAIR = "repair"  # stored, mended
-    KEEP = "keep"  # stored as it is
+    QUARANTINE = "quarantine"  # not stored
+    REPAIR = "repair"  # stored after a repair
+    KEEP = "keep"  # stored unchanged
 
 
-# Reasons whose action a parameter names, `ingest.rules.REASON`; all others quarantine.
+# Reasons whose action is the parameter `ingest.rules.REASON`; samples with any other reason are quarantined.
 CHOSEN = (
     Reason.WRONG_EXTENSION,
     Reason.DUPLICATE,
@@ -66,7 +66,7 @@ class DamageError(DarkroomError):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found wrong with a sample, and what it is, in words: no time, host or absolute path."""
+    """One thing that is wrong with a sample. `detail` holds no time, host or absolute path: it becomes data."""
 
     reason: Reason
     detail: str = ""
@@ -84,12 +84,12 @@ class Listed:
 
 
 def action_of(reason: Reason, rules: Mapping[str, str]) -> Action:
-    """Return what is done with a sample; `rules` is the section `ingest.rules`."""
+    """Return the action for a reason; `rules` is the section `ingest.rules`."""
     return Action(rules[reason]) if reason in CHOSEN else Action.QUARANTINE
 
 
 def counted(rows: Iterable[Listed]) -> dict[str, dict[str, int]]:
-    """Return for each action how many samples have each reason; a sample with two findings counts under both."""
+    """Return the number of samples by action and reason; a sample with two findings counts under both."""
     counts: dict[str, Counter[str]] = {action.value: Counter() for action in Action}
     for row in rows:
         counts[row.action][row.reason.value] += 1

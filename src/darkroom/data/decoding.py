@@ -1,4 +1,4 @@
-"""Opens images of people's files: what is damaged is named, never guessed."""
+"""Opens image files of any origin: damage is reported by name, never guessed."""
 
 import os
 import re
@@ -13,19 +13,19 @@ from PIL import Image, ImageFile, TiffImagePlugin
 from darkroom.data.damage import DamageError, Reason
 from darkroom.data.formats import FORMATS, ends_early, format_of, wrong_checksum
 
-_DETAIL = 200  # characters of what a decoder says
+_DETAIL = 200  # characters of a decoder's message that are stored
 
 
 def open_image(data: bytes, max_pixels: int) -> Image.Image:
-    """Return an image with all its pixels read; `format` says what it was stored as, a key of FORMATS.
+    """Return an image with all its pixels read; its attribute `format` is a key of FORMATS.
 
-    Of animations and of files with several pages it is the first image. Bytes after the image do not matter. Threads
-    of one process decode one after another, as Pillow's settings are the process's.
+    Of an animation or a file with several pages it is the first image. Bytes after the image are ignored. Threads of
+    one process decode one after another, because Pillow's settings hold for the whole process.
 
     Args:
-        data: a file's content.
-        max_pixels: images with more are refused before their pixels take memory. Pillow's own limit,
-            `Image.MAX_IMAGE_PIXELS`, counts for nothing here, and is afterwards what it was.
+        data: the content of a file.
+        max_pixels: images with more pixels are refused before memory is allocated. It replaces Pillow's own limit,
+            `Image.MAX_IMAGE_PIXELS`, during the call.
 
     Raises:
         DamageError: empty, not an image, truncated, corrupt, without pixels, or with too many.
@@ -46,7 +46,7 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
             raise DamageError(Reason.TRUNCATED, f"{name}: its end is missing")
         try:
             image.load()
-        except Exception as error:  # whatever a decoder meets is the file's fault
+        except Exception as error:  # any error of a decoder means that the file is damaged
             raise _damage(name, error, _cut_tiff(image, file)) from error
         with suppress(Exception):
             image.getexif()  # read now, as it warns of damage
@@ -56,7 +56,7 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
 
 
 class _File(BytesIO):
-    """A file that knows whether more was asked of it than there is; `short_header`: already for the header."""
+    """A file that records reads beyond its end; `short_header`: whether that happened while the header was read."""
 
     short = short_header = False
 
@@ -68,9 +68,9 @@ class _File(BytesIO):
 
 
 def _opened(name: str, file: _File) -> ImageFile.ImageFile:
-    """Return an image of which the header was read."""
+    """Return an image whose header was read."""
     kind = FORMATS[name].opener
-    image = kind.__new__(kind)  # in two steps: of a header that was refused one can still ask the size
+    image = kind.__new__(kind)  # in two steps: the size of a refused header stays readable
     try:
         image.__init__(file, "")  # type: ignore[misc]
     except Exception as error:
@@ -82,7 +82,7 @@ def _opened(name: str, file: _File) -> ImageFile.ImageFile:
 
 
 def _scale_key(image: Image.Image, depth: int) -> None:
-    """Bring the transparent colour of a PNG, which Pillow leaves in `depth` bits, to the 8 bits of its pixels."""
+    """Scale the transparent colour of a PNG, which Pillow leaves in `depth` bits, to the 8 bits of its pixels."""
     key = image.info.get("transparency")
     if isinstance(key, tuple) and depth == 16:
         image.info["transparency"] = tuple(value >> 8 for value in key)  # as Pillow cuts pixels
@@ -91,7 +91,7 @@ def _scale_key(image: Image.Image, depth: int) -> None:
 
 
 def _damage(name: str, error: Exception, cut: bool) -> DamageError:
-    """Return what a decoder's error means; `cut`: the data are known to end too early."""
+    """Return the damage that a decoder's error means; `cut`: the data are known to end too early."""
     text = re.sub(r"<[^<>]* at 0x[0-9a-f]+>", "the file", str(error)) or type(error).__name__
     text = f"{name}: " + "".join(sign if sign.isprintable() else "?" for sign in text)[:_DETAIL]
     if isinstance(error, (Image.DecompressionBombError, MemoryError)) or "MAX_TEXT" in text:
@@ -102,7 +102,7 @@ def _damage(name: str, error: Exception, cut: bool) -> DamageError:
 
 
 def _cut_tiff(image: ImageFile.ImageFile, file: _File) -> bool:
-    """Return whether the tags of a TIFF, or by their word the pixels of its first image, reach beyond its end."""
+    """Return whether the tags of a TIFF, or the pixels of its first image by its tags, reach beyond its end."""
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return False
     for offsets, counts in ((273, 279), (324, 325)):  # of strips, and of tiles
@@ -125,7 +125,7 @@ os.register_at_fork(after_in_child=_new_lock)  # a thread that held it is not in
 
 @contextmanager
 def _strict(max_pixels: int) -> Iterator[None]:
-    """Have Pillow refuse more than about `max_pixels`, and files that end early, whatever the process has set."""
+    """Make Pillow refuse more than about `max_pixels`, and truncated files, whatever the settings of the process."""
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kept = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES

@@ -1,4 +1,4 @@
-"""What comes more than once in some parts: images with equal pixels, and keys."""
+"""Finds duplicates in some parts: images with equal pixels, and equal keys."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.splits import SPLITS
 
-_NAMED = 10  # groups that are named in the manifest
+_NAMED = 10  # maximum number of groups in the manifest
 
 
 class Place(NamedTuple):
-    """Where an image is."""
+    """The location of an image: its part, split and key."""
 
     part: str
     split: str
@@ -23,12 +23,12 @@ class Place(NamedTuple):
 
 
 def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> dict[str, Any]:
-    """Return how many images of some parts are copies: equal sha256 of the stored bytes, hence equal pixels.
+    """Return the number of images of some parts that are copies: equal SHA-256 of the stored bytes, so equal pixels.
 
     Returns:
-        images: images that repeat an earlier one; across_parts, across_splits: those of them whose first occurrence is
-        in another part, in another split (a test image that was trained on); first: up to 10 groups as lists of
-        "part/split/key".
+        images: the number of images that repeat an earlier one; across_parts, across_splits: the number of these whose
+        first occurrence is in another part, or in another split (a test image that was trained on); first: up to 10
+        groups as lists of "part/split/key".
     """
     found = _repeated(manifests, root, _digest_prefixes, lambda index, rows: index.some("sha256", rows))
     return {
@@ -40,10 +40,10 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
 
 
 def find_shared_keys(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> dict[str, Any]:
-    """Return how many keys come in more than one part, which is allowed: an image is known by its part and its key.
+    """Return the number of keys in more than one part, which is allowed: part and key together identify an image.
 
     Returns:
-        keys: how many; first: up to 10 of them, each as a list of "part/split/key".
+        keys: the number of such keys; first: up to 10 of them, each as a list of "part/split/key".
     """
     found = _repeated(manifests, root, _key_prefixes, lambda index, rows: index.some("key", rows))
     return {"keys": len(found), "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]]}
@@ -55,10 +55,10 @@ def _repeated(
     prefixes: Callable[[Index], NDArray[np.uint64]],
     identities: Callable[[Index, Sequence[int]], list[Any]],
 ) -> list[list[Place]]:
-    """Return the groups of rows with equal identities, in the order in which they first come.
+    """Return the groups of rows with equal identities, in the order of their first rows.
 
-    Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. In
-    memory stand 8 bytes an image, and the candidates.
+    Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. The
+    memory is 8 bytes an image, and the candidates.
     """
     found = [prefixes(index) for _, _, index in _indexes(manifests, root)]
     values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *found]), return_counts=True)

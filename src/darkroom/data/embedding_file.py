@@ -1,7 +1,7 @@
-"""Embeddings of a shard: NumPy's own files, one for images, one for texts, one for encodings of texts; float16.
+"""Embeddings of a shard as NumPy files: one for images, one for texts, one for text encodings; float16.
 
-They are named as clip-retrieval and DALLE2-pytorch name them, so that both read them. The format
-(numpy.lib.format): a magic number, a header that says dtype, order and shape, and the array's bytes.
+The names are those of clip-retrieval and DALLE2-pytorch, so that both read the files. The format
+(numpy.lib.format): a magic number, a header with dtype, order and shape, and the bytes of the array.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError
 
-KIND = "embeddings"  # of the manifest beside the splits
-# What there may be of an image: the start of the file's name, and the column of the index with the row's hash.
+KIND = "embeddings"  # the kind in the manifest beside the splits
+# For each kind of embedding: the start of the file name, and the column of the index with the hashes of the rows.
 PREFIXES = {"image": "img_emb", "text": "text_emb", "encoding": "text_enc"}
 COLUMNS = {"image": "sha256", "text": "sha256_text", "encoding": "sha256_encoding"}
 DTYPE = np.dtype("<f2")
-_HEADER = 4096  # bytes that surely hold one of an array without fields
+_HEADER = 4096  # bytes that surely hold the header of an array without fields
 _PARSER = Lock()  # NumPy parses a header as Python, and CPython 3.11 fails at that in two threads (gh-106905)
 
 
@@ -34,7 +34,7 @@ def file_name(what: str, shard: str) -> str:
 
 @dataclass(frozen=True)
 class EmbeddingFile:
-    """A file, mapped: its bytes, the byte at which the array begins, its shape and dtype."""
+    """A memory-mapped file: its bytes, the offset of the array in bytes, its shape and dtype."""
 
     content: memoryview
     start: int
@@ -43,19 +43,19 @@ class EmbeddingFile:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array, as a view of the map."""
+        """The array, as a view of the memory map."""
         count = int(np.prod(self.shape))
         return np.frombuffer(self.content, self.dtype, count, self.start).reshape(self.shape)
 
 
 def map_embeddings(path: Path) -> EmbeddingFile:
-    """Return a file of numbers, mapped: nothing but its header is read.
+    """Return a memory-mapped file of floating-point numbers: only its header is read.
 
     Raises:
-        ArtifactError: not such a file, or its bytes are not those that its header tells of; names it.
+        ArtifactError: not such a file, or its size does not fit its header; the message names the file.
     """
     try:
-        # As in latent_file.py: a map that needs no descriptor, of which the system reads nothing ahead.
+        # As in latent_file.py: a memory map that holds no file descriptor, without read-ahead.
         with pa.memory_map(str(path)) as file:
             first, size = file.read_buffer(1), file.size()
         content = memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
@@ -82,5 +82,5 @@ def write_array(path: Path, values: NDArray[np.float16]) -> None:
 
 
 def row_shapes(dim: int, encoding: Sequence[int] | None) -> dict[str, tuple[int, ...]]:
-    """Return the shape of a row of each kind of file."""
+    """Return the shape of a row of each kind of file: (dim,) of image and text, `encoding` (L, W) of an encoding."""
     return {"image": (dim,), "text": (dim,), **({"encoding": tuple(encoding)} if encoding else {})}

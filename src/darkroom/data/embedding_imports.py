@@ -1,9 +1,9 @@
-"""Embeddings that others have made, joined to the images of a part.
+"""Embeddings made by other programs, joined to the images of a part.
 
-clip-retrieval writes `img_emb/img_emb_0.npy`, `text_emb/text_emb_0.npy` and, with a row for each of theirs,
-`metadata/metadata_0.parquet`, whose column `image_path` holds the image's key; in which order is no matter.
-DALLE2-pytorch reads `PREFIX_0000.npy` for the tar 0000: an image's row is the last digits of its key, and a row of
-zeros stands for an image that has none.
+clip-retrieval writes `img_emb/img_emb_0.npy`, `text_emb/text_emb_0.npy` and, with the same rows,
+`metadata/metadata_0.parquet`, whose column `image_path` holds the key of the image; rows come in any order.
+DALLE2-pytorch reads `PREFIX_0000.npy` for the tar 0000: the row of an image is the last digits of its key, and a row
+of zeros stands for an image without an embedding.
 """
 
 import re
@@ -29,7 +29,7 @@ _DIGITS = re.compile(r"(\d+)(?:\.[a-z.]+)?$")
 
 @dataclass(frozen=True)
 class Found:
-    """Rows for the images of a shard: values (n, ...), as they lie there, and which of them there are, (n,)."""
+    """Rows for the images of a shard: values (n, ...) as stored, and which of them are present, bool (n,)."""
 
     values: NDArray[Any]
     present: NDArray[np.bool_]
@@ -39,15 +39,13 @@ def _numbered(folder: Path, ending: str) -> dict[int, Path]:
     """Return the files of a folder by the number at the end of their names.
 
     Raises:
-        DarkroomError: there are none, or two have the same number.
+        DarkroomError: there are no files, or two files have the same number.
     """
     found: dict[int, Path] = {}
     for path in sorted(folder.glob(f"*.{ending}")):
         if (match := _NUMBER.search(path.name)) is not None:
             if (number := int(match[1])) in found:
-                raise DarkroomError(
-                    f"{path} and {found[number].name} have the same number: leave the one that is meant."
-                )
+                raise DarkroomError(f"{path} and {found[number].name} have the same number: remove one of them.")
             found[number] = path
     if not found:
         raise DarkroomError(
@@ -58,7 +56,7 @@ def _numbered(folder: Path, ending: str) -> dict[int, Path]:
 
 
 def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> Found:
-    """Return the rows at some places (file, row) of files; None: there is none. A row of zeros is none."""
+    """Return the rows at locations (file, row) of files; None: there is no row. A row of zeros counts as absent."""
     arrays = {number: map_embeddings(files[number]).array for number in {place[0] for place in places if place}}
     some = next(iter(arrays.values())) if arrays else map_embeddings(next(iter(files.values()))).array
     values = np.zeros((len(places), *some.shape[1:]), dtype=np.float32)
@@ -77,13 +75,13 @@ class ClipRetrieval:
     """A folder that clip-retrieval's `clip inference` has written.
 
     Args:
-        folder: of the part.
-        subfolders: where `image` and, where they are taken over, `text` or `encoding` lie in it.
+        folder: the folder of the part.
+        subfolders: the subfolders of `image` and, where they are imported, of `text` and `encoding`.
         metadata: the subfolder of the metadata.
-        column: of the metadata, which holds keys, or the paths that keys follow from.
+        column: the column of the metadata with the keys, or with the paths that keys follow from.
 
     Raises:
-        DarkroomError: files are missing, or have other numbers of rows than their metadata.
+        DarkroomError: files are missing, or their numbers of rows differ from those of the metadata.
     """
 
     def __init__(self, folder: Path, subfolders: dict[str, str], metadata: str, column: str) -> None:
@@ -96,7 +94,9 @@ class ClipRetrieval:
                     raise DarkroomError(f"{path} has no column {column}: it has {', '.join(file.schema_arrow.names)}.")
                 own = file.read(columns=[column])[column]
             if own.null_count:
-                raise DarkroomError(f"{path} has no {column} in {own.null_count:,} rows: nobody knows whose they are.")
+                raise DarkroomError(
+                    f"{path} has no {column} in {own.null_count:,} rows, so they belong to no image: remove those rows."
+                )
             for files in self._files.values():
                 if number not in files:
                     raise DarkroomError(f"{path} has no embeddings of its number beside it: fetch them too.")
@@ -129,13 +129,14 @@ class ClipRetrieval:
         return {name: _rows(files_, places) for name, files_ in self._files.items()}
 
     def _found_by(self, keys: pa.Array) -> pa.Array:
-        """Return the key of each row: its own, or that which a source gives the file of its path.
+        """Return the key of each row: the stored one, or the key that a source gives to the file of the stored path.
 
-        Such a key follows from the file's name, or from its path below the part's folder, which may have lain
-        elsewhere: of the folders that all paths begin with, so many are taken off that the most of `keys` are found.
+        Such a key follows from the name of the file, or from its path below the folder of the part, which may have
+        been at another place: leading folders that all paths have in common are removed, as many as give the most
+        matches with `keys`.
 
         Raises:
-            DarkroomError: a key comes twice.
+            DarkroomError: a key occurs twice.
         """
         if self._settled:
             return self._keys
@@ -147,7 +148,7 @@ class ClipRetrieval:
             tried = pa.array([key_of("/".join(path[cut:])) for path in paths], pa.string())
             if (count := pc.sum(pc.is_in(keys, value_set=tried)).as_py() or 0) > hits:
                 best, hits = tried, count
-        if hits:  # else none of these images has an embedding, and the next may tell
+        if hits:  # else none of these images has an embedding, and the next shard decides
             self._require_one_of_each(best)
             self._keys, self._settled = best, True
         return best
@@ -162,9 +163,9 @@ class Dalle2:
     """Folders of embeddings as DALLE2-pytorch reads them.
 
     Args:
-        folder: of the part.
-        subfolders: where `image` and, where they are taken over, `text` or `encoding` lie in it.
-        index_width: digits at the end of a key that are the row.
+        folder: the folder of the part.
+        subfolders: the subfolders of `image` and, where they are imported, of `text` and `encoding`.
+        index_width: the number of digits at the end of a key that are the row.
 
     Raises:
         DarkroomError: a folder has no such files.
@@ -183,7 +184,7 @@ class Dalle2:
         """Return the rows of a shard's images.
 
         Raises:
-            DarkroomError: a key does not end in so many digits, or its tar has no number; names it.
+            DarkroomError: a key does not end in `index_width` digits, or its tar has no number; names the key.
         """
         places = []
         for row in reader.texts(shard):
@@ -201,7 +202,7 @@ class Dalle2:
         }
 
     def _number(self, shard: Shard, key: str) -> int | None:
-        """Return the number of the tar: by its name where it is the original one, else by the key before the row."""
+        """Return the number of the tar: from its name where it is the original tar, else from the start of the key."""
         text = shard.tar.partition("?")[0] if shard.how is not None else key[: -self._width]
         match = _DIGITS.search(text)
         return int(match[1]) if match else None

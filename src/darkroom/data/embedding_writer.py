@@ -1,4 +1,4 @@
-"""Writes a part's embeddings: files for each of its image shards, row i of them = row i of the index."""
+"""Writes the embeddings of a part: files for each image shard; row i of a file is row i of the index."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 from darkroom.urls import redacted
 
-# Of a shard: its rows in float32 (n, ...), or as they are stored, under `image`, `text` and `encoding`.
+# Returns the rows of a shard, (n, ...), in float32 or as they are stored, under `image`, `text` and `encoding`.
 Embed = Callable[[ImageShards, Shard], Mapping[str, NDArray[Any]]]
 
 
@@ -38,25 +38,25 @@ def write_embeddings(
 
     Args:
         folder: data/embeddings/PART; it appears whole or not at all.
-        part: its name.
-        images: the part's image shards of each split.
-        embed: returns what is asked for by `names` of a shard; rows of images without a caption are zero in `text` and
+        part: the name of the part.
+        images: the image shards of the part, by split.
+        embed: returns the requested `names` of a shard; rows of images without a caption are zero in `text` and
             `encoding`.
-        names: of image, text and encoding, those that are there.
-        clip: the identity of the CLIP that made them.
-        normalised: whether embeddings of images and texts have length 1; encodings never are changed.
-        dim: length of an embedding.
-        encoding_shape: (L, W) of an encoding.
-        store: the splits that are stored; of the others the manifest says that they are not.
-        source: what the manifest says of where they come from.
+        names: the kinds of embeddings to store, of image, text and encoding.
+        clip: the fingerprint of the CLIP that made the embeddings.
+        normalised: whether embeddings of images and texts have length 1; encodings are never changed.
+        dim: the length of an embedding.
+        encoding_shape: (L, W) of an encoding: tokens and width.
+        store: the splits to store; the manifest marks the others as not stored.
+        source: the origin of the embeddings, for the manifest.
 
     The manifest (kind "embeddings") holds part, clip, normalised, names, dim, encoding_shape, dtype, source, shards
-    (sha256 of the image shards' manifest), and splits: stored, images, and where it is stored index_sha256 and for each
-    shard name, images and the sha256 of each file.
+    (SHA-256 of the manifest of the image shards), and splits: stored, images, and for a stored split index_sha256 and
+    for each shard name, images and the SHA-256 of each file.
 
     Raises:
-        DarkroomError: a number is not finite in float16, or a shard has other rows than its images; names shard and
-            key.
+        DarkroomError: a number is not finite in float16, or a shard has another number of rows than images; the
+            message names shard and key.
     """
     shapes = {name: row_shapes(dim, encoding_shape)[name] for name in names}
     splits: dict[str, Any] = {}
@@ -106,10 +106,10 @@ def _write_split(
 def _sound(
     values: NDArray[Any], shape: tuple[int, ...], name: str, shard: Shard, texts: Sequence[Mapping[str, Any]]
 ) -> NDArray[np.float16]:
-    """Return rows as they are stored, after checking them."""
+    """Return rows in float16, after checking their shape and that they are finite."""
     if values.shape != shape:
         raise DarkroomError(f"{redacted(shard.tar)}: its {name} embeddings have shape {values.shape}, not {shape}.")
-    with np.errstate(over="ignore"):  # told below
+    with np.errstate(over="ignore"):  # reported below
         stored = values.astype(DTYPE, copy=False)
     finite = np.isfinite(stored.reshape(len(stored), -1)).all(axis=1)
     if not finite.all():

@@ -1,4 +1,4 @@
-"""Reads stored embeddings by row number, in the rows of the image shards."""
+"""Reads stored embeddings by row number; rows are those of the image shards."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from darkroom.data.together import require_alike, require_made_of
 from darkroom.urls import redacted
 
 EMBEDDING_PARTS = Path("data/embeddings")
-_THREADS = 4  # that open shards side by side
-_AGAIN = "make them again", "embed_clip"  # what to do about other ones, and the stage that does it
-_NOT_PICKLED = ("_contents", "_sha256", "_checked")  # made again where it arrives
+_THREADS = 4  # threads that open shards in parallel
+_AGAIN = "make them again", "embed_clip"  # for messages: the remedy, and the stage to run
+_NOT_PICKLED = ("_contents", "_sha256", "_checked")  # made anew in the process that unpickles
 
 
 class _Shard(NamedTuple):
-    """Files of a shard, and what their manifest says of them."""
+    """The files of a shard, and their entry in the manifest."""
 
     folder: Path
     name: str
@@ -37,16 +37,16 @@ class _Shard(NamedTuple):
 class EmbeddingShards(Indexed):
     """Embeddings of one split of some parts, by row, read through memory maps.
 
-    Opening checks each manifest, the sha256 and counts of each index, and size and header of each file; it reads no
-    embedding. A row is checked against its sha256 in the index when this object, in this process, first reads it;
+    Opening checks each manifest, the SHA-256 and counts of each index, and size and header of each file; it reads no
+    embedding. A row is checked against its SHA-256 in the index when it is first read by this object in this process;
     `verify` checks every byte. Safe to use in forked processes, and to pickle.
 
-    clip: the identity of the CLIP that made them, the same for all parts.
+    clip: the fingerprint of the CLIP that made the embeddings, the same for all parts.
     normalised: whether embeddings of images and texts have length 1.
-    dim: length of an embedding.
-    encoding_shape: (L, W) of the encodings of a text; None: there are none.
-    names: what there is of every part: image, text, encoding.
-    sources: for each part, the sha256 of the manifest of the image shards that it was made from.
+    dim: the length of an embedding.
+    encoding_shape: (L, W) of the encoding of a text; None: no encodings are stored.
+    names: the kinds that every part has: image, text, encoding.
+    sources: for each part, the SHA-256 of the manifest of its image shards.
     """
 
     def __init__(self, manifests: Mapping[str, Mapping[str, Any]], split: str, root: Path) -> None:
@@ -88,14 +88,15 @@ class EmbeddingShards(Indexed):
         """Open one split ("train", "val" or "test") of some parts; rows come in the order of `parts`.
 
         Args:
-            parts: their names.
-            split: which images.
+            parts: the names of the parts.
+            split: "train", "val" or "test".
             root: the folder with a folder of embeddings for each part.
-            shards_root: where given (data/shards), each part must have been made from the image shards that lie there.
+            shards_root: the folder of the image shards (data/shards): each part must have been made from them. None:
+                not checked.
 
         Raises:
             ArtifactError: a file is missing or damaged, the split is not stored, the parts come from different CLIPs
-                or are normalised differently, or the image shards are others; names part or file.
+                or are normalised differently, or the image shards have changed; the message names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
         facts = {part: _alike(manifest) for part, manifest in manifests.items()}
@@ -115,18 +116,17 @@ class EmbeddingShards(Indexed):
 
     @property
     def captions(self) -> list[str | None]:
-        """The caption of each row; None where the image has none, and its `text` and `encoding` are zero."""
+        """The caption of each row; None where the image has no caption: its `text` and `encoding` are zero."""
         return self._index.texts("caption")
 
     def __getitems__(
         self, rows: Sequence[int] | NDArray[np.int64], names: Sequence[str] = ("image",)
     ) -> dict[str, NDArray[np.float16]]:
-        """Return some rows, in the order of `rows`: `image` (N, D), `text` (N, D), `encoding` (N, L, W), as asked for.
+        """Return some rows, in the order of `rows`: `image` (N, D), `text` (N, D), `encoding` (N, L, W), as requested.
 
         Raises:
-            IndexError: a row lies outside.
-            ArtifactError: a part has no such embeddings, or their bytes are not those that were written; names shard
-                and key.
+            IndexError: a row is out of range.
+            ArtifactError: a part has no such embeddings, or their bytes have changed; the message names shard and key.
         """
         wanted = np.asarray(rows, dtype=np.int64)
         if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
@@ -136,12 +136,12 @@ class EmbeddingShards(Indexed):
         found = {}
         for name in names:
             if name not in self.names:
-                raise ArtifactError(f"there is no {name} in the embeddings of {', '.join(self.sources)}: {_HINT[name]}")
+                raise ArtifactError(f"the embeddings of {', '.join(self.sources)} have no {name}: {_HINT[name]}")
             values = np.empty((len(wanted), *self._rows[name]), dtype=DTYPE)
             flat: Any = values.reshape(-1).view(np.uint8)
             target, size = memoryview(flat), int(np.prod(self._rows[name])) * DTYPE.itemsize
             contents = [self._contents[shard][name] for shard in shards.tolist()]
-            # Slices of bytes, as in latents.py: NumPy's indexing takes a call for each shard, and a second copy.
+            # Slices of bytes, as in latents.py: NumPy's indexing needs a call for each shard, and a second copy.
             for at, (content, place) in enumerate(zip(contents, inside, strict=True)):
                 target[at * size : (at + 1) * size] = content[place * size : (place + 1) * size]
             self._check(name, wanted, values)
@@ -149,7 +149,7 @@ class EmbeddingShards(Indexed):
         return found
 
     def _check(self, name: str, rows: NDArray[np.int64], values: NDArray[np.float16]) -> None:
-        """Check those rows that were not read before in this process against their sha256."""
+        """Check the rows that were not read before in this process against their SHA-256."""
         checked = self._checked[name]
         if checked[rows].all():
             return
@@ -167,7 +167,7 @@ class EmbeddingShards(Indexed):
             checked[row] = True
 
     def shard_of(self, row: int, name: str = "image") -> Path:
-        """Return the file that a row lies in."""
+        """Return the file that holds a row."""
         return self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path(name)
 
     def verify(self) -> None:
@@ -185,7 +185,7 @@ class EmbeddingShards(Indexed):
 
 
 def no_embeddings(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> bool:
-    """Return whether `embed_clip` made none of any part, because there is no CLIP."""
+    """Return whether no part has embeddings, because there is no CLIP."""
     return not any(read_manifest(root / part, KIND)["clip"] for part in parts)
 
 
@@ -197,16 +197,16 @@ _HINT = {
 
 
 def stored(part: str, split: str, root: Path = EMBEDDING_PARTS) -> bool:
-    """Return whether the embeddings of a split of a part are stored, or are to be computed as they are needed.
+    """Return whether the embeddings of a split of a part are stored; else they are computed when they are needed.
 
     Raises:
-        ArtifactError: the part's embeddings are missing or damaged; names the file.
+        ArtifactError: the embeddings of the part are missing or damaged; the message names the file.
     """
     return bool(read_manifest(root / part, KIND)["splits"][split]["stored"])
 
 
 def captioned_parts(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> list[str]:
-    """Return the parts of which text embeddings are stored: those that have captions."""
+    """Return the parts with stored text embeddings: the parts that have captions."""
     return [part for part in parts if "text" in read_manifest(root / part, KIND)["names"]]
 
 
@@ -214,8 +214,8 @@ def require_same_images(embeddings: EmbeddingShards, images: ImageShards) -> Non
     """Check that row i of the embeddings is of image i.
 
     Raises:
-        ArtifactError: a row is missing, or there is one too many, or at another place; names shard and key. Or the
-            images were written again since; names the part.
+        ArtifactError: a row is missing, superfluous or at another position (the message names shard and key), or the
+            images were written again since (the message names the part).
     """
     ours, theirs = embeddings._index.column("key"), images._index.column("key")
     if not ours.equals(theirs):
@@ -229,7 +229,7 @@ def require_same_images(embeddings: EmbeddingShards, images: ImageShards) -> Non
 
 
 def _difference(embeddings: EmbeddingShards, images: ImageShards) -> str:
-    """Return what the first difference is, as a sentence."""
+    """Return a message on the first difference."""
     ours, theirs = embeddings.keys, images.keys
     again = "make them again (`dvc repro embed_clip`)."
     have, need = set(ours), set(theirs)
@@ -248,7 +248,7 @@ def _difference(embeddings: EmbeddingShards, images: ImageShards) -> str:
 
 
 def _alike(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must be the same for all parts that are read together, None where a part has no such thing."""
+    """Return the metadata that all parts must share, None where a part has no such entry."""
     return {
         "CLIPs": manifest["clip"],
         "normalisations": manifest["normalised"],
@@ -258,7 +258,7 @@ def _alike(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _open(shard: _Shard, name: str, shape: tuple[int, ...]) -> memoryview:
-    """Return the bytes of a file's rows."""
+    """Return the bytes of the rows of a file."""
     path = shard.path(name)
     file = map_embeddings(path)
     if (file.shape, file.dtype) != (shape, DTYPE):

@@ -1,4 +1,4 @@
-"""Many files open for reading at any place, in any process."""
+"""Reads many files at any offset, from any process."""
 
 import fcntl
 import os
@@ -7,17 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_OPEN = 128  # files open at once, below the usual limit of 1024 a process with several readers
-_TRIES = 3  # times that a file may be gone between being located and being opened
+_OPEN = 128  # files open at once: several readers stay below the usual limit of 1024 a process
+_TRIES = 3  # attempts to open a file that another process may remove after it was located
 
 
 class _Handle:
-    """A descriptor that is closed when the last user lets go of it, so a thread may drop it while another reads."""
+    """A file descriptor that is closed with its last reference, so a thread may drop it while another thread reads."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = -1
         self.descriptor = os.open(path, os.O_RDONLY)
-        # Says to a cache that the file is in use. Some file systems have no locks, and no cache.
+        # The lock marks the file as in use for the cache. File systems without locks hold no cache.
         with suppress(OSError):
             fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -27,13 +27,13 @@ class _Handle:
 
 
 class OpenFiles:
-    """Reads by (number of the file, offset, size), one `pread` each, which leaves no position to share or to lose.
+    """Reads by (number of the file, offset, size) with one `pread` each, so there is no shared file position.
 
     Files are opened when first read. A forked process may use it, and it can be pickled: the copy opens its own.
 
     Args:
-        locate: returns the path of a file by its number, and fetches it before where it lies elsewhere; can be pickled.
-        most: files open at once; None: as many as a process may well have.
+        locate: returns the path of a file by its number, after downloading a remote file; can be pickled.
+        most: the maximum number of open files; None: 128.
     """
 
     def __init__(self, locate: Callable[[int], Path], most: int | None = None) -> None:

@@ -1,7 +1,7 @@
-"""The formats of image files that are opened, and what can be told of a file without decoding it.
+"""The supported formats of image files, and checks of a file that need no decoding.
 
-Each begins with a signature. Formats without one (TGA), drawings (SVG, PDF), and formats that need another program
-(EPS: Ghostscript) are not opened.
+Each format begins with a signature. Formats without a signature (TGA), drawings (SVG, PDF), and formats that need
+another program (EPS: Ghostscript) are not supported.
 """
 
 import re
@@ -24,7 +24,7 @@ from PIL import (
 
 @dataclass(frozen=True)
 class Format:
-    """signature: what a file begins with; opener: Pillow's; extensions: what a name may end with, in lower case."""
+    """signature: the first bytes of a file; opener: the class of Pillow; extensions: of file names, in lower case."""
 
     signature: re.Pattern[bytes]
     opener: type[ImageFile.ImageFile]
@@ -35,7 +35,7 @@ def _format(signature: bytes, opener: type[ImageFile.ImageFile], *extensions: st
     return Format(re.compile(signature, re.DOTALL), opener, frozenset(extensions))
 
 
-# By the name that Pillow has for it. A multi-picture file (MPO) is a JPEG that others follow: its first is read.
+# By Pillow's name of the format. A multi-picture file (MPO) is a JPEG with further images; its first image is read.
 FORMATS = {
     "JPEG": _format(rb"\xff\xd8\xff", JpegImagePlugin.JpegImageFile, "jpg", "jpeg", "jpe", "jfif", "mpo"),
     "PNG": _format(rb"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile, "png", "apng"),
@@ -60,10 +60,10 @@ def format_of(data: bytes) -> str | None:
 
 
 def ends_early(name: str, data: bytes) -> bool:
-    """Return whether a file says of itself that its end is missing, in formats whose decoders do not always see it.
+    """Return whether the end marker of a file is missing, in formats whose decoders do not always notice it.
 
-    libjpeg takes the zeros of a download that was given its space and never finished for grey pixels, and OpenJPEG
-    leaves black what is not there. In both a marker ends the image, which cannot stand in its data.
+    libjpeg decodes the zeros of a preallocated, unfinished download as grey pixels, and OpenJPEG leaves missing pixels
+    black. In both formats a marker ends the image, and that marker cannot occur in the data.
     """
     match name:
         case "JPEG":
@@ -76,7 +76,7 @@ def ends_early(name: str, data: bytes) -> bool:
 
 
 def _first_scan(data: bytes) -> int:
-    """Return where the pixels of a JPEG begin: thumbnails lie before."""
+    """Return the offset of the pixels of a JPEG; thumbnails come before it."""
     at = 2
     while data[at : at + 1] == b"\xff":
         marker = data[at + 1 : at + 2]

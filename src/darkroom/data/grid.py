@@ -1,4 +1,4 @@
-"""Grids of images, for people to look at."""
+"""Grids of images as pictures."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from darkroom.data.images import encode, to_pil
 from darkroom.errors import DarkroomError
 
 _BACKGROUND = 255
-_SQUARE = 8  # pixels of a field of the checkerboard, at most
-_FIELDS = (255, 204)  # its greys
+_SQUARE = 8  # maximum side of a field of the checkerboard, in pixels
+_FIELDS = (255, 204)  # grey levels of the checkerboard
 
 
 def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale: int = 1) -> Image.Image:
@@ -28,7 +28,7 @@ def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale:
         an image of width columns * (scale * W + padding) + padding, mode L, RGB or RGBA.
 
     Raises:
-        DarkroomError: there is no image, or `images` is not as said.
+        DarkroomError: there is no image, or dtype or shape is another.
     """
     if images.dtype != np.uint8 or images.ndim != 4 or not len(images):
         raise DarkroomError(f"a grid needs images, uint8 (N, C, H, W), not {images.dtype} {images.shape}.")
@@ -45,7 +45,7 @@ def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale:
 
 
 def opaque(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return images as they are, transparent ones on a checkerboard.
+    """Return opaque images unchanged, and transparent ones over a checkerboard.
 
     Args:
         images: uint8 (N, C, H, W) with C of 1, 3 or 4.
@@ -64,7 +64,7 @@ def opaque(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def spread(count: int, of: int) -> list[int]:
-    """Return at most `count` row numbers from the first to the last of `of` rows, evenly apart."""
+    """Return at most `count` row numbers, evenly spaced from the first to the last of `of` rows."""
     return np.unique(np.linspace(0, of - 1, min(count, of)).round().astype(int)).tolist() if of else []
 
 

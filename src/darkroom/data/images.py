@@ -1,4 +1,4 @@
-"""Images as they are stored: encoded and decoded, as Pillow images and as arrays."""
+"""Encodes and decodes stored images, as Pillow images and as arrays."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,9 +12,10 @@ from PIL import Image
 from darkroom.errors import DarkroomError
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by the number of channels
-EXTENSION = {"png": "png", "webp": "webp", "jpeg": "jpg"}  # of the member in the tar
-# exact: colours under transparent pixels are kept; without it WebP is not lossless. Its quality and method are efforts:
-# photographs of 256 pixels take about the time of PNG; method 4 takes eight times as long for 5% fewer bytes.
+EXTENSION = {"png": "png", "webp": "webp", "jpeg": "jpg"}  # file name extension of the member in the tar
+# exact: colours under transparent pixels are kept; without it WebP is not lossless. `quality` and `method` set the
+# effort of the encoder: with these, photographs of 256 pixels take about as long as PNG; method 4 takes eight times as
+# long for 5% fewer bytes.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "png": {"format": "PNG", "compress_level": 4},
     "webp": {"format": "WEBP", "lossless": True, "exact": True, "quality": 20, "method": 2},
@@ -24,11 +25,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What all images of an artifact share; stands in its manifest under `image`.
+    """What all images of an artifact have in common: the entry `image` of its manifest.
 
-    size: height and width in pixels; channels: L, RGB or RGBA, 8 bits each; format: png or webp, both lossless, or
-    jpeg; `original` where images are read as their owner stores them, and prepared on reading; `mixed` where parts
-    differ in it.
+    size: height and width in pixels.
+    channels: L, RGB or RGBA, 8 bits each.
+    format: png or webp (both lossless) or jpeg; `original` where images stay in the files of their owner and are
+        prepared on reading; `mixed` where the parts differ.
     """
 
     size: int
@@ -42,12 +44,12 @@ class ImageSpec:
         return (depth[self.channels], self.size, self.size)
 
     def facts(self) -> dict[str, Any]:
-        """Return what a manifest holds."""
+        """Return the entry `image` of a manifest."""
         return asdict(self)
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> "ImageSpec":
-        """Return what a manifest says under `image`."""
+        """Return the specification from the entry `image` of a manifest."""
         return cls(**manifest["image"])
 
 
@@ -65,7 +67,7 @@ def encode(image: Image.Image, format: str, quality: int = 95) -> bytes:
 
 
 def decode(data: bytes, channels: str) -> NDArray[np.uint8]:
-    """Return an encoded image as uint8 (C, H, W), C as `channels` (L, RGB or RGBA) says."""
+    """Return an encoded image as uint8 (C, H, W); C is 1, 3 or 4 for the `channels` L, RGB or RGBA."""
     with Image.open(BytesIO(data), formats=["PNG", "WEBP", "JPEG"]) as image:
         return to_array(image.convert(channels))
 

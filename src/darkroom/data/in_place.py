@@ -1,4 +1,4 @@
-"""Writes a part whose images stay where they are: an index into the tars of their owner, and no tar."""
+"""Writes a part that is indexed in place: an index into existing tars, and no tar."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,16 +15,16 @@ from darkroom.data.splits import SPLITS
 from darkroom.data.tar_files import TarFiles
 from darkroom.errors import DarkroomError
 
-FORMAT = "original"  # of images, in the manifest
+FORMAT = "original"  # the image format in the manifest
 
 
 def tars_of(source: Any) -> TarFiles | None:
-    """Return the tars of a source whose images stay where they are; None: they are stored anew."""
+    """Return the tars of a source that is indexed in place; None: its images are stored anew."""
     return source.tars if getattr(source, "in_place", False) else None
 
 
 class _Facts:
-    """What a manifest holds of each tar, which is read for that once, though it be in three splits."""
+    """The manifest entries of tars: each tar is read once, although it may belong to three splits."""
 
     def __init__(self, tars: TarFiles) -> None:
         self._tars = tars
@@ -50,7 +50,7 @@ class _Pointers:
         self._entries: list[dict[str, Any]] = []
 
     def add(self, one: Outcome) -> None:
-        """Note where an image lies; the images of a tar come one after the other."""
+        """Add the location of an image; the images of a tar come one after the other."""
         assert one.extent is not None and one.original_size is not None
         extent: Extent = one.extent
         if extent.tar != self._number:
@@ -97,27 +97,26 @@ def write_in_place(
 ) -> dict[str, Any]:
     """Write `folder/{train,val,test}/index.parquet`, `quarantine.parquet` and the manifest; return the manifest.
 
-    What is checked, left out and counted is the same as in `darkroom.data.parts.write_part`, and so are the splits. No
-    tar is changed.
+    Checks, quarantine, counts and splits are those of `darkroom.data.parts.write_part`. No tar is changed.
 
     Args:
-        folder: of the part.
-        part: its name.
-        outcomes: with the extent of each image, from `darkroom.data.pipeline.outcomes` with `store` False; those of a
-            tar come one after the other.
-        tars: that the extents are of.
-        source: as the others below, see `write_part`.
-        how: how images are prepared on reading.
+        folder: the folder of the part.
+        part: the name of the part.
+        outcomes: outcomes with the extent of each image, from `darkroom.data.pipeline.outcomes` with `store` False;
+            the images of a tar come one after the other.
+        tars: the tars that the extents refer to.
+        source: see `write_part`, as for the arguments below.
+        how: the preparation of images on reading.
         policy: which samples are indexed, and in which split.
-        mirror: whether a mirror image is as true as the image.
+        mirror: whether mirror images are valid training data.
         logs: the folder for the list of damaged samples where there are too many.
 
-    The manifest is that of `write_part` with in_place true and image.format "original". A shard is an original tar, and
-    is in each split that has images of it: name (its number in the source), images, bytes and sha256 of the tar, and
-    tar: its path or URL, as params.yaml has it.
+    The manifest is that of `write_part` with in_place true and image.format "original". A shard is an original tar,
+    listed in each split that has images of it: name (its number in the source), images, bytes and sha256 of the tar,
+    and tar: its path or URL, as written in params.yaml.
 
     Raises:
-        DarkroomError: more samples are damaged than `policy` allows; or a tar is gone.
+        DarkroomError: more samples are damaged than `policy` allows, or a tar was removed.
     """
     known = _Facts(tars)
     writers = {split: _Pointers(folder / split, known, how.spec.size) for split in SPLITS}

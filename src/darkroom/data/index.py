@@ -1,7 +1,7 @@
-"""The index of a split: one row an image, `index.parquet`, a row group for each shard.
+"""The index of a split: `index.parquet` with one row for each image, and one row group for each shard.
 
-One file, since a thousand small ones take seconds to open; a row group for each shard, so that a writer holds one
-shard in memory, and a reader may read one.
+It is one file, since a thousand small files take seconds to open. It has a row group for each shard, so that a writer
+holds one shard in memory, and a reader can read one shard.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,10 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, check_file
 
 NAME = "index.parquet"
-_THREADS = 4  # that open the indexes of parts side by side
-# offset, size: of the image's bytes in the tar; sha256: of these bytes; width, height: as stored, or as prepared on
-# reading; original_width, original_height: as the source had it; label, caption: may be null.
+_THREADS = 4  # threads that open the indexes of parts in parallel
+# offset, size: position and number of the bytes of the image in the tar; sha256: the hash of these bytes; width,
+# height: of the stored or prepared image; original_width, original_height: of the image in the source; label, caption:
+# may be null.
 IMAGES = pa.schema(
     [
         ("key", pa.string()),
@@ -36,8 +37,8 @@ IMAGES = pa.schema(
         ("caption", pa.string()),
     ]
 )
-# The index of latents: which image each row is, so that nobody needs the images to train on latents. sha256: of the
-# bytes of mean, then of logvar, of the row; sha256_mirror: of those of its mirror image; null where there are none.
+# The index of latents. It holds keys and labels, so that a training on latents needs no images. sha256: the hash of the
+# bytes of mean, then of logvar, of the row; sha256_mirror: the same of the mirror image; null where it is not stored.
 LATENTS = pa.schema(
     [
         ("key", pa.string()),
@@ -46,8 +47,8 @@ LATENTS = pa.schema(
         ("sha256_mirror", pa.binary(32)),
     ]
 )
-# The index of embeddings. sha256, sha256_text, sha256_encoding: of the bytes of the row in each kind of file; null
-# where there is none.
+# The index of embeddings. sha256, sha256_text, sha256_encoding: the hash of the bytes of the row in each kind of file;
+# null where there is no such file.
 EMBEDDINGS = pa.schema(
     [
         ("key", pa.string()),
@@ -69,7 +70,7 @@ class IndexWriter:
         self._writer = pq.ParquetWriter(self._path, schema, compression="zstd", use_dictionary=["label"])
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append the rows of the next shard, at least one; values under other names than the schema's are left out."""
+        """Append the rows of the next shard, at least one; values that the schema does not name are ignored."""
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
         self._writer.write_table(table, row_group_size=len(rows))
 
@@ -88,16 +89,16 @@ class IndexWriter:
 
 
 class Index:
-    """The indexes of some folders, one after the other. A column is read when it is first asked for, and kept.
+    """The indexes of some folders, concatenated. A column is read on first use, and kept.
 
     Safe to use in forked processes, and to pickle: a copy reads its columns anew.
     """
 
     def __init__(self, folders: Mapping[Path, Mapping[str, Any]], schema: pa.Schema) -> None:
-        """Check the indexes of `folders`: for each what its manifest says, `shards` and `index_sha256`.
+        """Check the indexes of `folders` against `shards` and `index_sha256` of their manifests.
 
         Raises:
-            ArtifactError: missing, damaged, or other counts than the manifest's; names the file.
+            ArtifactError: missing, damaged, or with other counts than the manifest; the message names the file.
         """
         self._folders = [(folder, facts["index_sha256"], _images(facts)) for folder, facts in folders.items()]
         self._schema = schema
@@ -106,7 +107,7 @@ class Index:
             list(pool.map(lambda each: _check(*each), self._folders))
 
     def load(self, *names: str) -> None:
-        """Read some columns at once, unless they are here: faster than one after the other."""
+        """Read some columns at once, unless they were read before: faster than one after the other."""
         if missing := [name for name in names if name not in self._columns]:
             with ThreadPoolExecutor(_THREADS) as pool:
                 tables = list(pool.map(lambda each: _read(each[0] / NAME, missing), self._folders))
@@ -116,19 +117,19 @@ class Index:
             self._columns |= {name: table[name] for name in missing}
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a column, over all rows."""
+        """Return a column of all rows."""
         self.load(name)
         return self._columns[name]
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Return a column of numbers. The array is the caller's: nothing of it is kept here."""
+        """Return a column of numbers, (N,). The array belongs to the caller: no reference is kept."""
         self.load(name)
         # Not `to_numpy()` of the column, which imports pandas.
         chunks = [np.from_dlpack(chunk) for chunk in self._columns.pop(name).chunks]
         return np.concatenate([np.empty(0, self._schema.field(name).type.to_pandas_dtype()), *chunks])
 
     def digests(self, name: str) -> NDArray[np.uint8]:
-        """Return a column of hashes, uint8 (N, 32). The array is the caller's, as above."""
+        """Return a column of hashes, uint8 (N, 32). The array belongs to the caller."""
         self.load(name)
         column = self._columns.pop(name)
         chunks = [np.frombuffer(b"", np.uint8)]
@@ -142,11 +143,11 @@ class Index:
         return self.column(name).to_pylist()
 
     def some(self, name: str, rows: Sequence[int]) -> list[Any]:
-        """Return a column of some rows."""
+        """Return the values of a column in some rows, in their order."""
         return self.column(name).take(pa.array(rows, pa.int64())).to_pylist()
 
     def rows(self, names: Sequence[str], first: int, count: int) -> list[dict[str, Any]]:
-        """Return some columns of `count` rows from `first` on."""
+        """Return some columns of `count` rows, from row `first` on, as one mapping for each row."""
         columns = {name: self.column(name).slice(first, count) for name in names}
         return pa.table(columns).to_pylist()
 
@@ -155,7 +156,7 @@ class Index:
 
 
 class Indexed:
-    """What readers of images and of latents know of their rows by the index."""
+    """A dataset with an index: keys and labels by row."""
 
     _index: Index
 
@@ -166,12 +167,12 @@ class Indexed:
 
     @property
     def labels(self) -> list[str | None]:
-        """The name of each row's class; None where the image has no label."""
+        """The class name of each row; None where the image has no label."""
         return self._index.texts("label")
 
     @property
     def label_column(self) -> pa.ChunkedArray:
-        """`labels` as they are stored: a million of them as a list of Python's take a while and 70 MB."""
+        """`labels` as an Arrow column: a million labels as a Python list take 70 MB."""
         return self._index.column("label")
 
     def keys_of(self, rows: Sequence[int]) -> list[str]:
@@ -184,7 +185,7 @@ def _images(facts: Mapping[str, Any]) -> list[int]:
 
 
 def _read(path: Path, names: list[str]) -> pa.Table:
-    # Not `read_table`, which puts a machine for many files around each and takes twice the time.
+    # Not `read_table`, which is made for data sets of many files and takes twice the time.
     with pq.ParquetFile(path) as file:
         return file.read(columns=names, use_threads=False)
 

@@ -1,4 +1,4 @@
-"""Which stored image each sample was made of: they share their key."""
+"""Finds the original image of each sample: both have the same key."""
 
 from collections import defaultdict, deque
 from pathlib import Path
@@ -8,17 +8,19 @@ from darkroom.data.reader import ImageShards
 
 
 def original_rows(samples: ImageShards, originals: ImageShards, where: Path) -> list[int]:
-    """Return the row of each sample's original.
+    """Return the row of the original of each sample.
 
-    Parts may share keys. Of several images of one key and caption the first belongs to the first sample, and so on.
+    Keys may occur in several parts. Of several images with one key and caption, the first belongs to the first sample,
+    and so on.
 
     Args:
-        samples: made of the embeddings or captions of the first images of a split, under their keys, in their order.
-        originals: the images of a split.
-        where: the samples' folder, for messages.
+        samples: images sampled from the embeddings or captions of the first images of a split, with their keys, in
+            their order.
+        originals: the images of the split.
+        where: the folder of the samples, for messages.
 
     Raises:
-        ArtifactError: there is no such original, or it has another caption; names the key.
+        ArtifactError: an original is missing, or has another caption; the message names the key.
     """
     rows: defaultdict[tuple[str, str | None], deque[int]] = defaultdict(deque)
     said: dict[str, str | None] = {}

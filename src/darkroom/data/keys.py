@@ -1,22 +1,22 @@
-"""Keys made from paths, and paths as bytes and as text, whatever is in a file's name.
+"""Keys made from paths, and paths as bytes and as text, for any file name.
 
-A path is a str with `/` between its parts; bytes that are not UTF-8 stand in it as lone surrogates (PEP 383), whatever
-the locale. Nothing of it may go into an artifact but through `shown` or `key_of`.
+A path is a str with `/` between its parts; bytes that are not UTF-8 are lone surrogates in it (PEP 383), in any
+locale. A path is written into an artifact only through `shown` or `key_of`.
 """
 
 import hashlib
 import re
 
-_LONGEST = 80  # of a key, as `darkroom.data.shards.KEY` allows
-_DIGEST = 5  # bytes
+_LONGEST = 80  # maximum length of a key, as `darkroom.data.shards.KEY` allows
+_DIGEST = 5  # bytes of the hash in a key
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def encoded(path: str) -> bytes:
-    """Return the bytes that the file system knows a path by."""
+    """Return a path as the bytes of the file system."""
     try:
         return path.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a surrogate that stands for no byte: a table names it, no file is called so
+    except UnicodeEncodeError:  # a surrogate that stands for no byte: only a table can name it
         return path.encode("utf-8", "surrogatepass")
 
 
@@ -26,10 +26,10 @@ def shown(path: str) -> str:
 
 
 def key_of(stem: str) -> str:
-    """Return the key of the file with this path, its ending left out: 1 to 80 letters, digits, `_` and `-`.
+    """Return the key of a file from its path without the extension: 1 to 80 letters, digits, `_` and `-`.
 
-    A path of such characters is its own key. In any other they become `-`, and a hash of the path follows, so that two
-    files do not share a key by accident.
+    A path of such characters is its own key. In other paths all other characters become `-`, and a hash of the path
+    follows, so that two files do not get the same key.
     """
     plain = _OTHER.sub("-", stem)
     if plain == stem and 0 < len(stem) <= _LONGEST:

@@ -1,11 +1,11 @@
 """One shard of latents: a safetensors file, written here and read through a memory map.
 
-Latents come in three forms: a distribution (mean and logvar), a point (the mean alone), and codes, beside which lies
-the codebook that says what they stand for.
+Latents have one of three forms: a distribution (mean and logvar), a point (the mean alone), or codes, whose codebook
+is a file beside the manifest.
 
-The format (github.com/huggingface/safetensors): 8 bytes with the header's length, little-endian; the header, JSON,
-`{name: {dtype, shape, data_offsets}}`; the tensors' bytes. It is written and parsed here because the library maps a
-file for one slice at a time, and because NumPy has no bfloat16, which is stored as the upper half of a float32.
+The format (github.com/huggingface/safetensors): 8 bytes with the length of the header, little-endian; the header as
+JSON, `{name: {dtype, shape, data_offsets}}`; the bytes of the tensors. It is written and parsed here because the
+library maps a file for one slice at a time, and because NumPy has no bfloat16, the upper half of a float32.
 """
 
 import json
@@ -22,11 +22,11 @@ from safetensors.numpy import load_file, save
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import ArtifactError, check_file
 
-KIND = "latents"  # of the manifest beside the shards
+KIND = "latents"  # the kind in the manifest beside the shards
 CODEBOOK = "codebook.safetensors"  # beside the manifest, where the latents are codes
-# The tensors that stand for an image, by the form of the latents.
+# The tensors of an image, by the form of the latents.
 FORMS = {"distribution": ("mean", "logvar"), "point": ("mean",), "codes": ("codes",)}
-# How NumPy holds an element in the file, and the format's own names.
+# The NumPy dtype of a stored element, and the names of the format.
 DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype("<f4"),
     "bfloat16": np.dtype("<u2"),
@@ -39,30 +39,30 @@ _ALIGNMENT = 8
 
 
 def mirrored(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the tensors that stand for the mirror image, where that is as true as the image."""
+    """Return the names of the tensors of the mirror images."""
     return tuple(f"{name}_mirror" for name in names)
 
 
 def code_dtype(codes: int) -> str:
-    """Return the smallest dtype that holds the codes of a codebook of this size, 0 to codes - 1."""
+    """Return the smallest dtype for the codes of a codebook with `codes` vectors, 0 to codes - 1."""
     return "uint16" if codes <= 2**16 else "int32"
 
 
 def stored_shape(form: str, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of a stored tensor of one image, where that of a latent is (C, h, w): codes have no channels."""
+    """Return the shape of a stored tensor of one image for latents of shape (C, h, w): codes are (h, w)."""
     return tuple(shape[1:]) if form == "codes" else tuple(shape)
 
 
 @dataclass(frozen=True)
 class LatentFile:
-    """A shard, mapped.
+    """A memory-mapped shard.
 
     content: the bytes of the file.
-    starts: the byte at which each tensor begins.
+    starts: the offset of each tensor in bytes.
     form: distribution, point or codes.
-    mirror: whether there are tensors of mirror images.
-    shape: (n, C, h, w) of each; (n, h, w) of codes.
-    dtype_name: of an element, a key of `DTYPES`.
+    mirror: whether the shard has tensors of mirror images.
+    shape: (n, C, h, w) of each tensor; (n, h, w) of codes.
+    dtype_name: the dtype of an element, a key of `DTYPES`.
     """
 
     content: memoryview
@@ -74,11 +74,11 @@ class LatentFile:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of an element: float32, uint16 with the bits of a bfloat16, or the uint16 or int32 of a code."""
+        """The dtype of an element: float32, uint16 with the bits of a bfloat16, or uint16 or int32 of a code."""
         return DTYPES[self.dtype_name]
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Return a tensor as a view of the map, of shape `shape`. Raises KeyError."""
+        """Return a tensor as a view of the memory map, of shape `shape`. Raises KeyError."""
         count = int(np.prod(self.shape))
         return np.frombuffer(self.content, self.dtype, count, self.starts[name]).reshape(self.shape)
 
@@ -97,12 +97,12 @@ def to_float32(stored: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[Any]], dtype: str) -> None:
-    """Write the tensors of a form, and those of mirror images where there are any; no metadata.
+    """Write the tensors of a form, and those of mirror images where there are any, without metadata.
 
     Args:
-        path: of the file.
-        tensors: mean and logvar or mean alone, float32 (n, C, h, w), or codes (n, h, w) that the dtype holds.
-        dtype: float32 or bfloat16, to which values are rounded, or uint16 or int32 of codes.
+        path: the path of the file.
+        tensors: mean and logvar or mean alone, float32 (n, C, h, w), or codes (n, h, w) within the range of the dtype.
+        dtype: float32 or bfloat16, to which values are rounded; uint16 or int32 for codes.
     """
     header: dict[str, Any] = {}
     content = []
@@ -115,7 +115,7 @@ def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[Any]], dtype: s
         content.append(stored)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    # write(), not a memory map: on a full disk a map kills the process instead of raising OSError.
+    # write(), not a memory map: on a full disk a memory map kills the process instead of raising OSError.
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for stored in content:
@@ -129,7 +129,7 @@ def _order(names: Collection[str]) -> list[str]:
 
 
 def _form(names: Collection[str]) -> tuple[str, bool]:
-    """Return the form whose tensors these are, and whether mirror images are among them. Raises StopIteration."""
+    """Return the form that has these tensors, and whether mirror images are among them. Raises StopIteration."""
     return next(
         (form, mirror)
         for form, own in FORMS.items()
@@ -139,14 +139,14 @@ def _form(names: Collection[str]) -> tuple[str, bool]:
 
 
 def map_latent_shard(path: Path) -> LatentFile:
-    """Return a shard, mapped: nothing but its header is read.
+    """Return a memory-mapped shard: only its header is read.
 
     Raises:
-        ArtifactError: the file is not such a shard; names it.
+        ArtifactError: the file is not a shard of latents; the message names it.
     """
     try:
-        # Arrow's map outlives the file's descriptor, so a thousand shards need no thousand descriptors. It has the
-        # system read ahead what it is asked for, so it is asked for a byte, and a view of the whole made of that.
+        # Arrow's memory map outlives the file descriptor, so a thousand shards need no thousand descriptors. Arrow
+        # makes the system read ahead what is requested, so one byte is requested, and viewed as the whole file.
         with pa.memory_map(str(path)) as file:
             first, size = file.read_buffer(1), file.size()
         content = memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
@@ -172,20 +172,20 @@ def map_latent_shard(path: Path) -> LatentFile:
 
 
 def write_codebook(folder: Path, codebook: NDArray[np.float32]) -> None:
-    """Write the vectors that codes stand for, float32 (K, C), as `codebook.safetensors`."""
+    """Write the vectors of the codes, float32 (K, C), as `codebook.safetensors`."""
     write_bytes(folder / CODEBOOK, save({"codebook": np.ascontiguousarray(codebook, dtype=np.float32)}))
 
 
 def read_codebook(folder: Path, size: int, sha256: str) -> NDArray[np.float32]:
-    """Return the vectors that the codes in `folder` stand for, float32 (K, C).
+    """Return the vectors of the codes in `folder`, float32 (K, C).
 
     Args:
         folder: data/latents/PART.
-        size: K, as its manifest says.
-        sha256: of the file, as its manifest says.
+        size: K, from the manifest.
+        sha256: the SHA-256 of the file, from the manifest.
 
     Raises:
-        ArtifactError: missing or corrupted; names the file.
+        ArtifactError: missing or corrupted; the message names the file.
     """
     path = folder / CODEBOOK
     check_file(path, sha256)

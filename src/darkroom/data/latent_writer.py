@@ -1,4 +1,4 @@
-"""Encodes a part's image shards: one file of latents for each, row i of the latents = row i of the index."""
+"""Encodes the image shards of a part: one file of latents for each shard, with the rows of the index."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from darkroom.errors import DarkroomError
 from darkroom.urls import redacted
 
 _GROUP = 1024  # images decoded at once
-_LARGEST = 80  # of a logvar: its exp still fits a float32
+_LARGEST = 80  # maximum of a logvar: its exp still fits a float32
 
 Array = NDArray[Any]
 Encode = Callable[[NDArray[np.uint8]], Sequence[Array]]
@@ -51,26 +51,27 @@ def write_latents(
 
     Args:
         folder: data/latents/PART; it appears whole or not at all.
-        part: its name.
-        images: the part's image shards of each split, from `ImageShards.open_parts([part], split)`. Where a mirror
-            image is as true as the image, mirror images are encoded too.
+        part: the name of the part.
+        images: the image shards of the part by split, from `ImageShards.open_parts([part], split)`. Mirror images are
+            encoded too where the manifest of the part allows them.
         encode: maps uint8 (N, C, H, W), N up to 1024, to the tensors of the form, one after the other: mean and logvar,
-            or mean alone, each float32 (N, *shape), or codes, integers (N, h, w). It pads its own batches, so that an
-            image's latent does not depend on its company.
-        dtype: float32 or bfloat16, as stored; of codes, the smallest integer that holds them is taken instead.
+            or mean alone, each float32 (N, *shape), or codes, integers (N, h, w). It pads its own batches, so that a
+            latent does not depend on the other images of the batch.
+        dtype: float32 or bfloat16, as stored; codes are stored in the smallest sufficient integer type instead.
         tokenizer: the hash of the tokenizer behind `encode`, which consumers compare with theirs.
         shape: (c, h, w) of a latent.
         form: distribution, point or codes.
-        codebook: of codes, the vector that each stands for, float32 (K, c); it is written beside the manifest.
+        codebook: the vectors of the codes, float32 (K, c), written beside the manifest; None for the other forms.
 
     The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (form,
     shape, dtype), codebook (size and sha256, or null), mirror (whether there are latents of mirror images), splits
     (images, index_sha256, and for each shard name, images, sha256), and statistics of the train split, from the latents
-    as stored, of codes from the vectors that they stand for: count of elements a channel, sum of E[z] and sum of E[z²]
-    of each channel. Of an image with a mirror image each counts half, as in training.
+    as stored, of codes from their vectors: number of elements per channel, sum of E[z] and sum of E[z²] of each
+    channel. An image and its mirror image count one half each, as in training.
 
     Raises:
-        DarkroomError: a latent is not finite or has another shape, or a code has no vector; names shard and key.
+        DarkroomError: a latent is not finite or has another shape, or a code has no vector; the message names shard
+            and key.
     """
     if codebook is not None:
         _check_codebook(codebook, shape)
@@ -152,7 +153,7 @@ class _Totals:
         self._squares += weight * squares.sum(axis=(0, 2, 3))
 
     def facts(self) -> dict[str, Any]:
-        """Return what the manifest holds."""
+        """Return the entry `statistics` of the manifest."""
         return {"count": int(self._count), "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
 
 
@@ -174,7 +175,7 @@ def _encode_shard(
 def _latents(
     stored: LatentFile, names: Sequence[str], codebook: NDArray[np.float32] | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Return mean and, of a distribution, logvar of stored latents, (n, C, h, w); of codes, what they stand for."""
+    """Return mean and, of a distribution, logvar of stored latents, (n, C, h, w); of codes, their vectors."""
     if codebook is not None:
         return np.moveaxis(codebook[stored.tensor(names[0])], -1, 1), None
     mean, *logvar = (to_float32(stored.tensor(name)) for name in names)

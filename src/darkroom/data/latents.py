@@ -1,4 +1,4 @@
-"""Reads stored latents by row number, in the rows of the image shards: mean and logvar, the mean, or codes."""
+"""Reads stored latents by row number; rows are those of the image shards. A row is mean and logvar, mean, or codes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -25,22 +25,22 @@ from darkroom.data.latent_file import (
 from darkroom.data.together import require_alike, require_made_of
 
 LATENT_PARTS = Path("data/latents")
-_THREADS = 4  # that open shards side by side
-_AGAIN = "encode them again", "encode_latents"  # what to do about other ones, and the stage that does it
-# A channel whose variance is below this share of its mean square is constant: what is left is the sums' rounding.
+_THREADS = 4  # threads that open shards in parallel
+_AGAIN = "encode them again", "encode_latents"  # for messages: the remedy, and the stage to run
+# A channel whose variance is below this fraction of its mean square is constant: the rest is rounding of the sums.
 _CONSTANT = 1e-12
-_NOT_PICKLED = ("_contents", "_starts", "_sha256", "_checked")  # made again where it arrives
+_NOT_PICKLED = ("_contents", "_starts", "_sha256", "_checked")  # made anew in the process that unpickles
 
 
 class LatentStatistics(NamedTuple):
-    """Of z ~ N(mean, exp(logvar)) over the train split: one mean and one standard deviation a channel."""
+    """Mean and standard deviation of each channel of z ~ N(mean, exp(logvar)) over the train split."""
 
     mean: list[float]
     std: list[float]
 
 
 class _Shard(NamedTuple):
-    """A file and what its manifest says of it."""
+    """A file, and its entry in the manifest."""
 
     path: Path
     images: int
@@ -49,7 +49,7 @@ class _Shard(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """What all files of latents that are read together have in common: form, shape of a row, and dtype."""
+    """The format that all files of latents of one dataset share: form, shape of a row, and dtype."""
 
     form: str
     row: tuple[int, ...]
@@ -59,18 +59,18 @@ class _Stored(NamedTuple):
 class LatentShards(Indexed):
     """Latents of one split of some parts, by row, read through memory maps.
 
-    Opening checks each manifest, the sha256 and counts of each index, and size and header of each file; it reads no
-    latent, of which there may be a terabyte. A latent is checked against its sha256 in the index when this object, in
-    this process, first reads it; `verify` checks every byte of every file. In memory stands the index alone. Safe to
-    use in forked processes, and to pickle.
+    Opening checks each manifest, the SHA-256 and counts of each index, and size and header of each file; it reads no
+    latent, since there may be a terabyte of them. A latent is checked against its SHA-256 in the index when it is
+    first read by this object in this process; `verify` checks every byte of every file. Only the index is kept in
+    memory. Safe to use in forked processes, and to pickle.
 
     shape: (C, h, w) of a latent.
     form: distribution (mean and logvar), point (mean), or codes.
-    codebook: of codes, the vector that each stands for, float32 (K, C); else None.
-    mirrors: for each row whether the latent of its mirror image is stored too, (N,).
-    tokenizer: the hash of the tokenizer that made them, the same for all parts.
+    codebook: the vectors of the codes, float32 (K, C); None for the other forms.
+    mirrors: whether the latent of the mirror image is stored too, bool (N,).
+    tokenizer: the hash of the tokenizer that made the latents, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
-    sources: for each part, the sha256 of the manifest of the image shards it was made from.
+    sources: for each part, the SHA-256 of the manifest of its image shards.
     """
 
     def __init__(self, manifests: dict[str, dict[str, Any]], split: str, root: Path) -> None:
@@ -105,7 +105,7 @@ class LatentShards(Indexed):
         with ThreadPoolExecutor(_THREADS) as pool:
             files = list(pool.map(lambda shard: _open(shard, self._stored), self._shards))
         self._contents = [file.content for file in files]
-        # Where each tensor begins in each file; 0 where there is none, which nobody gets as far as asking for.
+        # The offset of each tensor in each file; 0 for a missing tensor, which is refused before it is read.
         self._starts = {
             mirror: np.array([[file.starts.get(name, 0) for file in files] for name in names], dtype=np.int64)
             for mirror, names in ((False, self._names), (True, mirrored(self._names)))
@@ -122,15 +122,15 @@ class LatentShards(Indexed):
         """Open one split ("train", "val" or "test") of some parts; rows come in the order of `parts`.
 
         Args:
-            parts: their names.
-            split: which images.
+            parts: the names of the parts.
+            split: "train", "val" or "test".
             root: the folder with a folder of latents for each part.
-            shards_root: where given (data/shards), each part must have been made from the image shards that lie there.
-                A training on latents does not depend on image shards and gives none.
+            shards_root: the folder of the image shards (data/shards): each part must have been made from them. None:
+                not checked, as in a training on latents, which does not depend on image shards.
 
         Raises:
             ArtifactError: a file is missing or damaged, the parts come from different tokenizers or have different
-                forms, shapes or codebooks, or the image shards are others; names part or file.
+                forms, shapes or codebooks, or the image shards have changed; the message names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
         facts = {part: _alike(manifest) for part, manifest in manifests.items()}
@@ -146,9 +146,9 @@ class LatentShards(Indexed):
     def statistics(self) -> LatentStatistics:
         """Mean and standard deviation of each channel of the train split of these parts.
 
-        mean = sum(E[z]) / n, variance = sum(E[z²]) / n - mean², E[z²] = mean² + exp(logvar); the sums stand in the
-        parts' manifests, so that adding a part reads no other part's latents. A point has no exp(logvar); of codes z is
-        what they stand for. A channel that never changes has the standard deviation 0.
+        mean = sum(E[z]) / n, variance = sum(E[z²]) / n - mean², E[z²] = mean² + exp(logvar). The sums are in the
+        manifests of the parts, so that adding a part reads no latents of the others. A point has no exp(logvar); of
+        codes, z is their vectors. A constant channel has the standard deviation 0.
 
         Raises:
             ArtifactError: no part has an image in its train split.
@@ -156,8 +156,8 @@ class LatentShards(Indexed):
         count = sum(total["count"] for total in self._totals)
         if not count:
             raise ArtifactError(
-                f"none of the parts {', '.join(self.sources)} has an image in its train split: there are no latents to "
-                "normalise by; add images, or raise `ingest.splits.train`."
+                f"none of the parts {', '.join(self.sources)} has an image in its train split, so latents cannot be "
+                "normalised: add images, or raise `ingest.splits.train`."
             )
         mean = np.sum([total["sum"] for total in self._totals], axis=0, dtype=np.float64) / count
         square = np.sum([total["sum_of_squares"] for total in self._totals], axis=0, dtype=np.float64) / count
@@ -168,8 +168,8 @@ class LatentShards(Indexed):
         """Return the standard deviation of these latents along the direction of the channels in which they vary most.
 
         Of latents with variance 1 in each channel: the square root of the largest eigenvalue of the channels'
-        correlation matrix, 1 for channels that know nothing of each other, √C for C times the same. From `most` rows,
-        evenly spaced, or all; to three digits, so that all machines find the same.
+        correlation matrix: 1 for uncorrelated channels, √C for C equal channels. It is computed from at most `most`
+        evenly spaced rows, and rounded to three digits, so that all machines get the same value.
         """
         mean, std = (np.array(each) for each in self.statistics)
         rows = self.__getitems__(np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)))
@@ -191,16 +191,16 @@ class LatentShards(Indexed):
         """Return some rows as they are stored, in the order of `rows`.
 
         Args:
-            rows: their numbers.
-            mirror: which of them are wanted of the mirror image, (N,); None: none.
+            rows: row numbers.
+            mirror: whether to return the latent of the mirror image, bool (N,); None: of no row.
 
         Returns:
             `mean` and `logvar`, or `mean` alone, each (N, C, h, w), float32, or uint16 with the bits of a bfloat16
             (`to_float32` widens them); or `codes` (N, h, w), uint16 or int32.
 
         Raises:
-            IndexError: a row lies outside, or has no mirror image.
-            ArtifactError: the bytes of a latent are not those that were written; names shard and key.
+            IndexError: a row is out of range, or has no mirror image.
+            ArtifactError: the bytes of a latent have changed; the message names shard and key.
         """
         wanted = np.asarray(rows, dtype=np.int64)
         if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
@@ -210,11 +210,11 @@ class LatentShards(Indexed):
         starts = self._starts[False][:, shards]  # (tensors, N)
         if mirror is not None and mirror.any():
             if not self.mirrors[wanted[mirror]].all():
-                raise IndexError("the latent of a mirror image is asked for where there is none")
+                raise IndexError("the latent of a mirror image is requested where there is none")
             starts = np.where(mirror, self._starts[True][:, shards], starts)
-        # One array, since of two the allocator gives the second back to the system each time, and pages are zeroed
-        # anew; and slices of bytes, which cost the same for any number of shards: NumPy's indexing takes a call for
-        # each shard, and then a second copy to put rows back in order.
+        # One array: of two, the allocator returns the second to the system each time, and pages are zeroed again.
+        # Slices of bytes cost the same for any number of shards: NumPy's indexing needs a call for each shard, and a
+        # second copy to restore the order of the rows.
         count, dtype = len(self._names), DTYPES[self._stored.dtype]
         latents = np.empty((count, len(wanted), *self._stored.row), dtype=dtype)
         flat: Any = latents.reshape(-1).view(np.uint8)
@@ -227,7 +227,7 @@ class LatentShards(Indexed):
         return dict(zip(self._names, latents, strict=True))
 
     def _check(self, rows: NDArray[np.int64], sides: NDArray[np.intp] | int, latents: NDArray[Any]) -> None:
-        """Check those latents that were not read before in this process against their sha256."""
+        """Check the latents that were not read before in this process against their SHA-256."""
         checked = self._checked[sides, rows]
         if checked.all():
             return
@@ -258,7 +258,7 @@ class LatentShards(Indexed):
 
 
 def _alike(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be the same for all parts that are read together; a manifest without a form is of the first."""
+    """Return the metadata that all parts must share; a manifest without a form is of format 1: a distribution."""
     latent, book = manifest["latent"], manifest.get("codebook")
     return {
         "tokenizers": manifest["tokenizer"],

@@ -1,4 +1,4 @@
-"""Where the shards of the parts lie, and what their manifests are called: for writers and readers alike."""
+"""Folder and manifest kind of the image shards, for writers and readers."""
 
 from pathlib import Path
 

@@ -19,7 +19,14 @@ from darkroom.data.splits import SPLITS, split_of
 
 @dataclass(frozen=True)
 class Policy:
-    """What decides which samples are stored, and in which split: `ingest.rules` and the keys beside it."""
+    """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it.
+
+    rules: the action for each reason.
+    max_quarantined: the maximum fraction of quarantined samples.
+    shares: the fraction of each split.
+    split_seed: the seed of the hash that assigns splits.
+    default_label: the label of samples without one; None: no label.
+    """
 
     rules: Mapping[str, str]
     max_quarantined: float
@@ -30,12 +37,14 @@ class Policy:
 
 @dataclass
 class Sieve:
-    """Lets through the samples of a part that may be stored, and lists those that something was wrong with.
+    """Filters the samples of a part: yields those that may be stored, and lists all with something wrong.
 
-    A sample that is quarantined counts for neither keys nor duplicates. In memory stand each key, 16 bytes and some for
-    each identity, and the list.
+    A quarantined sample is ignored when later keys and contents are compared. The memory is each key, about 16 bytes
+    for each identity, and the list.
 
-    seen: samples that came; left_out: those that were not let through; excused: those of these without damage.
+    seen: the number of samples of the source.
+    left_out: the number of samples that are not stored.
+    excused: the number of these that are not damaged: duplicates and failed downloads.
     listed: the rows of `quarantine.parquet`.
     """
 
@@ -90,26 +99,26 @@ def write_part(
 ) -> dict[str, Any]:
     """Write `folder/{train,val,test}/`, `folder/quarantine.parquet` and `folder/manifest.json`; return the manifest.
 
-    Outcomes are taken one by one, in their order, and each goes to the split that its key gives, so memory does not
-    grow with the part but by keys.
+    Outcomes are processed one by one, in their order. The key of a sample determines its split. The memory grows with
+    the keys alone.
 
     Args:
-        folder: of the part.
-        part: its name.
-        outcomes: with the data of each image, from `darkroom.data.pipeline.outcomes`.
-        source: what the manifest says of the source, as it is.
-        how: how the images were prepared.
+        folder: the folder of the part.
+        part: the name of the part.
+        outcomes: outcomes with the data of each image, from `darkroom.data.pipeline.outcomes`.
+        source: the entry `source` of the manifest.
+        how: the preparation of the images.
         policy: which samples are stored, and in which split.
-        shard_size: images in a shard.
-        mirror: whether a mirror image is as true as the image.
-        logs: the folder that the list of damaged samples is written to where there are too many.
+        shard_size: the number of images in a shard.
+        mirror: whether mirror images are valid training data.
+        logs: the folder for the list of damaged samples where there are too many.
 
     The manifest (kind "shards") holds part, source, image (size, channels, format), preparation, mirror, in_place
     (False), quarantine (see `write_quarantine`), and for each split: images, labels (images of each label), unlabelled,
     shards and index_sha256 (`ShardWriter.close`). An empty split has no shards.
 
     Raises:
-        DarkroomError: more samples are damaged than `policy` allows; names the reasons and the list.
+        DarkroomError: more samples are damaged than `policy` allows; the message names the reasons and the list.
     """
     writers = {split: _Stored(ShardWriter(folder / split, shard_size, how.spec.format), how) for split in SPLITS}
     facts = {"source": dict(source), "mirror": mirror, "in_place": False}
@@ -117,14 +126,14 @@ def write_part(
 
 
 class Writer(Protocol):
-    """Takes the samples of one split of a part."""
+    """Stores the samples of one split of a part."""
 
     def add(self, one: Outcome) -> None:
-        """Store a sample, or note where it lies."""
+        """Store a sample, or its location."""
         ...
 
     def close(self) -> dict[str, Any]:
-        """Finish, and return what a manifest holds of the split: `shards` and `index_sha256`."""
+        """Finish, and return the entries `shards` and `index_sha256` of the manifest."""
         ...
 
 
@@ -152,16 +161,16 @@ def write_with(
     facts: Mapping[str, Any],
     logs: Path,
 ) -> dict[str, Any]:
-    """Give each sample that may be used to the writer of its split; write the list of the others and the manifest.
+    """Pass each valid sample to the writer of its split; write the list of the others and the manifest.
 
     Args:
-        writers: of each split.
-        folder: as the others below, see `write_part`.
-        part: its name.
-        outcomes: what the writers take.
-        how: how the images were, or will be, prepared.
+        writers: the writer of each split.
+        folder: see `write_part`, as for the arguments below.
+        part: the name of the part.
+        outcomes: the outcomes in the form that the writers accept.
+        how: the preparation of the images, now or on reading.
         policy: which samples are used, and in which split.
-        facts: further facts of the manifest.
+        facts: further entries of the manifest.
         logs: the folder for the list of damaged samples where there are too many.
 
     Raises:
@@ -189,6 +198,6 @@ def write_with(
 
 
 def label_counts(labels: Counter[str | None]) -> dict[str, Any]:
-    """Return what a manifest says of the labels of a split, None where an image has none."""
+    """Return the entries `images`, `unlabelled` and `labels` of a split; the label None means an unlabelled image."""
     named = {label: count for label, count in labels.items() if label is not None}
     return {"images": labels.total(), "unlabelled": labels[None], "labels": named}

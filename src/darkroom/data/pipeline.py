@@ -1,7 +1,7 @@
 """Reads, checks, prepares and encodes the samples of a source, in several processes and in their order.
 
-The main process lists entries and writes what comes back; the others do the work between. Whatever their number, the
-same outcomes come in the same order, and no more than a few chunks are ever in memory.
+The main process lists entries and writes outcomes; worker processes do the work between. Any number of workers gives
+the same outcomes in the same order, and only a few chunks are in memory at one time.
 """
 
 import hashlib
@@ -26,22 +26,22 @@ from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
 
-_CHUNK = 16  # entries that a process takes at once
+_CHUNK = 16  # entries that a process receives at once
 _NO_MEMORY = (
     "memory ran out, most likely; lower `run.ingest_processes` or `ingest.max_pixels`, and run the same command again."
 )
-_AHEAD = 3  # chunks a process that are begun and not yet taken
+_AHEAD = 3  # chunks in flight for each process
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an entry.
+    """The result of reading and preparing an entry.
 
-    data: the image as it is stored; None where it cannot be, or, with `original_size`, where it is indexed in place.
-    sha256: of `data`, or of the source's bytes where there are any and it is indexed in place.
-    original_size: width and height in the source, upright; None where no image was found.
-    identity: 16 bytes that are equal for duplicates; None: never one.
-    extent: where the source has it, see `Raw`.
+    data: the encoded image; None where it cannot be stored, or, with `original_size`, where it is indexed in place.
+    sha256: the hash of `data`, or of the bytes in the source where the image is indexed in place.
+    original_size: width and height of the upright image in the source; None where no image was found.
+    identity: 16 bytes that are equal for duplicates; None: the sample is never a duplicate.
+    extent: the location in the source, see `Raw`.
     """
 
     key: str
@@ -57,13 +57,13 @@ class Outcome:
 
 
 def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) -> Outcome:
-    """Return what becomes of one entry.
+    """Return the outcome of one entry.
 
     Args:
-        source: where it is from.
-        entry: one that `source` listed.
-        how: how images are prepared.
-        store: whether to encode the image; else it is checked, and left where it is.
+        source: the source of the entry.
+        entry: an entry that `source` listed.
+        how: the preparation of images.
+        store: whether to encode the image; False: check it, to be indexed in place.
     """
     try:
         raw = source.read(entry)
@@ -71,7 +71,7 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
         prepared = prepare(image, how, entry.key)
     except DamageError as error:
         return Outcome(entry.key, entry.where, findings=(*entry.findings, Finding(error.reason, error.detail)))
-    except MemoryError as error:  # of this machine at this moment: no fault of the image
+    except MemoryError as error:  # of this machine at this moment: the image is not damaged
         raise DarkroomError(f"{entry.where}: {_NO_MEMORY}") from error
     data = encode(prepared, how.spec.format, how.quality) if store else None
     kept = data if data is not None else raw.image if isinstance(raw.image, bytes) else b""
@@ -102,14 +102,14 @@ def outcomes(
     """Yield the outcome of each entry, in the order of the entries; see `outcome`.
 
     Args:
-        source: where they are from; with several processes it is pickled to each once.
-        entries: taken as they are needed.
-        how: how images are prepared.
-        processes: that work; 1: this process itself.
+        source: the source of the entries; with several processes it is pickled once to each.
+        entries: the entries, read lazily.
+        how: the preparation of images.
+        processes: the number of worker processes; 1: this process works alone.
         store: whether to encode the images.
 
     Raises:
-        DarkroomError: one of the processes was killed, as the system does when memory runs out.
+        DarkroomError: a worker process was killed, as by the system when memory runs out.
     """
     if processes == 1:
         for entry in entries:
@@ -138,7 +138,7 @@ _job: tuple[Source, Preparation, bool]
 
 
 def _begin(source: Source, how: Preparation, store: bool, parent: int) -> None:
-    """Set up a process: it leaves Ctrl-C to its parent, and ends when its parent is gone."""
+    """Set up a worker process: it ignores Ctrl-C, which its parent handles, and ends when its parent has ended."""
     global _job
     _job = source, how, store
     signal.signal(signal.SIGINT, signal.SIG_IGN)

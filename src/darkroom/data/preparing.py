@@ -1,4 +1,4 @@
-"""Makes of any image one as it is stored: upright, a square, 8 bits a channel."""
+"""Prepares any image for storage: upright, a square, 8 bits a channel."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-# What sets an image upright, by the EXIF orientation that says how the camera was held.
+# The transposition that makes an image upright, by its EXIF orientation.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -27,15 +27,18 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_LONG = 8  # an image longer than this many times its width is first cut to that: enlarged, it would fill the memory
+_LONG = 8  # maximum ratio of the sides: a longer image is cut first, since enlarging it would fill the memory
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How images are prepared; stands in the manifest of a part under `preparation`, and `spec` under `image`.
+    """The preparation of images: the entry `preparation` of a part's manifest, with `spec` under `image`.
 
-    crop: center, adm or random, see `square`; resample: a key of FILTERS; seed: of random crops; max_pixels, min_size:
-    limits of what is accepted; quality: of JPEG.
+    crop: center, adm or random, see `square`.
+    resample: a key of FILTERS.
+    seed: the seed of random crops.
+    max_pixels, min_size: the maximum number of pixels, and the minimum of the shorter side in pixels.
+    quality: the quality of JPEG, 1 to 100.
     """
 
     spec: ImageSpec
@@ -47,30 +50,30 @@ class Preparation:
     quality: int
 
     def facts(self) -> dict[str, Any]:
-        """Return what a manifest holds under `preparation`."""
+        """Return the entry `preparation` of a manifest."""
         facts = asdict(self)
         del facts["spec"]
         return facts
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> "Preparation":
-        """Return what a manifest says."""
+        """Return the preparation from a manifest."""
         return cls(spec=ImageSpec.of(manifest), **manifest["preparation"])
 
 
 def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
     """Return an image as it is stored: upright, cropped to a square of spec.size pixels, 8 bits a channel, in sRGB.
 
-    What is transparent becomes white where `spec.channels` has no alpha. Only pixels are left: no metadata. The rules
-    are in docs/images.md.
+    Transparent pixels become white where `spec.channels` has no alpha. Metadata are removed. The rules are in
+    docs/images.md.
 
     Args:
-        image: with its pixels read, any size and mode.
-        how: size, channels, crop, filter.
-        key: of the image; a random crop follows from it and `how.seed`.
+        image: an image with its pixels read, of any size and mode.
+        how: size, channels, crop and filter.
+        key: the key of the image; a random crop is a function of the key and `how.seed`.
 
     Raises:
-        DamageError: too small, or pixels that no rule turns into 8 bits a channel.
+        DamageError: the image is too small, or its pixels cannot be converted to 8 bits a channel.
     """
     if min(image.size) < how.min_size:
         reason = Reason.TOO_SMALL if min(image.size) else Reason.ZERO_SIZE
@@ -86,31 +89,30 @@ def orientation(image: Image.Image) -> int:
     """Return the EXIF orientation of an image, 1 to 8; 1, upright, where there is none or it cannot be read."""
     try:
         found = image.getexif().get(ExifTags.Base.Orientation)
-    except Exception:  # whatever is wrong with metadata, the pixels are there
+    except Exception:  # damaged metadata do not matter: the pixels can be read
         return 1
     return found if found in _TURNS else 1
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Return an image turned and mirrored as an orientation says; the same one where it is upright."""
+    """Return an image rotated and mirrored by its EXIF orientation; the same object where it is upright."""
     return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return width and height of an image once it is upright."""
+    """Return width and height of the upright image, in pixels."""
     return (image.height, image.width) if orientation(image) >= 5 else image.size
 
 
 def square(image: Image.Image, how: Preparation, key: str) -> Image.Image:
-    """Return a new image, a square of spec.size pixels out of one whose pixels can be averaged.
+    """Return a new image: a square crop of spec.size pixels of an image in a mode that `eight_bits` returns.
 
-    center: the largest square in the middle, resized in one step. random: the largest square at a place that follows
-    from `how.seed` and the key, resized in one step. adm: as `center_crop_arr` of ADM and DiT (Dhariwal and Nichol,
-    "Diffusion models beat GANs on image synthesis", 2021): halved with a box filter while the shorter side is at least
-    twice as long as it shall be, resized until it is right, and cropped in the middle.
+    center: the largest square in the middle, resized in one step. random: the largest square at a position that is a
+    function of `how.seed` and the key, resized in one step. adm: as `center_crop_arr` of ADM and DiT (Dhariwal and
+    Nichol, "Diffusion models beat GANs on image synthesis", 2021): halved with a box filter while the shorter side is
+    at least twice the target, resized to the target, and cropped in the middle.
 
-    Filters reach over all pixels that count (antialiased), and colours weigh by their alpha, so that none comes out of
-    what is transparent.
+    Filters are antialiased, and colours are weighted by alpha, so that transparent pixels add no colour.
     """
     size, filter = how.spec.size, FILTERS[how.resample]
     if how.crop == "adm":

@@ -1,4 +1,4 @@
-"""The list of samples that something was wrong with: `quarantine.parquet` beside the shards of a part."""
+"""The list of damaged, repaired or skipped samples: `quarantine.parquet` beside the shards of a part."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,16 +13,16 @@ from darkroom.data.damage import Action, Listed, Reason, counted
 from darkroom.errors import DarkroomError
 
 NAME = "quarantine.parquet"
-# reason, action: see `darkroom.data.damage`; source: where the sample is; detail: what was found, in words.
+# reason, action: see `darkroom.data.damage`; source: the location of the sample; detail: what was found, as text.
 EXCUSED = {Reason.DOWNLOAD_FAILED, Reason.DUPLICATE}
 SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "reason", "action", "source", "detail")])
 
 
 def write_quarantine(folder: Path, rows: Iterable[Listed]) -> dict[str, Any]:
-    """Write `folder/quarantine.parquet` and return what a manifest holds of it.
+    """Write `folder/quarantine.parquet` and return the entry `quarantine` of the manifest.
 
     Returns:
-        rows: how many; sha256: of the file; and for each action how many samples have each reason.
+        rows: the number of rows; sha256: the hash of the file; and for each action the number of samples by reason.
     """
     listed = list(rows)
     columns = {name: [str(getattr(row, name)) for row in listed] for name in SCHEMA.names}
@@ -31,10 +31,11 @@ def write_quarantine(folder: Path, rows: Iterable[Listed]) -> dict[str, Any]:
 
 
 def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
-    """Return the list in the folder of a part, whose manifest is given.
+    """Return the list in the folder of a part, after checking it against the manifest of the part.
 
     Raises:
-        ArtifactError: missing, damaged, or not as many rows as the manifest says; names the file.
+        ArtifactError: missing, damaged, or with another number of rows than in the manifest; the message names the
+            file.
     """
     facts = manifest["quarantine"]
     check_file(folder / NAME, facts["sha256"])
@@ -47,21 +48,21 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
 def require_few(
     part: str, rows: Iterable[Listed], seen: int, left_out: int, excused: int, most: float, kept: Path
 ) -> None:
-    """Check that no more than a share of the samples of a part was left out.
+    """Check that the fraction of quarantined samples of a part is at most `ingest.max_quarantined`.
 
-    What says nothing of damage does not count, on either side (`EXCUSED`): addresses die, and people keep copies.
+    Reasons that are no damage (`EXCUSED`: duplicates, failed downloads) count in neither number of the fraction.
 
     Args:
-        part: its name.
-        rows: the list; a sample may be in it more than once, and two samples may look alike in it.
-        seen: samples of the source.
-        left_out: those of them that are not stored.
-        excused: those of these that have no other fault.
+        part: the name of the part.
+        rows: the list; a sample may occur more than once, and two samples may have equal rows.
+        seen: the number of samples of the source.
+        left_out: the number of samples that are not stored.
+        excused: the number of samples that are not stored for an excused reason alone.
         most: `ingest.max_quarantined`.
-        kept: the folder that the list is written to where there are too many, as the part is not written.
+        kept: the folder that the list is written to where there are too many: then the part is not written.
 
     Raises:
-        DarkroomError: too many, or none is left; names the reasons and the list.
+        DarkroomError: too many samples are quarantined, or all; the message names the reasons and the list.
     """
     listed = [row for row in rows if row.action == Action.QUARANTINE]
     if not seen:
@@ -75,6 +76,6 @@ def require_few(
     first = listed[0]
     raise DarkroomError(
         f"part `{part}`: {left_out:,} of {seen:,} samples cannot be used ({reasons}), and `ingest.max_quarantined` "
-        f"allows a share of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
-        + f". All are listed in {kept / NAME}; mend the source, or raise the share. No part was written."
+        f"allows a fraction of {most:g}. The first is {first.source}: {first.reason} {first.detail}".rstrip()
+        + f". All are listed in {kept / NAME}; repair the source, or raise the fraction. No part was written."
     )

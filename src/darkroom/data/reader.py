@@ -1,4 +1,4 @@
-"""Reads images of shards by row number: the rows of a split, of one part after the other, in the order of the index."""
+"""Reads images of shards by row number: the rows of a split, part after part, in the order of the index."""
 
 import errno
 import hashlib
@@ -25,15 +25,16 @@ from darkroom.data.tar_files import TarFiles
 from darkroom.urls import is_remote, local_path, redacted
 
 _HEADER = tarfile.BLOCKSIZE
-_OPEN = 16  # tars open at once where some are remote: what is open stays in the cache
+_OPEN = 16  # maximum number of open tars where some are remote: an open tar stays in the cache
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard among those that are open: its rows are [first, first + images).
+    """A shard of a dataset: its rows are [first, first + images).
 
-    tar: the path of its tar, or the URL; sha256: of the tar.
-    how: how its images are prepared on reading, where they are as their owner stores them; None: they are stored so.
+    tar: the path or URL of the tar.
+    sha256: the hash of the tar.
+    how: the preparation of images on reading, where the shard is indexed in place; None: stored images are prepared.
     """
 
     folder: Path
@@ -46,20 +47,20 @@ class Shard:
 
     @property
     def path(self) -> Path:
-        """The tar, where it is not behind a URL."""
+        """The path of a local tar."""
         return local_path(self.tar)
 
 
 class ImageShards(Indexed):
-    """Images by row, stored or left in the tars of their owner. Each is one `pread`, checked against its sha256.
+    """Images by row, stored or indexed in place. Each image is one `pread`, checked against its SHA-256.
 
-    Opening checks the manifests' kind, the hash and row count of each index, and the size of each local tar; it reads
-    no tar. In memory stands the index alone. Safe to use in forked processes and threads, and to pickle.
+    Opening checks the kind of the manifests, the hash and row count of each index, and the size of each local tar; it
+    reads no tar. Only the index is kept in memory. Safe to use in forked processes and threads, and to pickle.
 
     image_shape: (C, H, W) of every image.
     shards: the shards in row order.
-    sources: for each part, or for the folder's name, the sha256 of its manifest.
-    mirrors: for each row whether a mirror image is as true as the image, (N,).
+    sources: for each part, or for the name of the folder, the SHA-256 of its manifest.
+    mirrors: whether mirror images are valid training data, bool (N,).
     """
 
     def __init__(
@@ -71,9 +72,9 @@ class ImageShards(Indexed):
         """Open shards.
 
         Args:
-            folders: for each folder what its manifest says of it, `shards` and `index_sha256`.
+            folders: for each folder the entries `shards` and `index_sha256` of its manifest.
             image_shape: (C, H, W) of every image.
-            how: of the folders whose images are prepared on reading.
+            how: the preparation, for each folder whose images are prepared on reading.
         """
         self.image_shape = image_shape
         self.shards: list[Shard] = []
@@ -105,7 +106,8 @@ class ImageShards(Indexed):
         """Open one split ("train", "val" or "test") of some parts; rows come in the order of `parts`.
 
         Raises:
-            ArtifactError: a part is missing or damaged, or its images differ from another part's; names the file.
+            ArtifactError: a part is missing or damaged, or its images have another size or other channels than those
+                of another part; the message names the file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
         spec = same_spec(manifests)
@@ -122,7 +124,7 @@ class ImageShards(Indexed):
         """Open shards that lie directly in `folder`, whose manifest holds `image_shape` (C, H, W) and `shards`.
 
         Raises:
-            ArtifactError: missing or damaged; names the file.
+            ArtifactError: missing or damaged; the message names the file.
         """
         manifest = read_manifest(folder, kind)
         channels, height, width = manifest["image_shape"]
@@ -153,7 +155,7 @@ class ImageShards(Indexed):
 
         Raises:
             IndexError: there is no such row.
-            ArtifactError: its bytes in the tar are not those that were written; names shard and key.
+            ArtifactError: the bytes in the tar have changed; the message names shard and key.
         """
         if not 0 <= row < self._rows:
             raise IndexError(f"row {row} of {self._rows}")
@@ -163,12 +165,12 @@ class ImageShards(Indexed):
             block = self._files.read(number, offset - _HEADER, _HEADER + size)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # no room to fetch a shard, of which the runner tells
+                raise  # the disk is full, which the runner reports
             raise self._fault(number, row, str(error)) from error
         header, data = block[:_HEADER], block[_HEADER:]
         if hashlib.sha256(data).digest() != self._sha256[row].tobytes():
             raise self._fault(number, row, "its sha256 is not that of the index")
-        # Only other readers use the header, but those skip the image in silence where it is damaged.
+        # Other readers need the header, and skip an image with a damaged header in silence.
         if (fault := _header_fault(header)) is not None:
             raise self._fault(number, row, f"its tar header is damaged: {fault}")
         image = self._decoded(number, row, data)
@@ -198,7 +200,7 @@ class ImageShards(Indexed):
         return images
 
     def batches(self, size: int) -> Iterator[NDArray[np.uint8]]:
-        """Yield the images of all rows in their order, uint8 (N, C, H, W), `size` at a time, the last fewer."""
+        """Yield the images of all rows in order, uint8 (N, C, H, W), in batches of `size`; the last may be smaller."""
         for first in range(0, len(self), size):
             yield self.__getitems__(range(first, min(first + size, len(self))))
 
@@ -207,7 +209,7 @@ class ImageShards(Indexed):
         return self._index.rows(["key", "label", "caption"], shard.first, shard.images)
 
     def prefetch(self, shards: Iterable[Shard]) -> None:
-        """Fetch those of some shards that are behind URLs in the background, in this order."""
+        """Download the remote shards among `shards` in the background, in this order."""
         self._tars.remote.prefetch([shard.tar for shard in shards if _remote(shard)])
 
     def verify(self) -> None:
@@ -234,16 +236,16 @@ class ImageShards(Indexed):
 
 
 def same_spec(manifests: Mapping[str, Mapping[str, Any]]) -> ImageSpec:
-    """Return what the images of some parts share, from their manifests: size and channels.
+    """Return the specification that the images of some parts share, from their manifests: size and channels.
 
-    Their formats may differ, since each image is read by what it is; then the format is "mixed".
+    File formats may differ, since each image is decoded by its content; then the format is "mixed".
 
     Raises:
-        ArtifactError: two parts differ, or there is no part; names them.
+        ArtifactError: two parts differ (the message names them), or there is no part.
     """
     specs = {part: ImageSpec.of(manifest) for part, manifest in manifests.items()}
     if not specs:
-        raise ArtifactError("no part was asked for: name at least one under `parts` in params.yaml.")
+        raise ArtifactError("no part was requested: name at least one under `parts` in params.yaml.")
     first, *others = specs
     for part in others:
         if specs[part].shape != specs[first].shape:
@@ -282,7 +284,7 @@ def _changed(shard: Shard, what: str) -> ArtifactError:
 
 
 def _header_fault(header: bytes) -> str | None:
-    """Return what is wrong with a member's header, by the checksum in it."""
+    """Return what is wrong with the header of a member, by its checksum; None: nothing."""
     try:
         tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")  # names in shards of others may be in any encoding
     except (tarfile.TarError, ValueError) as error:

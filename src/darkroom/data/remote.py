@@ -1,4 +1,4 @@
-"""Shards behind URLs: each is fetched whole into a cache when it is first needed."""
+"""Remote shards: each is downloaded as a whole into a cache when it is first needed."""
 
 # No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
 
@@ -21,12 +21,12 @@ from darkroom.remote import require_no_password, telling
 from darkroom.urls import redacted
 
 _TRIES = 4
-# What file systems tell that changes with a file's content.
+# Entries of a file system's metadata that change with the content of a file.
 _VERSION = (
     *("size", "ETag", "etag", "Content-MD5", "content_md5", "Digest", "md5Hash", "blob_id", "generation"),
     *("LastModified", "Last-Modified", "last_modified", "mtime", "created"),
 )
-_AGAIN = (408, 429)  # HTTP: too slow, too many; other statuses from 400 to 499 stay as they are
+_AGAIN = (408, 429)  # HTTP statuses that are tried again: timeout, too many requests; others from 400 to 499 are final
 
 Result = TypeVar("Result")
 
@@ -35,8 +35,8 @@ def require_url(url: str, key: str) -> None:
     """Check that `url`, the value of `key` in params.yaml, is a path or a URL that is only read.
 
     Raises:
-        DarkroomError: it would run a command, as `pipe:` does in other readers of shards, names a file system that is
-            not known, or holds a password.
+        DarkroomError: the URL would run a command, as `pipe:` does in other readers of shards, names an unknown file
+            system, or contains a password.
     """
     protocol, colon, rest = url.strip().partition(":")
     if url.strip().startswith("|") or url.strip().endswith("|") or protocol.lower() == "pipe":
@@ -52,13 +52,13 @@ def require_url(url: str, key: str) -> None:
 
 
 class RemoteShards:
-    """Shards behind URLs of fsspec, fetched whole into a cache. Can be pickled, and used after a fork.
+    """Shards at URLs of fsspec, downloaded as a whole into a cache. Can be pickled, and used after a fork.
 
     Args:
-        sha256: of the URLs where it is known: then a shard in the cache is taken without asking the network, and one
+        sha256: the hashes of the URLs, where they are known: a cached shard is then used without a request, and a shard
             with another content is refused.
-        cache: None: the one of this checkout.
-        pause: seconds before the second try of what the network failed at, twice as many before the third.
+        cache: the cache; None: the cache of this checkout.
+        pause: seconds before the second attempt after a network error; twice as many before the third.
     """
 
     def __init__(self, sha256: Mapping[str, str] | None = None, cache: Cache | None = None, pause: float = 1.0) -> None:
@@ -69,10 +69,10 @@ class RemoteShards:
         self._thread: threading.Thread | None = None
 
     def fetch(self, url: str) -> Path:
-        """Return the local copy of a shard; it may be gone at the next call, but not while it is open (`OpenFiles`).
+        """Return the local copy of a shard; it may be removed before the next call, but not while it is open.
 
         Raises:
-            DarkroomError: it cannot be fetched, after some tries; names the URL, without secrets.
+            DarkroomError: it cannot be downloaded in several attempts; the message names the URL, without secrets.
             ArtifactError: it has changed since its SHA-256 was recorded.
         """
         sha256 = self._sha256.get(url)
@@ -95,13 +95,13 @@ class RemoteShards:
             ) from error
 
     def small(self, url: str) -> bytes | None:
-        """Return a small file beside shards, or None where there is none. Raises DarkroomError as `fetch`."""
+        """Return the content of a small file beside shards; None: no such file. Raises DarkroomError as `fetch`."""
         return self._tried(f"cannot read {redacted(url)}", lambda: _bytes(url))
 
     def prefetch(self, urls: Iterable[str]) -> None:
-        """Fetch shards in the background, in this order; what an earlier call asked for and is not begun is dropped.
+        """Download shards in the background, in this order; pending requests of an earlier call are dropped.
 
-        What fails is left to `fetch`, which says so.
+        Errors are ignored here: `fetch` reports them.
         """
         self._wanted = deque(urls)
         if self._wanted and (self._thread is None or not self._thread.is_alive()):
@@ -114,7 +114,7 @@ class RemoteShards:
                 self.fetch(self._wanted.popleft())
 
     def _tried(self, what: str, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns; where the network fails, try again, and in the end say so in a sentence."""
+        """Return the result of `work`, after several attempts where the network fails. Raises DarkroomError."""
         for number in range(_TRIES):
             try:
                 with telling(what):
@@ -122,7 +122,7 @@ class RemoteShards:
             except DarkroomError as error:
                 reason = error.__cause__
                 if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
-                    raise reason from None  # this machine's disk, of which the runner tells
+                    raise reason from None  # an error of this machine's disk, which the runner reports
                 if number == _TRIES - 1 or _final(reason):
                     raise
             time.sleep(self._pause * 2**number)
@@ -156,7 +156,7 @@ def _bytes(url: str) -> bytes | None:
     try:
         return bytes(system.cat_file(path))
     except Exception as error:
-        # Buckets that nobody may list answer 403 where there is nothing.
+        # Buckets without permission to list answer 403 for a missing file.
         if _final(error):
             return None
         raise

@@ -1,4 +1,4 @@
-"""The units that sources give and shards keep."""
+"""Samples, as sources list and read them, and as shards store them."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ from darkroom.data.damage import Finding
 
 @dataclass(frozen=True)
 class Sample:
-    """One prepared image and what is said of it.
+    """One prepared image with its annotations.
 
-    key: its name, letters, digits, `_` and `-` only (a dot would end the key inside a webdataset tar).
-    image: prepared: all of a folder have one size and mode.
-    label: the name of its class, or None.
+    key: the name of the sample: letters, digits, `_` and `-` only (a dot would end the key in a webdataset tar).
+    image: the prepared image; all images of a folder have one size and mode.
+    label: the name of the class, or None.
     caption: a text, or None.
     """
 
@@ -26,13 +26,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Entry:
-    """A sample as a source lists it: cheap to make, small to send to another process.
+    """A sample as a source lists it: cheap to make, and small to send to another process.
 
-    key: its name. Sources give keys in an order of their own, the same at every call; a key that comes again, or that
-        cannot name a file, is quarantined.
-    where: where it is, for people and `quarantine.parquet`: a path below the folder, a member of a tar, a number.
-    payload: what the source's `read` needs: a number, a path, an offset.
-    findings: what is already known to be wrong with it.
+    key: the name of the sample. The order of the keys is the same at every call; a repeated or invalid key is
+        quarantined.
+    where: the location for messages and `quarantine.parquet`: a path below the folder, a member of a tar, a number.
+    payload: the input of the source's `read`: a number, a path, an offset.
+    findings: what is already known to be wrong with the sample.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Entry:
 
 
 class Extent(NamedTuple):
-    """Where bytes lie: in which of a source's tars, from which offset on, and how many."""
+    """A range of bytes: the number of the tar in its source, the offset, and the number of bytes."""
 
     tar: int
     offset: int
@@ -51,12 +51,15 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class Raw:
-    """What a source reads of an entry.
+    """The data that a source reads for an entry.
 
-    image: the bytes of a file, or an image that the source holds as pixels; any size and mode.
-    extension: what the name says of the format ("jpg"); None where there is no name to be wrong.
-    identity: what makes two samples duplicates; None: this source has none by construction.
-    extent: where `image` lies, in sources that are indexed in place.
+    image: the bytes of a file, or an image that the source holds as pixels; of any size and mode.
+    label: the name of the class, or None.
+    caption: a text, or None.
+    extension: the format by the file name ("jpg"); None where there is no file name.
+    identity: bytes that are equal for duplicates; None: the source has no duplicates by construction.
+    findings: what is wrong with the sample.
+    extent: the location of `image`, in sources that are indexed in place.
     """
 
     image: bytes | Image.Image

@@ -1,7 +1,7 @@
-"""Which parts the tokenizer is trained on.
+"""The selection: the parts that the tokenizer is trained on.
 
-It stands between `catalog`, which reads all parts, and `train_tokenizer`, which depends on this file alone: a part that
-the tokenizer is not trained on changes nothing here, so it trains nothing anew, and no other part is encoded again.
+The selection is written by `catalog`, which reads all parts, and `train_tokenizer` depends on it alone. A part outside
+of the selection does not change it, so adding such a part retrains no tokenizer and encodes no other part again.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ SELECTION = Path("data/selection")
 
 @dataclass(frozen=True)
 class Selection:
-    """Some parts, as they were when they were chosen.
+    """The selected parts, with their hashes at the time of the selection.
 
-    parts: for each, the sha256 of its manifest.
+    parts: the SHA-256 of the manifest of each part.
     spec: size and channels of every image.
-    identity: the sha256 of the selection's manifest.
+    identity: the SHA-256 of the manifest of the selection, its fingerprint.
     """
 
     parts: dict[str, str]
@@ -33,10 +33,10 @@ class Selection:
 
 
 def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> None:
-    """Write manifest.json into `folder`: kind "selection", image, and name and sha256 of each part.
+    """Write manifest.json into `folder`: kind "selection", image, and name and SHA-256 of each part.
 
     Raises:
-        ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
+        ArtifactError: a part is missing or damaged, or its images differ from the others; the message names it.
     """
     manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in sorted(parts)}
     spec = same_spec(manifests)
@@ -45,15 +45,15 @@ def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> 
 
 
 def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
-    """Return the selection in `folder`, after checking that the parts in `root` are those that were chosen.
+    """Return the selection in `folder`, after checking that the parts in `root` have not changed since.
 
     Raises:
-        ArtifactError: missing or damaged, or a part was written again since; names file or part.
+        ArtifactError: missing or damaged, or a part was written again since; the message names file or part.
     """
     manifest = read_manifest(folder, KIND)
     parts = {part["name"]: part["sha256"] for part in manifest["parts"]}
     for part, sha256 in parts.items():
-        read_manifest(root / part, SHARDS_KIND)  # says in a sentence that it is missing
+        read_manifest(root / part, SHARDS_KIND)  # raises where it is missing
         if manifest_hash(root / part) != sha256:
             raise ArtifactError(
                 f"{folder} does not fit the part `{part}`, which was written again since: run `dvc repro`."

@@ -1,8 +1,8 @@
 """Writes images as webdataset tars in the layout of img2dataset, byte for byte the same for the same samples.
 
 A folder holds, for each shard, `00000.tar` with KEY.cls, KEY.json, KEY.png (or .webp, .jpg) and KEY.txt, and
-`00000_stats.json`, written last; and `index.parquet`, a row an image. KEY.cls holds the label's name, KEY.txt the
-caption; an image without one has no such member. Any image is one read: its offset and size stand in the index.
+`00000_stats.json`, written last; and `index.parquet` with a row for each image. KEY.cls holds the label, KEY.txt the
+caption; an image without one has no such member. Any image is one read, since the index holds its offset and size.
 """
 
 import json
@@ -24,10 +24,9 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")  # with its extension shorter than the 
 
 
 class ShardWriter:
-    """Writes one stream of samples as numbered shards. Samples go to the disk as they come; no shard is held in memory.
+    """Writes one stream of samples as numbered shards. Samples are written at once; no shard is held in memory.
 
-    Use it as `for sample in ...: writer.add(sample)`, then `facts = writer.close()`. The caller sees to it that no key
-    comes twice.
+    Use it as `for sample in ...: writer.add(sample)`, then `writer.close()`. The caller ensures that keys are unique.
     """
 
     def __init__(self, folder: Path, shard_size: int, format: str) -> None:
@@ -40,10 +39,10 @@ class ShardWriter:
         self._pixels: tuple[str, tuple[int, int]] | None = None
 
     def add(self, sample: Sample) -> None:
-        """Append a prepared image, encoded as the format of this writer.
+        """Append a prepared image, encoded in the format of this writer.
 
         Raises:
-            DarkroomError: its key is not allowed, or its size or mode is not the others'.
+            DarkroomError: its key is not allowed, or its size or mode differs from the images before it.
         """
         pixels = sample.image.mode, sample.image.size
         if self._pixels not in (None, pixels):
@@ -63,14 +62,14 @@ class ShardWriter:
         label: str | None,
         caption: str | None,
     ) -> None:
-        """Append an image that is encoded already.
+        """Append an image that is already encoded.
 
         Args:
-            key: its name.
-            data: in the format of this writer.
+            key: the name of the sample.
+            data: the encoded image, in the format of this writer.
             size: width and height, in pixels.
-            original_size: the same, of the image that it was made from.
-            label: the name of its class, or None.
+            original_size: width and height of the image in the source, in pixels.
+            label: the name of the class, or None.
             caption: a text, or None.
 
         Raises:
@@ -106,10 +105,10 @@ class ShardWriter:
             self._finish()
 
     def close(self) -> dict[str, Any]:
-        """Finish the last shard and return what a manifest holds.
+        """Finish the last shard and return entries of the manifest.
 
         Returns:
-            shards: for each `name`, `images`, `bytes` (of the tar) and `sha256` (of the tar); index_sha256.
+            shards: for each shard `name`, `images`, `bytes` and `sha256` of the tar; index_sha256.
         """
         self._finish()
         return {"shards": self._entries, "index_sha256": self._index.close()}
@@ -128,7 +127,7 @@ class ShardWriter:
             "sha256": sha256_file(tar),
         }
         self._index.add(self._rows)
-        # Last: as in img2dataset, a shard with its stats is a whole shard.
+        # Last: as in img2dataset, a shard with stats is complete.
         write_json(self._folder / f"{name}_stats.json", {key: entry[key] for key in entry if key != "name"})
         self._entries.append(entry)
         self._rows = []
@@ -144,11 +143,11 @@ def _append(tar: tarfile.TarFile, name: str, data: bytes) -> int:
 
 
 def write_shards(folder: Path, samples: Iterable[Sample], shard_size: int, format: str) -> dict[str, Any]:
-    """Write samples as shards of at most `shard_size` images into `folder`; return what a manifest holds of them.
+    """Write samples as shards of at most `shard_size` images into `folder`; return entries of the manifest.
 
-    The samples' images are stored as they are, so all have one size and mode. `format` is png or webp, both lossless.
-    The caller writes the manifest, with what is returned and (C, H, W) under `image_shape`, so that
-    `ImageShards.open_folder` reads it.
+    The images are stored unchanged, so all have one size and mode. `format` is png or webp, both lossless. The caller
+    writes the manifest, with the returned entries and (C, H, W) under `image_shape`: then `ImageShards.open_folder`
+    reads the folder.
 
     Raises:
         DarkroomError: see `ShardWriter.add`.

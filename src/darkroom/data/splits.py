@@ -1,4 +1,4 @@
-"""Which split an image belongs to: a function of its key, so it stays when data are added."""
+"""The split of an image: a function of its key alone, so it does not change when data are added."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ def place(seed: int, key: str) -> float:
 def split_of(key: str, shares: Mapping[str, float], seed: int) -> str:
     """Return "train", "val" or "test".
 
-    With u = place(seed, key): train where u < train, test where u >= 1 - test, val between. A split that grows while
-    the others stay or shrink therefore keeps every member it had.
+    With u = place(seed, key): train where u < train, test where u >= 1 - test, val between. So a split that grows keeps
+    all its images, unless another split grows too.
     """
     u = place(seed, key)
     if u < shares["train"]:

@@ -1,8 +1,8 @@
-"""An order for data that lie elsewhere: shards are taken a few at a time, and rows are shuffled among those.
+"""The order of training images in remote shards: rows are shuffled within windows of a few shards.
 
-In each epoch the shards are permuted and cut into windows of a few; the rows of a window are permuted. Which row stands
-at a position is a pure function of (seed, images of each shard, window, position): there is no buffer to fill or to
-lose, a training resumes at any position, and a shard is needed in one window of an epoch only.
+In each epoch the shards are permuted and cut into windows of a few shards; the rows of a window are permuted. The row
+at a position is a pure function of (seed, images of each shard, window, position). So there is no shuffle buffer to
+fill or to lose, a training resumes at any position, and each shard is needed in only one window of an epoch.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 
 from darkroom.random import derive, order
 
-# Shards that are shuffled together. More of them mix better, and two windows must fit into the local cache: 16 shards
-# of 10,000 images of 256 pixels take about 5 GB. The order depends on it, so it is no matter of the machine.
+# The number of shards that are shuffled together. More shards mix better, but two windows must fit into the local
+# cache: 16 shards of 10,000 images of 256 pixels take about 5 GB. The order depends on it, so it is no setting of the
+# machine.
 WINDOW = 8
-_EPOCHS = 4  # whose arrangement is kept
+_EPOCHS = 4  # number of epochs whose order is cached
 
 Numbers = NDArray[np.int64]
 
 
 class _Epoch(NamedTuple):
-    """Where everything stands in one epoch.
+    """The order of one epoch.
 
-    shards: in their order; edges: where each window begins among them, (W + 1,); starts: where each shard begins among
-    the epoch's positions, (S + 1,).
+    shards: the permuted shard numbers, (S,).
+    edges: the index of the first shard of each window, (W + 1,).
+    starts: the first position of each shard in the epoch, (S + 1,).
     """
 
     shards: Numbers
@@ -34,15 +36,15 @@ class _Epoch(NamedTuple):
 
 
 class StreamingOrder:
-    """The order over shards with `sizes` images, of which row 0 is the first of the first shard.
+    """The order over shards with `sizes` images; row 0 is the first row of the first shard.
 
-    Time and memory do not grow with the number of images; those of a new epoch do with the number of shards: some 20 ms
-    for 40,000.
+    Time and memory do not grow with the number of images. A new epoch costs time in the number of shards: about 20 ms
+    for 40,000 shards.
     """
 
     def __init__(self, sizes: Sequence[int], window: int = WINDOW) -> None:
         if window < 1:
-            raise ValueError(f"a window holds at least one shard, not {window}")
+            raise ValueError(f"window must be at least 1 shard, not {window}")
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._firsts = np.cumsum(self._sizes) - self._sizes
         self.rows = int(self._sizes.sum())
@@ -50,7 +52,7 @@ class StreamingOrder:
         self._arranged: dict[tuple[int, int], _Epoch] = {}
 
     def order(self, seed: int, positions: Sequence[int] | Numbers) -> Numbers:
-        """Return which row stands at each position of the endless sequence, in each epoch every row once.
+        """Return the row at each position of the endless sequence; each epoch contains every row once.
 
         Raises:
             ValueError: there are no rows, or a position is negative.
@@ -66,13 +68,13 @@ class StreamingOrder:
         return rows
 
     def upcoming(self, seed: int, position: int) -> list[int]:
-        """Return the shards of the window at a position, then those of the window after it, the first needed first."""
+        """Return the shards of the window at a position, then those of the next window, in the order of their use."""
         epoch, inside = divmod(position, self.rows)
         now = self._window(seed, epoch, self._at(seed, epoch, np.array([inside]))[0])
         return list(dict.fromkeys(now + self._window(*self._after(seed, epoch, inside))))
 
     def _inside(self, seed: int, epoch: int, places: Numbers) -> Numbers:
-        """Return the rows at some places of an epoch."""
+        """Return the rows at positions within an epoch."""
         arranged = self._epoch(seed, epoch)
         rows = np.empty(places.shape, dtype=np.int64)
         windows = self._at(seed, epoch, places)
@@ -87,7 +89,7 @@ class StreamingOrder:
         return rows
 
     def _at(self, seed: int, epoch: int, places: Numbers) -> Numbers:
-        """Return the windows that some places of an epoch lie in."""
+        """Return the windows of positions within an epoch."""
         arranged = self._epoch(seed, epoch)
         return np.searchsorted(arranged.starts[arranged.edges], places, side="right") - 1
 
@@ -96,7 +98,7 @@ class StreamingOrder:
         return arranged.shards[arranged.edges[window] : arranged.edges[window + 1]].tolist()
 
     def _after(self, seed: int, epoch: int, inside: int) -> tuple[int, int, int]:
-        """Return seed, epoch and number of the window after the one at a place of an epoch."""
+        """Return seed, epoch and number of the window after the window of a position."""
         window = int(self._at(seed, epoch, np.array([inside]))[0]) + 1
         return (seed, epoch, window) if window < self._windows else (seed, epoch + 1, 0)
 

@@ -1,4 +1,4 @@
-"""Tars by number, each as a plain local file: what is remote is fetched first, what is compressed unpacked."""
+"""Tars by number, each as a plain local file: remote tars are downloaded first, compressed tars are unpacked."""
 
 import bz2
 import gzip
@@ -19,12 +19,12 @@ _CHUNK = 2**20
 
 
 class TarFiles:
-    """Called with a number, returns the path of that tar: what `OpenFiles` takes. Can be pickled.
+    """A callable that returns the path of a tar by its number, as `OpenFiles` needs it. Can be pickled.
 
     Args:
-        names: a path or a URL of each.
-        sha256: of the URLs where it is known, see `RemoteShards`.
-        cache: None: the one of this checkout.
+        names: the path or the URL of each tar.
+        sha256: the hashes of URLs where they are known, see `RemoteShards`.
+        cache: the cache; None: the cache of this checkout.
     """
 
     def __init__(
@@ -38,26 +38,26 @@ class TarFiles:
         """Return the path of a tar.
 
         Raises:
-            DarkroomError: it cannot be fetched or unpacked.
-            DamagedTarError: it is compressed, and that data are damaged.
-            OSError: it cannot be read.
+            DarkroomError: the tar cannot be downloaded or unpacked.
+            DamagedTarError: the compressed data are damaged.
+            OSError: the tar cannot be read.
         """
         path = self.stored(number)
         kind = compression(path)
         return path if kind is None else self._unpacked(path, self.names[number], kind)
 
     def stored(self, number: int) -> Path:
-        """Return the path of a tar as its owner stores it, compressed perhaps."""
+        """Return the path of a tar as its owner stores it, which may be compressed."""
         name = self.names[number]
         return self.remote.fetch(name) if is_remote(name) else local_path(name)
 
     def prefetch(self, numbers: Iterable[int]) -> None:
-        """Fetch those that are remote in the background, in this order."""
+        """Download the remote tars among `numbers` in the background, in this order."""
         self.remote.prefetch([self.names[number] for number in numbers if is_remote(self.names[number])])
 
     def _unpacked(self, path: Path, name: str, kind: str) -> Path:
         facts = path.stat()
-        # The name of a cached file holds the hash of its content; its time says when it was used.
+        # The name of a cached file contains the hash of its content; its time is the time of its last use.
         version = path.name if is_remote(name) else f"{facts.st_size} {facts.st_mtime_ns}"
         what = name if is_remote(name) else str(path.resolve())
         return self._cache.make(f"unpacked {what}", version, lambda part: self._unpack(path, part, kind, name))
@@ -77,5 +77,5 @@ class TarFiles:
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            # No part of it is used: only the end of a compressed file says whether the rest is right.
+            # Nothing of it is used: the checksum of the content comes at the end of a compressed file.
             raise DamagedTarError(f"its {kind} data are damaged ({error}); nothing of it is used") from error

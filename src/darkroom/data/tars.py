@@ -1,6 +1,6 @@
-"""Walks the members of tars that others made: nothing is extracted, nothing believed, and no damage is silent.
+"""Reads the members of tars from untrusted sources: nothing is extracted, and all damage is reported.
 
-The `tarfile` of the standard library takes a damaged header, or a cut between two members, for the end of the archive.
+The `tarfile` of the standard library reads a damaged header, or a cut between two members, as the end of the archive.
 """
 
 import os
@@ -12,12 +12,12 @@ from typing import BinaryIO, NamedTuple
 from darkroom.errors import DarkroomError
 
 _BLOCK = tarfile.BLOCKSIZE
-_EXTENDED = 2**20  # bytes of an extended header, at most: names and times need a few hundred
-_DIGITS = 20  # of a size in an extended header
+_EXTENDED = 2**20  # maximum bytes of an extended header: names and times need a few hundred
+_DIGITS = 20  # maximum digits of a size in an extended header
 _CHUNK = 2**20
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-# Endings whose members a decoder of shards would unpickle, which runs whatever is in them. Arrays (.npy, .npz) are not
-# among them: no member of such an ending is ever read here, and NumPy unpickles only where it is asked to.
+# Endings that decoders of shards would unpickle, which can run any code. Arrays (.npy, .npz) are allowed: members with
+# these endings are never read here, and NumPy unpickles only on request.
 _PICKLES = {"pyd", "pickle", "pkl", "pth", "pt", "ckpt", "joblib", "dill"}
 _PACKED = {"gz", "bz2", "xz", "zst"}
 _KINDS = {
@@ -33,7 +33,7 @@ _RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE)
 
 
 class Member(NamedTuple):
-    """A file in a tar: its name, the offset of its first byte, and its size. A leading `./` is no part of the name."""
+    """A file in a tar: its name without a leading `./`, the offset of its first byte, and its size in bytes."""
 
     name: str
     offset: int
@@ -41,14 +41,14 @@ class Member(NamedTuple):
 
 
 class DamagedTarError(DarkroomError):
-    """A tar is cut off, or a header in it is damaged: at which byte, and how many members before it are readable."""
+    """A tar is truncated or has a damaged header; the message names the byte and the number of readable members."""
 
 
 def compression(path: Path) -> str | None:
-    """Return how a file is compressed, by its first bytes and not its name: gzip, bzip2, xz or zstd; None: it is not.
+    """Return the compression of a file, by its first bytes: gzip, bzip2, xz or zstd; None: not compressed.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         begins = file.read(6)
@@ -59,14 +59,14 @@ def members(path: Path, shard: str) -> Iterator[Member]:
     """Yield the files in a tar, in their order. Folders are left out; the bytes of the files are not read.
 
     Args:
-        path: a tar that is not compressed: POSIX (ustar, pax) or GNU.
-        shard: what it is called, for messages.
+        path: a tar without compression: POSIX (ustar, pax) or GNU.
+        shard: the name of the tar for messages.
 
     Raises:
-        DarkroomError: a member that does not belong into a shard, as an attacker would make it: an absolute name or one
-            with `..`, a link, a device, a pipe, a sparse file, a pickle; names shard and member.
-        DamagedTarError: after the members before it, see there.
-        OSError: it cannot be read.
+        DarkroomError: a member that may be an attack: an absolute name or one with `..`, a link, a device, a pipe, a
+            sparse file, a pickle; the message names shard and member.
+        DamagedTarError: the tar is damaged; raised after the readable members.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         yield from _Walk(file, shard).members()
@@ -79,7 +79,7 @@ class _Walk:
         self._at = self._found = 0  # the byte of the next header; files found
 
     def members(self) -> Iterator[Member]:
-        said: dict[str, str] = {}  # what extended headers say of the next member
+        said: dict[str, str] = {}  # records of extended headers on the next member
         while (info := self._header()) is not None:
             data = self._at + _BLOCK
             if info.type in _NAMES or info.type in _RECORDS:
@@ -100,7 +100,7 @@ class _Walk:
             raise self._damaged("the archive ends after an extended header, where its member should be")
 
     def _header(self) -> tarfile.TarInfo | None:
-        """Return the header at the current place; None at a proper end of the archive."""
+        """Return the header at the current offset; None at the regular end of the archive."""
         block = self._read(self._at, _BLOCK)
         if not block:
             raise self._damaged("the file ends here without the two blocks of zeros that end a tar")
@@ -116,7 +116,7 @@ class _Walk:
         return info
 
     def _require_end(self) -> None:
-        """Check that from the current place on there are zeros, two blocks at least."""
+        """Check that the rest of the file is zeros, at least two blocks."""
         start = self._at
         if self._end - start < 2 * _BLOCK:
             raise self._damaged("the file ends within the two blocks of zeros that end a tar")
@@ -127,7 +127,7 @@ class _Walk:
                 raise self._damaged("there are bytes after the end of the archive: its headers or another tar")
 
     def _extension(self, info: tarfile.TarInfo) -> dict[str, str]:
-        """Return what an extended header says: `path` and `size` where it does, and every other record."""
+        """Return the records of an extended header, `path` and `size` among them."""
         if info.size > _EXTENDED:
             raise self._refused(info.name, f"an extended header of {info.size:,} bytes")
         data = self._read(self._at + _BLOCK, info.size)
@@ -140,7 +140,7 @@ class _Walk:
             records = dict(_records(data))
         except ValueError as error:
             raise self._damaged("an extended header is damaged") from error
-        # A global header is for comments; a name or size for all members is none that a reader should follow.
+        # A global header is for comments: a reader must not apply a name or size to all members.
         return records if info.type != tarfile.XGLTYPE else {k: v for k, v in records.items() if _sparse(k)}
 
     def _number(self, text: str | None, otherwise: int) -> int:
@@ -162,7 +162,7 @@ class _Walk:
     def _refused(self, name: str, what: str) -> DarkroomError:
         return DarkroomError(
             f"{self._shard}: the member {_quoted(name)} is {what}, which no shard of images has to hold: the shard is "
-            "refused. Ask whoever made it, or write it anew without that member."
+            "refused. Ask its author, or write it again without that member."
         )
 
 

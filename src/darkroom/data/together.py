@@ -1,4 +1,4 @@
-"""Parts whose rows are read together must be alike, and made of the images that are there."""
+"""Checks that parts can be read as one dataset: equal formats, and made from the current image shards."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,19 +8,19 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash
 
 
 def require_alike(what: str, facts: Mapping[str, Mapping[str, Any]], again: str, stage: str) -> None:
-    """Check that there is a part, and that all have the same facts; None is a part that has no such thing.
+    """Check that there is at least one part, and that all parts have equal metadata; None matches any value.
 
     Args:
-        what: of the parts, a plural, for the message.
-        facts: of each part, by the plural of what they are.
-        again: what to do about it, an imperative.
-        stage: that does it.
+        what: the kind of artifact as a plural, for the message: "latents".
+        facts: the metadata of each part, by a plural noun for the message: "shapes".
+        again: the remedy, as an imperative.
+        stage: the stage that carries out the remedy.
 
     Raises:
-        ArtifactError: two parts differ; names them and the fact. Or there is no part.
+        ArtifactError: two parts differ (the message names them and the entry), or there is no part.
     """
     if not facts:
-        raise ArtifactError("no part was asked for: name at least one under `parts` in params.yaml.")
+        raise ArtifactError("no part was requested: name at least one under `parts` in params.yaml.")
     (one, first), *others = facts.items()
     for part, theirs in others:
         for name, fact in first.items():
@@ -34,10 +34,10 @@ def require_alike(what: str, facts: Mapping[str, Mapping[str, Any]], again: str,
 def require_made_of(
     what: str, manifests: Mapping[str, Mapping[str, Any]], shards_root: Path, again: str, stage: str
 ) -> None:
-    """Check that each part's were made of the image shards that lie in `shards_root`/PART.
+    """Check that the artifacts of each part were made from the image shards in `shards_root`/PART.
 
     Raises:
-        ArtifactError: the image shards are others; names the part.
+        ArtifactError: the image shards have changed; the message names the part.
     """
     for part, manifest in manifests.items():
         if manifest["shards"] != manifest_hash(shards_root / part):

@@ -1,1 +1,1 @@
-"""The page that a person looks at: scores, pictures, curves and data, in one file."""
+"""The page `reports/index.html`: scores, pictures, curves and data, in one file."""

@@ -1,4 +1,4 @@
-"""Cards and settings as rows of text: a nested JSON value, flattened, with every value written out."""
+"""Formats cards and settings as rows of text: nested JSON values, flattened."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def written(value: Any) -> str:
-    """Return a value as it is read: text without quotes, nothing for null and for what is empty."""
+    """Return a value as text: without quotes, and empty for null and empty lists."""
     if value is None or value == [] or value == {}:
         return "none"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Line charts and error bars as SVG, from numbers alone. Colours come from the page's style sheet, by class."""
+"""Line charts and error bars as SVG. Colours come from the style sheet of the page, by class."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +10,7 @@ from darkroom.report.numbers import MINUS, fixed
 
 Points = Sequence[tuple[float, float]]
 _TOP, _RIGHT, _BOTTOM, _LEFT = 26.0, 14.0, 40.0, 58.0  # px around the plot
-_LETTER, _ROW, _MARK = 7.6, 18.0, 24.0  # px: a letter at most on average, a row of text, a line in the key
+_LETTER, _ROW, _MARK = 7.6, 18.0, 24.0  # px: average width of a letter, height of a row of text, a line in the key
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _px(value: float) -> str:
 def _vertical(values: Sequence[float], height: float, log: bool) -> Axis:
     """Return the vertical axis: where `log` allows it, logarithmic for values that differ by more than ten times."""
     low, high = min(values), max(values)
-    if high - low < 1e-6 * max(abs(low), abs(high)):  # level: ticks would only differ in digits that are not shown
+    if high - low < 1e-6 * max(abs(low), abs(high)):  # constant: ticks would only differ in digits that are not shown
         high = low
     start, end = height - _BOTTOM, _TOP
     if log and low > 0 and high / low > 10:
@@ -86,7 +86,7 @@ def _vertical(values: Sequence[float], height: float, log: bool) -> Axis:
 
 
 def _key(names: Mapping[str, str], dots: Collection[str], end: float, taken: float) -> tuple[str, float]:
-    """Return what each line is called, from the left to `end`, and the rows it takes: 1 where it follows `taken`."""
+    """Return the key of the lines, laid out to the width `end`, and its rows: 1 where it fits beside `taken` px."""
     sizes = {name: _MARK + 6 + _LETTER * len(text) for name, text in names.items()}
     at = end - sum(sizes.values()) - 14 * (len(sizes) - 1)
     row = 0 if at > taken + 14 else 1
@@ -117,16 +117,16 @@ def line_chart(
 
     Args:
         series: class to points (images seen, value); those without a point are not drawn.
-        title: what the chart shows, for whoever does not see it.
-        y_label: what stands above the vertical axis.
+        title: a description of the chart for screen readers.
+        y_label: the label of the vertical axis.
         width: px.
         height: px.
-        x_ticks: about how many ticks the horizontal axis has.
-        log: whether the vertical axis may be logarithmic; it is where positive values differ by more than ten times.
-        names: class to what the key calls it; its class where it is not here.
-        dots: classes whose points are dots too.
-        y_range: the ends of the vertical axis, linear; found from the values where it is not given.
-        x_label: what stands below the horizontal axis.
+        x_ticks: the approximate number of ticks of the horizontal axis.
+        log: whether the vertical axis may be logarithmic: it is where positive values differ by more than ten times.
+        names: the names of classes in the key; by default the class itself.
+        dots: classes whose points are also drawn as dots.
+        y_range: the ends of a linear vertical axis; None: derived from the values.
+        x_label: the label of the horizontal axis.
 
     Returns:
         SVG, or an empty text where no series has a point.
@@ -172,10 +172,10 @@ def error_bars(rows: Sequence[tuple[str, float, float]], title: str, width: floa
     """Return values with bars of one standard error to each side, one below the other, on one axis from 0 or below.
 
     Args:
-        rows: (name, value, standard error), at least one; the first `runs` are the run's own.
-        title: what the chart shows, for whoever does not see it.
+        rows: (name, value, standard error), at least one; the first `runs` belong to the run.
+        title: a description of the chart for screen readers.
         width: px.
-        runs: how many are not of real images.
+        runs: the number of rows that are not of real images.
     """
     pitch, top, left = 30.0, 8.0, 150.0
     base = top + pitch * len(rows)

@@ -1,4 +1,4 @@
-"""What the page shows of CLIP: how well images and captions find each other."""
+"""The scores of CLIP for the page: retrieval and zero-shot classification."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ _COUNTS = ("images", "captions")
 
 @dataclass(frozen=True)
 class ClipScored:
-    """Scores, none where no image of the split has a caption, and their card: as types, and as it is in its file."""
+    """The scores of CLIP (empty without captions) and their card, as types and as JSON."""
 
     scores: Scores
     card: ClipCard

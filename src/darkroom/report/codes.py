@@ -1,4 +1,4 @@
-"""How often each code of a discrete tokenizer occurs: a table, and the curve on the page."""
+"""The frequency of each code of a discrete tokenizer: its table, and its chart on the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.report.charts import line_chart
 
 _HEADER = "rank\tcode\ttrain\tscored"
-_POINTS = 256  # of a curve, at most
+_POINTS = 256  # maximum number of points of a curve
 
 
 @dataclass(frozen=True)
 class CodeCounts:
-    """How often each code occurs in the train split and in the split that is reconstructed."""
+    """The number of occurrences of each code in the train split and in the reconstructed split."""
 
     train: list[int]
     scored: list[int]
 
 
 def read_codes(path: Path) -> CodeCounts | None:
-    """Return the table that `score_tokenizer` wrote, None where the tokenizer has no codes.
+    """Return the table that `score_tokenizer` wrote; None where the tokenizer has no codes.
 
     Raises:
-        ArtifactError: missing, or not such a table; names the file.
+        ArtifactError: missing, or not a table of codes; the message names the file.
     """
     try:
         header, *lines = path.read_text().removesuffix("\n").split("\n")
@@ -46,13 +46,13 @@ def read_codes(path: Path) -> CodeCounts | None:
 
 
 def drawn(counts: CodeCounts, split: str) -> Markup:
-    """Return the share of each code over what it would be if all were equally frequent, the most frequent one first.
+    """Return a chart of the frequency of each code relative to a uniform distribution, in descending order.
 
-    Each split is sorted by itself. A codebook that is fully and evenly used is a line at 1.
+    Each split is sorted by itself. A fully and uniformly used codebook is a line at 1.
 
     Args:
-        counts: of the codes.
-        split: that is reconstructed.
+        counts: the counts of the codes.
+        split: the name of the reconstructed split.
     """
     return line_chart(
         {"train": _falling(counts.train), "run": _falling(counts.scored)},
@@ -67,7 +67,7 @@ def drawn(counts: CodeCounts, split: str) -> Markup:
 
 
 def _falling(counts: Sequence[int]) -> list[tuple[float, float]]:
-    """Return (rank, share times the number of codes), at most `_POINTS` of them, evenly apart."""
+    """Return points (rank, frequency times the number of codes), at most `_POINTS` evenly spaced ones."""
     falling = np.sort(np.array(counts, dtype=np.float64))[::-1]
     falling *= len(falling) / max(1.0, falling.sum())
     chosen = np.unique(np.linspace(0, len(falling) - 1, min(_POINTS, len(falling))).round().astype(int))

@@ -1,4 +1,4 @@
-"""Reads the curves of a training: DVCLive's tables, one a quantity, with the images seen as the step."""
+"""Reads the curves of a training: DVCLive's tables, one for each quantity, with the images seen as the step."""
 
 import csv
 import math
@@ -9,8 +9,8 @@ from pathlib import Path
 from darkroom.artifacts.manifest import ArtifactError
 
 CURVES, TABLES = Path("curves"), Path("plots/metrics")
-BANDS = ("0_25", "25_50", "50_75", "75_100")  # of the diffusion time, in percent
-# What evaluation while training finds: of the DiT, of CLIP, and of the prior.
+BANDS = ("0_25", "25_50", "50_75", "75_100")  # ranges of the diffusion time, in percent
+# The scores of evaluation during training: of the DiT, of CLIP, and of the prior.
 SCORES = (
     *("fd", "fd_debiased", "label_accuracy"),
     *("zero_shot_accuracy", "image_to_text_r1", "text_to_image_r1"),
@@ -20,7 +20,7 @@ SCORES = (
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (images seen, value) in the order of the file, and how many values were left out: not finite."""
+    """Points (images seen, value) in the order of the file, and the number of values that are not finite."""
 
     points: tuple[tuple[float, float], ...] = ()
     left_out: int = 0
@@ -33,9 +33,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Training:
-    """The curves of one training; those that it did not log have no points.
+    """The curves of one training; quantities that were not logged have no points.
 
-    `bands` holds the validation loss by bands of the diffusion time, `scores` what evaluation while training found.
+    `bands` holds the validation loss by ranges of the diffusion time, `scores` those of evaluation during training.
     """
 
     name: str

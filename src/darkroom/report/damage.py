@@ -1,4 +1,4 @@
-"""What was wrong with the samples of the sources, as rows of a table."""
+"""The table of damaged samples of the sources."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are
 
 @dataclass(frozen=True)
 class DamageRow:
-    """What was done with how many samples of a part, and why."""
+    """The number of samples of a part with one action and one reason; `done`: the action as text."""
 
     part: str
     action: str
@@ -20,7 +20,7 @@ class DamageRow:
 
 
 def damage_rows(catalog: Catalog) -> list[DamageRow]:
-    """Return the rows, by part, by what was done, and the most frequent reason first; none where nothing was wrong."""
+    """Return the rows by part, action, and descending number of samples."""
     return [
         DamageRow(part.name, action, done, reason, samples)
         for part in catalog.parts
@@ -30,7 +30,7 @@ def damage_rows(catalog: Catalog) -> list[DamageRow]:
 
 
 def range_of(spread: Sequence[int]) -> str:
-    """Return the least, the median and the greatest of some pixels in words; one number where they are equal."""
+    """Return minimum, median and maximum in pixels as text; one number where they are equal."""
     if not spread:
         return ""
     least, median, greatest = spread

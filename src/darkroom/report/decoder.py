@@ -1,4 +1,4 @@
-"""What the page shows of the decoder: images made of embeddings, images made of texts, and the prior between them."""
+"""The decoder's part of the page: images sampled from embeddings and from captions, and the prior."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from darkroom.report.scores import title, value_of
 
 PRIOR, SAMPLES = Path("models/prior"), Path("samples")
 GRID = "grid.png"
-# Pictures beside the grid, each made where it is asked for.
+# Optional pictures beside the grid.
 FURTHER = ("variations", "interpolations", "inpainted")
 
 
 @dataclass(frozen=True)
 class Told:
-    """Images made of what was told of test images: their grid, further pictures by name, and their scores."""
+    """Images conditioned on embeddings or captions of test images: their grid, further pictures by name, and scores."""
 
     samples: ToldSamples
     scored: Scored
@@ -31,10 +31,10 @@ class Told:
 
 
 def read_told(name: str) -> Told | None:
-    """Return what samples/NAME, metrics/NAME.json and cards/NAME.json hold, or None where no image was made.
+    """Return the content of samples/NAME, metrics/NAME.json and cards/NAME.json; None where no image was sampled.
 
     Raises:
-        ArtifactError: something is missing, broken, or made from something else; names the file.
+        ArtifactError: a file is missing or damaged, or the inputs have changed; the message names the file.
     """
     folder = SAMPLES / name
     samples = typed(ToldSamples, read_manifest(folder, "samples"), folder)
@@ -55,7 +55,7 @@ def read_told(name: str) -> Told | None:
 
 @dataclass(frozen=True)
 class PriorScored:
-    """How near the prior comes, on so many images of a split."""
+    """The scores of the prior on `images` images of a split."""
 
     split: str
     images: int
@@ -63,10 +63,10 @@ class PriorScored:
 
 
 def read_prior() -> PriorScored | None:
-    """Return the scores in the manifest of the prior, or None where none was trained.
+    """Return the scores in the manifest of the prior; None where no prior was trained.
 
     Raises:
-        ArtifactError: it is missing or broken, or the page cannot explain a score.
+        ArtifactError: the manifest is missing or damaged, or the page cannot explain a score.
     """
     facts = typed(PriorFacts, read_manifest(PRIOR, "prior"), PRIOR)
     if not facts.trained or not facts.scores:
@@ -84,7 +84,7 @@ def read_prior() -> PriorScored | None:
 
 @dataclass(frozen=True)
 class PairRow:
-    """A score of images and their originals or captions, and what bounds it from above and below."""
+    """A score of images against their originals or captions, with its upper and lower reference values."""
 
     name: str
     run: Number
@@ -94,7 +94,7 @@ class PairRow:
 
     @property
     def title(self) -> str:
-        """What stands in the table."""
+        """The name of the score in the table."""
         return title(self.name)
 
     @property
@@ -104,13 +104,13 @@ class PairRow:
 
 
 PAIR_COLUMNS = ("these images", "their originals", "unseen renders", "by chance")
-# A score, the one that says the same of the originals, and the fact of the card that says it of pairs by chance.
+# For each score: the same score of the originals, and the entry of the card with the value of unrelated pairs.
 _REAL = {"clip_text": "clip_text_real"}
 _UNRELATED = {"clip_image": "image_other", "clip_text": "text_other"}
 
 
 def pair_rows(scored: Scored) -> Iterator[PairRow]:
-    """Yield a row for each score that compares an image with its original or its caption, with what bounds it."""
+    """Yield a row for each score that compares an image with its original or its caption."""
     scores, reader = scored.scores, scored.card.scene_reader
     for name in of_group("pairs"):
         if name in _REAL.values() or (run := value_of(name, scores)) is None:
@@ -124,13 +124,13 @@ def pair_rows(scored: Scored) -> Iterator[PairRow]:
         yield PairRow(name, run, originals, renders, None if other is None else number(other))
 
 
-_SAMPLING = ("solver", "steps", "guidance")  # what the page says of each network; the protocol has the rest
+_SAMPLING = ("solver", "steps", "guidance")  # settings of each network on the page; the protocol lists the rest
 
 
 def sampling(sampler: Mapping[str, Any]) -> str:
-    """Return in words how images were sampled: `solver dpm, steps 16; up: steps 8`, and how a prior was."""
+    """Return the sampler settings as text: `solver dpm, steps 16; up: steps 8`, also those of a prior."""
     decoder = sampler.get("decoder", sampler)
     prior = {"the prior": sampler["prior"]} if "prior" in sampler else {}
     named = {"": decoder.get("common", {}), **decoder.get("unets", {}), **prior}
-    told = {name: [f"{key} {written(of[key])}" for key in _SAMPLING if key in of] for name, of in named.items()}
-    return "; ".join(f"{name}{': ' if name else ''}{', '.join(keys)}" for name, keys in told.items() if keys)
+    settings = {name: [f"{key} {written(of[key])}" for key in _SAMPLING if key in of] for name, of in named.items()}
+    return "; ".join(f"{name}{': ' if name else ''}{', '.join(keys)}" for name, keys in settings.items() if keys)

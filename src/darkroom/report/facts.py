@@ -1,4 +1,4 @@
-"""What the page needs of each artifact, as types: another shape is refused before anything is drawn."""
+"""The metadata of artifacts that the page reads, as types: another structure is refused before the page is made."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,13 @@ Kind = TypeVar("Kind")
 
 
 class Facts(BaseModel):
-    """Some keys of a JSON file; others may stand beside them."""
+    """Some keys of a JSON file; other keys are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class ImageFacts(Facts):
-    """How an image is stored: size in pixels, RGB, RGBA or L, and the format, "mixed" where parts differ."""
+    """The format of the images: size in pixels, channels (RGB, RGBA or L), and file format ("mixed" for several)."""
 
     size: int
     channels: str
@@ -28,7 +28,7 @@ class ImageFacts(Facts):
 
 
 class Damage(Facts):
-    """Samples that something was wrong with, by reason: left out, mended, or kept as they are."""
+    """The number of damaged samples by reason: quarantined, repaired, or kept."""
 
     quarantine: dict[str, int]
     repair: dict[str, int]
@@ -38,8 +38,8 @@ class Damage(Facts):
 class Part(Facts):
     """A part of the data.
 
-    shorter_side: the least, the median and the greatest of the originals, in pixels; empty where there is no image.
-    enlarged: images whose original was smaller than it is stored.
+    shorter_side: minimum, median and maximum over the originals, in pixels; empty without images.
+    enlarged: the number of images whose original was smaller.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Part(Facts):
 
 
 class Duplicates(Facts):
-    """Images that are copies of an earlier one, and how many of them in another part and in another split."""
+    """The number of images that are copies of an earlier one, in all, from another part, and from another split."""
 
     images: int
     across_parts: int
@@ -60,7 +60,7 @@ class Duplicates(Facts):
 
 
 class Catalog(Facts):
-    """data/catalog: classes, images of each split, and of each class in each split."""
+    """data/catalog: classes, and image counts by split and class."""
 
     classes: list[str]
     images: dict[str, int]
@@ -73,7 +73,7 @@ class Catalog(Facts):
 
 
 class Floor(Facts):
-    """What real images score through one extractor: unseen ones (with n), and two halves of the reference."""
+    """The noise floor of one extractor: scores of unseen real images (with n), and of two halves of the reference."""
 
     dim: int
     n: int
@@ -83,7 +83,7 @@ class Floor(Facts):
 
 
 class Reference(Facts):
-    """data/reference: which real images, and the noise floor by extractor."""
+    """data/reference: catalog and splits of the real images, and the noise floor by extractor."""
 
     catalog: str
     split: str
@@ -92,7 +92,7 @@ class Reference(Facts):
 
 
 class Samples(Facts):
-    """samples/generator: how many images of which classes, and how they were made."""
+    """samples/generator: classes, number of images, and sampler settings."""
 
     classes: list[str]
     images: int
@@ -100,7 +100,7 @@ class Samples(Facts):
 
 
 class ToldSamples(Facts):
-    """samples/decoder and samples/text: how many images, of which split, how they were made; `reason` without any."""
+    """samples/decoder and samples/text: number of images, split, sampler settings; `reason`: why there are none."""
 
     images: int
     split: str = ""
@@ -112,14 +112,14 @@ class ToldSamples(Facts):
 
 
 class PriorFacts(Facts):
-    """models/prior: whether it was trained, and what it scores, with the split and the images of it."""
+    """models/prior: whether it was trained, and its scores with their split and number of images."""
 
     trained: bool
     scores: dict[str, Any] = {}
 
 
 class Reconstructions(Facts):
-    """samples/reconstructions: how many originals are shown, of which split, and the size of the codebook or 0."""
+    """samples/reconstructions: number of originals, their split, and the size of the codebook or 0."""
 
     images: int
     split: str
@@ -134,14 +134,14 @@ class CardReference(Facts):
 
 
 class ReaderFacts(Facts):
-    """What the scene reader reads right: of the originals of the samples, and of renders that it has not seen."""
+    """The accuracy of the attribute classifier on the originals of the samples, and on held-out renders."""
 
     originals: Scores
     renders: Scores
 
 
 class Card(Facts):
-    """The protocol of a metrics file; of images with originals also what bounds their scores."""
+    """The protocol of a metrics file, with reference values for scores of pairs."""
 
     n_fake: int
     samples: str | None = None
@@ -153,7 +153,7 @@ class Card(Facts):
 
 
 class ClipCard(Facts):
-    """The protocol of CLIP's scores: how many images of the split, and how many captions that differ."""
+    """The protocol of CLIP's scores: the number of images and of distinct captions."""
 
     images: int
     captions: int
@@ -165,7 +165,7 @@ def typed(kind: type[Kind], value: Any, path: Path) -> Kind:
     """Return a JSON value as `kind`.
 
     Raises:
-        ArtifactError: a key is missing or of another type; names the file and the first such key.
+        ArtifactError: a key is missing or of another type; the message names the file and the first such key.
     """
     try:
         return TypeAdapter(kind).validate_python(value)
@@ -179,7 +179,7 @@ def read_json(path: Path) -> Any:
     """Return the value in a JSON file.
 
     Raises:
-        ArtifactError: missing, or not JSON; names the file.
+        ArtifactError: missing, or not JSON; the message names the file.
     """
     try:
         return json.loads(path.read_bytes())

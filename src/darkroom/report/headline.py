@@ -1,4 +1,4 @@
-"""The first thing on the page: a few numbers, each with its error and one plain sentence."""
+"""The headline numbers of the page, each with its error and one sentence."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _NORMAL = 1.96  # standard errors on each side of a 95% interval
 
 @dataclass(frozen=True)
 class Headline:
-    """A number, as it is and as it is written, what it is called, and what it says."""
+    """A number with its title, its text and an explanation, and with its standard error where it is known."""
 
     title: str
     value: float
@@ -25,61 +25,59 @@ class Headline:
     se_text: str = ""
 
 
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """Return the 95% interval of a share of n independent images, valid also at 0 and 1.
+def wilson(fraction: float, n: int) -> tuple[float, float]:
+    """Return the 95% interval of a fraction of n independent images, valid also at 0 and 1.
 
     (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), z = 1.96; Wilson, 1927.
     """
     z2 = _NORMAL**2 / n
-    middle = share + z2 / 2
-    reach = _NORMAL * math.sqrt(share * (1 - share) / n + z2 / (4 * n))
+    middle = fraction + z2 / 2
+    reach = _NORMAL * math.sqrt(fraction * (1 - fraction) / n + z2 / (4 * n))
     return max(0.0, (middle - reach) / (1 + z2)), min(1.0, (middle + reach) / (1 + z2))
 
 
-def _share(title: str, share: float, n: int, says: str) -> Headline:
-    low, high = wilson(share, n)
+def _share(title: str, fraction: float, n: int, says: str) -> Headline:
+    low, high = wilson(fraction, n)
     sentence = f"of {n:,} {says} (95% interval {fixed(100 * low, 1)} to {percent(high)})."
-    return Headline(title, share, percent(share), sentence)
+    return Headline(title, fraction, percent(fraction), sentence)
 
 
-def _told(told: Told | None, of: str) -> Iterator[Headline]:
-    """Yield how many images show what was told: colour and form where a scene reader judged, else the class."""
-    if told is None:
+def _conditioned(conditioned: Told | None, of: str) -> Iterator[Headline]:
+    """Yield how many images follow their condition: in colour and form by the attribute classifier, else in class."""
+    if conditioned is None:
         return
-    scores, n = told.scored.scores, told.scored.card.n_fake
+    scores, n = conditioned.scored.scores, conditioned.scored.card.n_fake
     if "colour_and_form" in scores:
         says = f"images made of {of} show things of the right colour and form, to a network that reads such pictures"
         yield _share(f"Colour and form, of {of}", scores["colour_and_form"], n, says)
     elif "label_accuracy" in scores:
-        says = f"images made of {of} are taken for the class of the image that was told of, by the same classifier"
+        says = f"images made of {of} are classified as the class of the original image, by the same classifier"
         yield _share(f"Label accuracy, of {of}", scores["label_accuracy"], n, says)
 
 
 def _difference(run: Number, real: Number) -> str:
-    """Say how far the run lies from unseen real images, in the light of both errors, which are independent."""
+    """Return a sentence on the difference of the run and unseen real images, with independent errors."""
     gap = number(run.value - real.value, math.hypot(run.se or 0.0, real.se or 0.0))
     size = f"{gap.text} ± {gap.se_text}"
     if abs(gap.value) <= 2 * (gap.se or 0.0):
-        return (
-            f"the difference, {size}, is within two standard errors, so this distance does not tell generated from real"
-        )
+        return f"the difference, {size}, is within two standard errors, so this distance does not separate them"
     if gap.value > 0:
         return f"the generated images lie further from the reference, by {size}"
     return f"the generated images lie nearer to the reference, by {size}, as copies of training images would"
 
 
 def headlines(inputs: Inputs) -> list[Headline]:
-    """Return the numbers at the top: label accuracy, a distance for each extractor, what was told, reconstructions."""
+    """Return the headline numbers: label accuracy, a distance for each extractor, conditions, reconstructions."""
     found: list[Headline] = []
     scores, n = inputs.generator.scores, inputs.generator.card.n_fake
     if "label_accuracy" in scores:
-        share = scores["label_accuracy"]
+        fraction = scores["label_accuracy"]
         found.append(
             _share(
                 "Label accuracy",
-                share,
+                fraction,
                 n,
-                "generated images are taken for the class that was asked for, by a classifier trained on real images",
+                "generated images are classified as the requested class, by a classifier trained on real images",
             )
         )
     for extractor, floor in inputs.reference.extractors.items():
@@ -98,7 +96,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 run.se_text,
             )
         )
-    found += [*_told(inputs.decoder, "embeddings"), *_told(inputs.text, "captions")]
+    found += [*_conditioned(inputs.decoder, "embeddings"), *_conditioned(inputs.text, "captions")]
     card = inputs.tokenizer.card
     if psnr := value_of("psnr", inputs.tokenizer.scores):
         found.append(

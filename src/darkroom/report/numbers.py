@@ -1,4 +1,4 @@
-"""How numbers are written on the page: as many digits as the error allows, aligned on the decimal point."""
+"""Formats numbers for the page: as many digits as the error allows, aligned on the decimal point."""
 
 import math
 from collections.abc import Iterable
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 MINUS = "\N{MINUS SIGN}"
 _SIGNIFICANT = 4  # digits of a number without an error
-_MOST = 9  # decimals, at most
+_MOST = 9  # maximum number of decimals
 
 
 @dataclass(frozen=True)
 class Number:
-    """A value and, where it is known, its standard error, as they are and as they are written."""
+    """A value and, where it is known, its standard error, as numbers and as text."""
 
     value: float
     text: str
@@ -20,34 +20,34 @@ class Number:
 
     @property
     def whole(self) -> str:
-        """What stands before the decimal point."""
+        """The digits before the decimal point."""
         return self.text.partition(".")[0]
 
     @property
     def fraction(self) -> str:
-        """The decimal point and what follows it."""
+        """The decimal point and the digits after it."""
         return self.text[len(self.whole) :]
 
     @property
     def se_whole(self) -> str:
-        """What stands before the decimal point of the error."""
+        """The digits of the error before its decimal point."""
         return self.se_text.partition(".")[0]
 
     @property
     def se_fraction(self) -> str:
-        """The decimal point of the error and what follows it."""
+        """The decimal point of the error and the digits after it."""
         return self.se_text[len(self.se_whole) :]
 
 
 def _decimals(scale: float, significant: int) -> int:
-    """Return how many decimals give a number of the size of `scale` so many significant digits."""
+    """Return the number of decimals that gives a number of the magnitude `scale` `significant` significant digits."""
     if not scale:
         return 0
     return min(_MOST, max(0, significant - 1 - math.floor(math.log10(abs(scale)))))
 
 
 def fixed(value: float, decimals: int) -> str:
-    """Return a value with so many decimals, with thousands apart and a true minus sign; never a negative zero."""
+    """Return a value with `decimals` decimals, a thousands separator and a minus sign; never a negative zero."""
     text = f"{value:,.{decimals}f}"
     if text.startswith("-") and not text.strip("-0.,"):
         text = text.removeprefix("-")
@@ -55,19 +55,19 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def number(value: float, se: float | None = None) -> Number:
-    """Return a value as it is written: with an error, to the error's second digit; without one, to 4 digits."""
+    """Return a formatted value: with an error, to the second digit of the error; without one, to 4 digits."""
     decimals = _decimals(se, 2) if se else _decimals(value, _SIGNIFICANT)
     text = fixed(value, decimals)
     return Number(value, text) if se is None else Number(value, text, se, fixed(se, decimals if se else 0))
 
 
-def percent(share: float) -> str:
-    """Return a share in 0..1 as a percentage with one decimal."""
-    return f"{fixed(100 * share, 1)}%"
+def percent(fraction: float) -> str:
+    """Return a fraction in [0, 1] as a percentage with one decimal."""
+    return f"{fixed(100 * fraction, 1)}%"
 
 
 def widths(numbers: Iterable[Number]) -> dict[str, int]:
-    """Return the most letters before and after the decimal point, of values and of errors, for aligning a table."""
+    """Return the maximum lengths before and after the decimal point, of values and errors, to align a table."""
     found = list(numbers)
     pieces = ("whole", "fraction", "se_whole", "se_fraction")
     return {piece: max((len(getattr(one, piece)) for one in found), default=0) for piece in pieces}

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else. Equal inputs give equal bytes."""
+"""The page: one self-contained HTML file. Equal inputs give equal bytes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows
 from darkroom.report.trainings import drawn
 from darkroom.terminal.tables import bytes_of
 
-# The others do nothing where nobody asks for them, or where published weights are taken.
+# The others train nothing where no score or loss needs them, or where published weights are used.
 ALWAYS = {"tokenizer", "extractor", "generator"}
 _SPLITS = ("train", "val", "test")
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
@@ -29,7 +29,7 @@ _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception netwo
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of the table of scores that share their counts, the heading above them, and a chart of the distances."""
+    """Rows of the table of scores with equal counts, their heading, and a chart of the distances."""
 
     title: str
     counts: tuple[str, ...]
@@ -40,7 +40,7 @@ class Group:
 
     @property
     def widths(self) -> dict[str, int]:
-        """The letters that its numbers need on each side of the decimal point."""
+        """The characters that its numbers need on each side of the decimal point."""
         return widths(_cells(self.rows))
 
 
@@ -49,7 +49,7 @@ def _cells(rows: Sequence[Row | PairRow]) -> list[Number]:
 
 
 def told(inputs: Inputs) -> Iterator[tuple[str, Told]]:
-    """Yield the images that were made of embeddings, and of captions, with what they are called."""
+    """Yield the images sampled from embeddings, and from captions, with their titles."""
     if inputs.decoder is not None:
         yield (
             "Images of embeddings" if inputs.decoder.samples.condition == "image" else "Decoded images",
@@ -60,7 +60,7 @@ def told(inputs: Inputs) -> Iterator[tuple[str, Told]]:
 
 
 def _bars(row: Row, where: str, others: dict[str, Number | None]) -> Markup | None:
-    """Return the chart of a distance, those of the `others` and the noise floor, where all values have errors."""
+    """Return the chart of a distance with the `others` and the noise floor; None where a value has no error."""
     named = {"generated": row.run, **others, "unseen real": row.unseen, "halves of real": row.halves}
     found = [(name, one.value, one.se) for name, one in named.items() if one and one.se is not None]
     if len(found) < len(named):
@@ -113,7 +113,7 @@ def pair_groups(inputs: Inputs) -> list[Group]:
 
 
 def _notes(inputs: Inputs) -> list[str]:
-    """Return what the cards note, each note once; whose it is where an image was told something."""
+    """Return the notes of the cards, each note once; notes on conditioned images name them."""
     plain = [inputs.generator, *([inputs.own.scored] if inputs.own else []), inputs.tokenizer]
     notes = [note for each in plain for note in each.card.notes]
     return list(
@@ -124,7 +124,7 @@ def _notes(inputs: Inputs) -> list[str]:
 def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
     """Yield the groups of generated images: one for each extractor, one for each group of metrics.
 
-    The distances come with a chart, in which those of `others` stand too; without one where that is None.
+    The distances have a chart, together with those of `others`; None: no chart.
     """
     scores, n = made.scores, f"n = {made.card.n_fake:,}"
     for extractor, floor in inputs.reference.extractors.items():
@@ -136,7 +136,7 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
                 chart = _bars(row, name, {of: value_of(row.name, each.scores) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
         distance = f"{DISTANCES[extractor]} in the {name}"
-        # Even and odd rows of the features that are kept: halves against each other.
+        # The two halves are the even and the odd rows of the stored features.
         counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
         yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
     for group in dict.fromkeys(score.group for metric in table.SAMPLE_METRICS for score in metric.scores):
@@ -145,13 +145,13 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
 
 
 def _in_grid(inputs: Inputs, columns: int) -> int:
-    """Return how many images the grid of samples shows: image i has class i modulo the number of classes."""
+    """Return the number of images in the grid of samples: image i has class i modulo the number of classes."""
     cycles, rest = divmod(inputs.samples.images, len(inputs.samples.classes))
     return min(cycles * columns + min(rest, columns), columns * inputs.sample_grid.rows(columns))
 
 
 def render(title: str, inputs: Inputs) -> str:
-    """Return the page as HTML, from the template beside this file; every text is escaped but drawings made here."""
+    """Return the page as HTML, from the template beside this file; all texts but the charts are escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -168,7 +168,7 @@ def render(title: str, inputs: Inputs) -> str:
     scored = list(groups(inputs))
     pairs = pair_groups(inputs)
     shown = [row for group in (*scored, *pairs) for row in group.rows]
-    # Columns of which no row has a number are left out.
+    # Columns without a number in any row are left out.
     columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
     columns = min(len(inputs.samples.classes), 10)
     return environment.get_template("page.html").render(
@@ -179,7 +179,7 @@ def render(title: str, inputs: Inputs) -> str:
         pairs=pairs,
         pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
         notes=_notes(inputs),
-        told=dict(told(inputs)),
+        conditioned=dict(told(inputs)),
         whole=widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.
         meanings={
@@ -195,7 +195,7 @@ def render(title: str, inputs: Inputs) -> str:
         damage=damage_rows(inputs.catalog),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
-        # Some are trained only where they are asked for.
+        # Some networks are trained only where they are needed.
         curves=[drawn(each) for each in inputs.trainings if each.name in ALWAYS or each.train.points],
         cards={
             "Generated images": list(flat(inputs.generator.protocol)),

@@ -1,4 +1,4 @@
-"""Pictures inside the page: PNG as base64, SVG as it is."""
+"""Pictures embedded in the page: PNG as base64, SVG unchanged."""
 
 import base64
 import io
@@ -14,7 +14,7 @@ from darkroom.artifacts.manifest import ArtifactError
 
 _PADDING = 2  # pixels between and around the images of a grid
 _SVG = "{http://www.w3.org/2000/svg}"
-# What a drawing is made of. Scripts, links and foreign documents are none of it.
+# The allowed elements of a drawing, without scripts, links and foreign documents.
 _ELEMENTS = {"svg", "title", "desc", "g", "path", "rect", "text"}
 
 
@@ -27,14 +27,14 @@ class Picture:
     height: int
 
     def rows(self, columns: int) -> int:
-        """Return how many rows a grid of square images has, of which so many stand in a row.
+        """Return the number of rows of a grid of square images with `columns` columns.
 
         Padding and images are squares, so (width - padding) : (height - padding) is columns : rows.
         """
         return round((self.height - _PADDING) * columns / (self.width - _PADDING))
 
     def grid(self, images: int) -> tuple[int, int] | None:
-        """Return (columns, rows) of a full grid of so many square images, or None where it is not full."""
+        """Return (columns, rows) of a full grid of `images` square images; None where the grid is not full."""
         rows = round(math.sqrt(images * (self.height - _PADDING) / (self.width - _PADDING)))
         if not rows or images % rows:
             return None
@@ -47,7 +47,7 @@ def read_png(path: Path) -> Picture:
     """Return a PNG for the page.
 
     Raises:
-        ArtifactError: missing, or not a whole PNG; names the file.
+        ArtifactError: missing, or not a complete PNG; the message names the file.
     """
     try:
         data = path.read_bytes()
@@ -62,10 +62,10 @@ def read_png(path: Path) -> Picture:
 
 
 def read_svg(path: Path) -> Markup:
-    """Return a drawing for the page, after checking that it is only a drawing.
+    """Return a drawing for the page, after checking that it holds only shapes and text.
 
     Raises:
-        ArtifactError: missing, not SVG, or more than shapes and text; names the file.
+        ArtifactError: missing, not SVG, or with other elements; the message names the file.
     """
     try:
         text = path.read_text()

@@ -13,7 +13,7 @@ from darkroom.report.scores import unknown
 
 @dataclass(frozen=True)
 class Scored:
-    """A metrics file and its card: as types, and the whole card as it is in its file."""
+    """A metrics file and its card, as types, and the whole card as JSON."""
 
     scores: Scores
     card: Card
@@ -24,7 +24,7 @@ def read_scored(name: str) -> Scored:
     """Return metrics/NAME.json and cards/NAME.json.
 
     Raises:
-        ArtifactError: one is missing or broken, they name different scores, or the page cannot explain one.
+        ArtifactError: a file is missing or damaged, the files name different scores, or the page cannot explain one.
     """
     metrics, card = Path(f"metrics/{name}.json"), Path(f"cards/{name}.json")
     protocol = read_json(card)

@@ -1,4 +1,4 @@
-"""The section on trainings: their curves as charts, and what the captions say of them."""
+"""The section on trainings: curves as charts, and the values in their captions."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ _TITLES = {
     "prior": "Prior",
     "scene_reader": "Scene reader",
 }
-# The classes of lines, in the style sheet: a colour and dashes each.
+# The classes of lines in the style sheet, each with a colour and a dash pattern.
 _BANDS = {"0_25": "band-1", "25_50": "band-2", "50_75": "band-3", "75_100": "band-4"}
 _DISTANCES = {"fd": "biased", "fd_debiased": "debiased"}
 _FOUND = {"zero_shot_accuracy": "band-1", "image_to_text_r1": "band-2", "text_to_image_r1": "band-4"}
@@ -29,15 +29,15 @@ _NEAR = {"band-1": "made", "band-2": "of the text", "band-4": "of another image"
 
 @dataclass(frozen=True)
 class Drawn:
-    """The charts of one training, empty where nothing was logged, and what its captions add to them."""
+    """The charts of one training, empty where nothing was logged, and the values in its captions."""
 
     title: str
     loss: Markup
     learning_rate: Markup
     bands: Markup
     scores: tuple[Markup, ...]
-    found: Markup  # of CLIP, how often it finds the right one
-    cosines: Markup  # of the prior, how near its embeddings come
+    found: Markup  # the retrieval scores of CLIP
+    cosines: Markup  # the cosines of the prior's embeddings
     points: tuple[int, int]
     lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
     bands_missing: bool
@@ -45,13 +45,13 @@ class Drawn:
 
 
 def title_of(name: str) -> str:
-    """Return what a training is called: the U-Nets of the decoder are decoder/NAME."""
+    """Return the title of a training; `decoder/NAME` is a U-Net of the decoder."""
     group, _, unet = name.partition("/")
     return f"Decoder: U-Net {unet}" if group == "decoder" else _TITLES[name]
 
 
 def drawn(training: Training) -> Drawn:
-    """Return what the page shows of a training."""
+    """Return the charts of a training."""
     title, lowest = title_of(training.name), training.val.lowest
     curves = [training.train, training.val, *training.bands.values(), *training.scores.values()]
     distances = _distances(training, title)

@@ -1,4 +1,4 @@
-"""Numbers the classes, counts the images, finds duplicates across parts."""
+"""Stage `catalog`: numbers the classes, counts the images, and finds duplicates across parts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def run(params: Params) -> None:
 
 
 def summary(manifest: Mapping[str, Any]) -> str:
-    """Return what a person is told of all parts: counts, and what is wrong or comes twice."""
+    """Return the summary of all parts for the log: counts, damaged samples and duplicates."""
     counts = ", ".join(f"{split} {images:,}" for split, images in manifest["images"].items())
     classes, parts = len(manifest["classes"]), len(manifest["parts"])
     text = f"{classes:,} class{'' if classes == 1 else 'es'} in {parts} part{'' if parts == 1 else 's'}: {counts}"

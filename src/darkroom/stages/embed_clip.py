@@ -1,4 +1,4 @@
-"""Stage `embed_clip@PART`: one part's shards and the CLIP in, `data/embeddings/PART/` out."""
+"""Stage `embed_clip@PART`: reads the shards of a part and the CLIP, and writes `data/embeddings/PART/`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,18 +15,18 @@ from darkroom.data.reader import ImageShards, Shard
 from darkroom.models.clip.embed_settings import Imported, Params, folder_of
 
 OUT = Path("data/embeddings")
-EVERY = 10_000  # images between lines of progress
+EVERY = 10_000  # images between two lines of progress
 
 
 def opened(folder: Path, settings: Imported) -> ClipRetrieval | Dalle2:
-    """Return the embeddings that others have made, by their layout."""
+    """Open imported embeddings, by their layout."""
     if settings.layout == "dalle2":
         return Dalle2(folder, settings.subfolders, settings.index_width)
     return ClipRetrieval(folder, settings.subfolders, settings.metadata, settings.column)
 
 
 def _write_none(part: str, splits: Mapping[str, ImageShards]) -> None:
-    """Write that there are no embeddings of a part."""
+    """Write a manifest without embeddings."""
     write_embeddings(OUT / part, part, splits, lambda *_: {}, [], clip="", normalised=True, dim=0, store=[])
     print("there is no CLIP (`train_clip.source` is none): no embeddings")
 
@@ -42,7 +42,7 @@ def run(params: Params, part: str) -> None:
 
 
 def _embed(params: Params, part: str, splits: Mapping[str, ImageShards]) -> None:
-    # Imported here: without a CLIP there is no need of torch.
+    # Imported here: without a CLIP torch is not needed.
     from darkroom.device import set_up_device
     from darkroom.models.clip.embedding import Embedder
     from darkroom.models.clip.joining import Joined

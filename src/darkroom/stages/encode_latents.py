@@ -1,4 +1,4 @@
-"""Stage `encode_latents@PART`: one part's shards in, `data/latents/PART/` out."""
+"""Stage `encode_latents@PART`: reads the shards of a part and the tokenizer, and writes `data/latents/PART/`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 
 OUT = Path("data/latents")
-EVERY = 10_000  # images between lines of progress
+EVERY = 10_000  # images between two lines of progress
 Arrays = tuple[NDArray[Any], ...]
 Encoder = Callable[[Tensor], Arrays]
 
@@ -28,10 +28,12 @@ Encoder = Callable[[Tensor], Arrays]
 def encoder(
     tokenizer: Tokenizer, settings: EncodeLatents, image_shape: tuple[int, int, int], device: torch.device
 ) -> tuple[str, Encoder, NDArray[np.float32] | None]:
-    """Return the form of the latents, what makes their tensors of uint8 images (N, C, H, W), and the codebook of codes.
+    """Return the form of the latents, the function from uint8 images (N, C, H, W) to their tensors, and the codebook.
+
+    The codebook, float32 (K, C), is None for latents that are not codes.
 
     Raises:
-        DarkroomError: codes are asked for, and the tokenizer has none.
+        DarkroomError: codes are requested, and the tokenizer has none.
     """
     if settings.latents == "codes":
         if not isinstance(tokenizer, Codes):
@@ -53,7 +55,7 @@ def encoder(
 def run(params: Params, part: str) -> None:
     """Encode every split of a part; row i of a shard is row i of the image shard's index.
 
-    Where the part's manifest says that a mirror image is as true as the image, mirror images too.
+    Mirror images are encoded too, where the manifest of the part allows them.
     """
     settings = params.encode_latents
     require_writable(OUT / part)

@@ -1,4 +1,4 @@
-"""Stage `ingest@PART`: a source in, `data/shards/PART/` out."""
+"""Stage `ingest@PART`: reads a source and writes `data/shards/PART/`."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,7 +22,7 @@ LOGS = Path("logs")
 
 
 def preparation(settings: Ingest) -> Preparation:
-    """Return how `ingest` prepares images."""
+    """Return the preparation of images from the section `ingest`."""
     return Preparation(
         spec=ImageSpec(settings.image_size, settings.channels, settings.format),
         crop=settings.crop,
@@ -70,7 +70,7 @@ def run(params: Params, part: str) -> None:
 
 
 def summary(manifest: Mapping[str, Any]) -> str:
-    """Return what a person is told of a part: how many images are where, and what was wrong with how many."""
+    """Return the summary of a part for the log: images by split, and samples by action and reason."""
     splits, wrong = manifest["splits"], manifest["quarantine"]
     shards = sum(len(facts["shards"]) for facts in splits.values())
     images = sum(facts["images"] for facts in splits.values())

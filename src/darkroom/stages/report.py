@@ -1,4 +1,4 @@
-"""Stage `report`: scores, cards, curves and pictures in, `reports/index.html` out."""
+"""Stage `report`: reads scores, cards, curves and pictures, and writes `reports/index.html`."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ OUT = Path("reports")
 
 
 def run(params: Params) -> None:
-    """Write the page, one file that needs nothing else."""
+    """Write the page as one self-contained HTML file."""
     require_writable(OUT)
     page = render(params.report.title, read_inputs(list(params.train_decoder.unets))).encode()
     with atomic_folder(OUT) as folder:

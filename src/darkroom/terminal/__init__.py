@@ -1,1 +1,1 @@
-"""What a person sees on the terminal."""
+"""Output on the terminal: progress, bars, tables, and the log of a stage."""

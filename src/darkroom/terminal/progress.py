@@ -1,4 +1,4 @@
-"""Tells a person how far a long pass over images is. Nothing here changes a byte."""
+"""Prints the progress of a long pass over images."""
 
 # No effect on any output: prints how far a stage is
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 Group = TypeVar("Group")
 Item = TypeVar("Item")
 
-INTERVAL = 10.0  # seconds between lines
+INTERVAL = 10.0  # seconds between two lines
 
 
 def told(groups: Iterable[Group], total: int, what: str) -> Iterator[Group]:
-    """Yield groups of images, and print a line every ten seconds: how many of `total` are done, and the time left."""
+    """Yield groups of images, and print a line every ten seconds: images done of `total`, speed, remaining time."""
     began = last = time.monotonic()
     done = 0
     for group in groups:
@@ -27,7 +27,7 @@ def told(groups: Iterable[Group], total: int, what: str) -> Iterator[Group]:
 
 
 def told_singly(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
-    """Yield items one by one, and print a line every ten seconds; `total` None: how many come is not known."""
+    """Yield items one by one, and print a line every ten seconds; `total` None: the number of items is unknown."""
     began = last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item

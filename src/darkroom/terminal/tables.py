@@ -1,12 +1,12 @@
-"""Tables and amounts as a person reads them on a terminal."""
+"""Formats tables and amounts for the terminal."""
 
 from collections.abc import Collection, Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Return rows of cells as lines, two spaces between columns.
+    """Return rows of cells as lines, with two spaces between columns.
 
-    Cells of the columns in `left` begin below each other, those of the others end below each other.
+    The columns in `left` are left-aligned, all others are right-aligned.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     return [
@@ -19,7 +19,7 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list
 
 
 def bytes_of(count: float) -> str:
-    """Return bytes with a decimal unit: 1.30 GB."""
+    """Return a number of bytes with a decimal unit: 1.30 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"

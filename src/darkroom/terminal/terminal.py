@@ -1,7 +1,4 @@
-"""What a stage writes to: the terminal and its log at once, with a progress bar where the terminal can show one.
-
-Nothing here changes a byte of an output.
-"""
+"""The output stream of a stage: the terminal and the log at once, with a progress bar where the terminal shows one."""
 
 # No effect on any output: writes lines and bars to the terminal and the log
 
@@ -10,15 +7,15 @@ import os
 from pathlib import Path
 from typing import TextIO
 
-CLEAR = "\r\x1b[K"  # go to the first column and erase the line, in the control codes of every terminal (ECMA-48)
-WIDEST = 30  # characters of the bar itself
+CLEAR = "\r\x1b[K"  # go to the first column and erase the line (ECMA-48)
+WIDEST = 30  # maximum characters of the bar itself
 
 
 def _below_snakemake() -> bool:
     import psutil
 
     for process in psutil.Process().parents():
-        with contextlib.suppress(psutil.Error):  # gone meanwhile, or somebody else's
+        with contextlib.suppress(psutil.Error):  # a process that has ended, or of another user
             words = [Path(word) for word in process.cmdline()[:3]]
             if any("snakemake" in (word.name, word.parent.name) for word in words):
                 return True
@@ -26,9 +23,9 @@ def _below_snakemake() -> bool:
 
 
 def shows_bars(stream: TextIO) -> bool:
-    """Return whether a line can be redrawn in place there: a terminal that is not dumb, and this stage's alone.
+    """Return whether the stream is a terminal that can redraw a line, used by this stage alone.
 
-    Snakemake runs several stages on one terminal, where their bars would write over each other.
+    Snakemake runs several stages on one terminal, where their bars would overwrite each other.
     """
     try:
         terminal = stream.isatty()
@@ -37,36 +34,36 @@ def shows_bars(stream: TextIO) -> bool:
     return terminal and os.environ.get("TERM", "dumb") != "dumb" and not _below_snakemake()
 
 
-def bar_line(prefix: str, share: float, text: str, width: int) -> str:
-    """Return the line of a bar, below `width` characters: prefix, percent, the bar in what room is left, and `text`."""
-    start = f"{prefix}{int(100 * share):>3}% "
+def bar_line(prefix: str, fraction: float, text: str, width: int) -> str:
+    """Return the line of a bar, shorter than `width` characters: prefix, percent, a bar in the free space, `text`."""
+    start = f"{prefix}{int(100 * fraction):>3}% "
     room = min(WIDEST, width - 1 - len(start) - len(text) - 3)
-    graph = f"|{'#' * int(room * share):<{room}}| " if room > 3 else ""
-    return (start + graph + text)[: width - 1]  # in the last column some terminals begin a new line
+    graph = f"|{'#' * int(room * fraction):<{room}}| " if room > 3 else ""
+    return (start + graph + text)[: width - 1]  # some terminals begin a new line after the last column
 
 
 class Bar:
-    """The line that stands below all others on a terminal. The streams to that terminal share it."""
+    """The last line of a terminal, below all other lines. All streams to that terminal share it."""
 
     def __init__(self) -> None:
         self._text = ""
         self._unfinished = False
 
     def below(self, lines: str) -> str:
-        """Return what writes `lines` in place of the bar, and the bar below them, once the last of them has ended."""
+        """Return the control codes and text that print `lines` above the bar; an unfinished line hides the bar."""
         start = "" if self._unfinished else CLEAR
         self._unfinished = not lines.endswith("\n")
         return start + lines + ("" if self._unfinished else self._text)
 
     def redrawn(self, text: str) -> str:
-        """Return what shows `text` as the bar; an unfinished line is not written over."""
+        """Return the control codes and text that show `text` as the bar; an unfinished line is not overwritten."""
         self._text = text
         return "" if self._unfinished else CLEAR + text
 
 
 def _silence(stream: TextIO) -> None:
-    """Lead a stream whose other end is gone to nowhere: what it still holds would fail again when Python ends."""
-    with contextlib.suppress(OSError, ValueError):  # a stream of no file, or closed
+    """Redirect a closed stream to the null device: flushing its buffer would fail again when Python exits."""
+    with contextlib.suppress(OSError, ValueError):  # a stream without a file descriptor, or closed
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, stream.fileno())
@@ -77,8 +74,8 @@ def _silence(stream: TextIO) -> None:
 class Tee:
     """A text stream that prefixes each line, writes it to the terminal and to a log, and survives a closed terminal.
 
-    Two streams to one terminal share a `bar`; without one, or where the terminal cannot show it, lines are plain. A bar
-    never reaches the log.
+    Two streams to one terminal share a `bar`. Without a bar, or where the terminal cannot show it, lines are plain. A
+    bar is never written to the log.
     """
 
     def __init__(self, terminal: TextIO, log: TextIO, prefix: str, bar: Bar | None = None) -> None:
@@ -89,7 +86,7 @@ class Tee:
         self._fresh = True
 
     def write(self, text: str) -> int:
-        """Write `text` to both; a terminal that is gone is dropped."""
+        """Write `text` to terminal and log; a closed terminal is dropped. Return the number of characters."""
         self._log.write(text)
         self._log.flush()
         if text:
@@ -113,20 +110,20 @@ class Tee:
 
     @property
     def has_bar(self) -> bool:
-        """Return whether `draw` shows anything."""
+        """Whether `draw` has an effect."""
         return self._bar is not None and self._terminal is not None
 
-    def draw(self, share: float, text: str) -> None:
-        """Redraw the bar: `share` done, from 0 to 1, and what to say beside it. Without a bar nothing happens."""
+    def draw(self, fraction: float, text: str) -> None:
+        """Redraw the bar with the completed fraction, 0 to 1, and a text beside it. No effect without a bar."""
         if self._bar is not None and self._terminal is not None:
             try:
                 width = os.get_terminal_size(self._terminal.fileno()).columns
             except (OSError, ValueError):
                 width = 0
-            self._show(self._bar.redrawn(bar_line(self._prefix, share, text, width or 80)))  # 0: it does not say
+            self._show(self._bar.redrawn(bar_line(self._prefix, fraction, text, width or 80)))  # 0: unknown width
 
     def clear(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._show(self._bar.redrawn(""))
 

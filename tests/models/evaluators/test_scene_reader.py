@@ -96,7 +96,7 @@ def test_a_reader_is_opened_for_its_own_images_only(tmp_path):
     with pytest.raises(ArtifactError, match=r"images of shape \[3, 32, 32\], and these are \[3, 64, 64\].*dvc repro"):
         open_scene_reader(tmp_path / "a", (3, 64, 64))
     write(tmp_path / "b", trained=False, reason="nobody asks")
-    with pytest.raises(ArtifactError, match=r"without weights.*since nobody asks.*dvc repro train_scene_reader"):
+    with pytest.raises(ArtifactError, match=r"was not trained, because nobody asks.*dvc repro train_scene_reader"):
         open_scene_reader(tmp_path / "b", (3, 32, 32))
 
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from darkroom.training.profiles import export
 from torch import nn
 
 from darkroom.tools.plan import meter, rehearsal
 from darkroom.tools.plan.meter import Meter
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
+from darkroom.training.averages import export_snapshots
 from darkroom.training.loop import replaced_by, train
 from darkroom.training.recipe import Phase, Recipe
 from darkroom.training.trainer import Places
@@ -127,7 +127,7 @@ def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, how, 
     assert found.seconds == pytest.approx(taken, rel=0.1)
     assert found.took == pytest.approx(recipe.network.clock.now + found.meter.spared)
     assert trainer.images == settings.images and any(trainer.places.curves.iterdir())
-    export(trainer.places.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
+    export_snapshots(trainer.places.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
 
 
 def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearsed):

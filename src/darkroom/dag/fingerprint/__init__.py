@@ -1,1 +1,1 @@
-"""What the code of a stage says, hashed without what no program reads: comments, docstrings, layout."""
+"""Fingerprints of the code of each stage: hashes of its syntax trees without comments, docstrings and layout."""

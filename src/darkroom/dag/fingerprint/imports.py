@@ -1,4 +1,4 @@
-"""Which modules of the package a module loads, read from the source: also inside functions, and through tables."""
+"""Finds the modules that a module loads, from the source: imports, also inside functions, and tables of kinds."""
 
 # No effect on any output: reads code, and runs none of it
 
@@ -15,21 +15,21 @@ from darkroom.errors import DarkroomError
 
 PACKAGE = "darkroom"
 _WITHOUT_EFFECT = re.compile(r"^# No effect on any (output|weight): \S", re.MULTILINE)
-_STRAY = re.compile(r"\..*|.*~|#.*#")  # what editors leave
+_STRAY = re.compile(r"\..*|.*~|#.*#")  # temporary files of editors
 _KINDS = "Kinds"
 _LOADS = ("load", "has")  # the methods of a table whose first argument is a part
 _MAY_USE = re.compile(r"\bKinds\(|\.(load|has)\(\"")
-_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # fields of statements in which statements stand
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # fields of statements that contain statements
 
 
 @dataclass(frozen=True)
 class Table:
-    """One part of a table of kinds, as `darkroom.kinds.Kinds` has it.
+    """One part of a table of kinds (`darkroom.kinds.Kinds`).
 
-    name: the stage or the artifact that runs it: its code stands in `build/code/NAME.json`.
-    part: the part's name.
-    chosen_by: the key of params.yaml that chooses.
-    places: "MODULE:NAME" of each kind that has it.
+    name: the stage or the artifact that runs it; `build/code/NAME.json` holds its code.
+    part: the name of the part.
+    chosen_by: the key of params.yaml that chooses the kind.
+    places: "MODULE:NAME" of each kind that has the part.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Table:
 
 
 class Source:
-    """A module's source, read and parsed once.
+    """The source of a module, read and parsed once.
 
     Attributes:
-        name: the module's dotted name.
-        path: its file.
-        effect: whether a line of it can change an output; a module that cannot says so itself, in a comment.
-        tables: the tables of kinds in it, by the names that they are assigned to, each by the names of its parts.
+        name: the dotted name of the module.
+        path: the file of the module.
+        effect: whether the module can change an output; a module that cannot is marked by a comment.
+        tables: the tables of kinds in the module, by variable name, each by the names of its parts.
         uses: (table, part) of each call that loads a part of a kind.
     """
 
@@ -70,7 +70,7 @@ class Source:
                     self.uses.add((table.id, str(part.value)))
 
     def _take(self, call: ast.Call) -> None:
-        """Read a table of kinds, and leave the kinds out of what is hashed of this module."""
+        """Read a table of kinds, and exclude the kinds from the hash of this module."""
         assigned = next((node for node in self._tree.body if getattr(node, "value", None) is call), None)
         if not isinstance(assigned, ast.Assign) or not isinstance(assigned.targets[0], ast.Name):
             raise DarkroomError(
@@ -101,7 +101,7 @@ class Source:
 
     @cached_property
     def imported(self) -> list[str]:
-        """Names that an import statement gives, dotted: of a module, or of something in one."""
+        """The dotted names in import statements: of modules, or of objects in modules."""
         found: list[str] = []
         for node in _statements(self._tree):
             if isinstance(node, ast.Import):
@@ -118,12 +118,12 @@ class Source:
 
 
 def _is_table(function: ast.expr) -> bool:
-    """Return whether a function is called by the name of the tables of kinds."""
+    """Return whether an expression is the name of the class of the tables of kinds."""
     return _KINDS in (getattr(function, "id", ""), getattr(function, "attr", ""))
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements in one, at any depth, without those that only a type checker reads."""
+    """Yield the statements in a node, at any depth, without those that only a type checker reads."""
     typing = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
     for block in _BLOCKS[typing:]:
         for inner in getattr(node, block, ()):
@@ -133,10 +133,10 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 @dataclass(frozen=True)
 class Closure:
-    """What some modules load, directly or not.
+    """The import closure of some modules.
 
-    modules: the loaded modules that can change an output.
-    tables: (module, table) of each part of kinds that they load. What a kind loads is not among `modules`.
+    modules: the loaded modules that can change an output, without those that only a kind loads.
+    tables: (module, table) of each part of kinds that they load.
     """
 
     modules: frozenset[str]
@@ -147,7 +147,7 @@ class Sources:
     """The modules of the package below a folder.
 
     Args:
-        folder: what lies on Python's path: `src`.
+        folder: the entry of Python's path: `src`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -156,7 +156,7 @@ class Sources:
         self._beside: dict[Path, dict[str, Definitions]] = {}
 
     def source(self, module: str) -> Source | None:
-        """Return a module's source; None where there is no such module."""
+        """Return the source of a module; None where there is no such module."""
         if module not in self._read:
             base = self._folder.joinpath(*module.split("."))
             paths = (base.with_name(f"{base.name}.py"), base / "__init__.py")
@@ -165,7 +165,7 @@ class Sources:
         return self._read[module]
 
     def closure(self, start: Iterable[str]) -> Closure:
-        """Return what the modules of `start` load. A module without effect is left out, with all it alone loads.
+        """Return the import closure of the modules of `start`, without modules that change no output and their imports.
 
         Raises:
             DarkroomError: one of `start` does not exist.
@@ -189,7 +189,7 @@ class Sources:
         return Closure(frozenset(seen), tuple(tables))
 
     def _used(self, source: Source, use: tuple[str, str]) -> Iterator[tuple[str, Table]]:
-        """Yield the module of a table of kinds and the part of it that a call loads; nothing where it is no table's."""
+        """Yield the module of a table of kinds and the part that a call loads; nothing for a call of another object."""
         name, part = use
         modules = [dotted.rpartition(".")[0] for dotted in source.imported if dotted.rpartition(".")[2] == name]
         for module in modules or [source.name]:
@@ -200,7 +200,7 @@ class Sources:
                 yield module, holder.tables[name][part]
 
     def hashes(self, modules: Iterable[str]) -> dict[str, Definitions]:
-        """Return the hashes of the definitions of modules, and of the data files that lie beside them."""
+        """Return the hashes of the definitions of modules, and of the data files beside them."""
         found: dict[str, Definitions] = {}
         for module in sorted(modules):
             source = self.source(module)
@@ -223,6 +223,6 @@ class Sources:
 
 
 def _prefixes(name: str) -> list[str]:
-    """Return a dotted name and the packages it lies in, without the outermost, which holds a docstring."""
+    """Return a dotted name and its packages, without the outermost package, which holds only a docstring."""
     words = name.split(".")
     return [".".join(words[:length]) for length in range(2, len(words) + 1)]

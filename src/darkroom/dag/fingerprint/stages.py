@@ -1,9 +1,9 @@
-"""The code of each stage: what the stage `code` writes, and what `darkroom why` compares.
+"""The code of each stage: the output of the stage `code`, and the input of `darkroom why`.
 
 `build/code/STAGE.json` holds, for each module that a stage runs, the hash of each of its definitions. Where parameters
-choose among kinds (`darkroom.kinds`), the code of the chosen one stands in the file that its table names: that of the
-stage, or for what opens an artifact `build/code/models/tokenizer.json`. So an edit of a kind reaches no stage that does
-not run it. `build/code/data/none.json` is the code of an artifact that nobody opens: none.
+choose among kinds (`darkroom.kinds`), the code of the chosen kind is in the file that its table names: that of the
+stage, or of the artifact that the code opens, `build/code/models/tokenizer.json`. So an edit of a kind makes no stage
+stale that does not run it. `build/code/data/none.json` is empty: the code of an artifact that is not used.
 """
 
 # No effect on any output: hashes code, and runs none of it
@@ -21,24 +21,24 @@ from darkroom.params.stage import DVC, lookup
 
 STAGE = "code"
 OUT = Path("build/code")
-SOURCE = Path(__file__).resolve().parents[3]  # of the code that runs: `src` of this checkout
-UNUSED = "data/none"  # a path of params.yaml that names nothing
+SOURCE = Path(__file__).resolve().parents[3]  # the folder of the running code: `src` of this checkout
+UNUSED = "data/none"  # the value of a path in params.yaml for no artifact
 
 Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file
 
 
 def entry_points(stage: str) -> list[str]:
-    """Return the modules that a stage begins with: what is set before it, its body and its settings."""
+    """Return the modules that a stage starts with: the environment, its body and its settings."""
     return [f"{PACKAGE}.environment", f"{PACKAGE}.stages.{stage}", STAGES[stage].settings]
 
 
 def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOURCE) -> list[str]:
-    """Return what dvc.yaml must name, since stages choose among kinds, and does not: a sentence each."""
+    """Return messages on dependencies that dvc.yaml lacks for stages that choose among kinds."""
     sources, entries, missing = Sources(folder), dvc["stages"], []
     for stage in stages:
         deps = entries[stage].get("do", entries[stage]).get("deps", [])
         for _, table in sources.closure(entry_points(stage)).tables:
-            files = (f"{OUT}/{table.name}.json", f"{OUT}/${{")  # or a template, which may name data/none
+            files = (f"{OUT}/{table.name}.json", f"{OUT}/${{")  # or a template, which may be data/none
             if table.name != stage and not any(dep == files[0] or dep.startswith(files[1]) for dep in deps):
                 missing.append(f"{DVC}: {stage} does not name {files[0]} under `deps`.")
             if table.chosen_by not in entries[STAGE].get("params", []):
@@ -50,12 +50,12 @@ def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path 
     """Return the fingerprints of stages, and of the artifacts they open, by the names of their files.
 
     Args:
-        stages: their names.
-        params: params.yaml, or as much of it as chooses among kinds.
-        folder: what lies on Python's path.
+        stages: the names of the stages.
+        params: the content of params.yaml, at least the keys that choose among kinds.
+        folder: the entry of Python's path.
 
     Raises:
-        DarkroomError: a stage has no module, or a module is not valid Python; names it.
+        DarkroomError: a stage has no module, or a module is not valid Python; the message names it.
     """
     sources = Sources(folder)
     found: dict[str, Fingerprint] = {UNUSED: {}}
@@ -75,10 +75,10 @@ def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path 
 def _chosen(
     sources: Sources, name: str, holders: Mapping[str, Iterable[Table]], params: Mapping[str, Any]
 ) -> Fingerprint:
-    """Return the fingerprint of the chosen kind: its lines in the tables, and what the modules named there load.
+    """Return the fingerprint of the chosen kind: its lines in the tables, and the closure of the modules named there.
 
     Raises:
-        DarkroomError: a module of it holds a table of another name, of which no stage would know.
+        DarkroomError: a module of the kind holds a table of another name, which no stage would depend on.
     """
     lines: Fingerprint = {}
     start: set[str] = set()
@@ -96,7 +96,7 @@ def _chosen(
 
 
 def merged(fingerprints: Iterable[Mapping[str, Definitions]]) -> Fingerprint:
-    """Return several fingerprints as one."""
+    """Return the union of several fingerprints."""
     found: Fingerprint = {}
     for fingerprint in fingerprints:
         for module, names in fingerprint.items():
@@ -105,7 +105,7 @@ def merged(fingerprints: Iterable[Mapping[str, Definitions]]) -> Fingerprint:
 
 
 def write_code(stages: Iterable[str], params: Mapping[str, Any], out: Path = OUT) -> int:
-    """Write all fingerprints below `out`; return how many there are."""
+    """Write all fingerprints below `out`; return their number."""
     found = fingerprints(stages, params)
     with atomic_folder(out) as temporary:
         for name, fingerprint in found.items():
@@ -115,7 +115,7 @@ def write_code(stages: Iterable[str], params: Mapping[str, Any], out: Path = OUT
 
 
 def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> list[str]:
-    """Return what differs between two fingerprints, a line a module: `darkroom.diffusion.flow: loss changed`."""
+    """Return the differences of two fingerprints, a line for each module: `darkroom.diffusion.flow: loss changed`."""
     lines = []
     for module in sorted(old.keys() | new.keys()):
         if module not in new:
@@ -128,7 +128,7 @@ def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> l
 
 
 def _differences(old: Definitions, new: Definitions) -> str:
-    """Return the definitions that differ; the statements outside are named only where nothing else is."""
+    """Return the definitions that differ as text; other statements are mentioned only where no definition differs."""
     found = []
     for name in sorted(filter(None, old.keys() | new.keys())):
         if old.get(name) != new.get(name):

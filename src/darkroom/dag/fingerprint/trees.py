@@ -1,6 +1,6 @@
-"""Hashes of a module's definitions, which a comment, a docstring or another layout leaves as they are.
+"""Hashes of the definitions of a module, independent of comments, docstrings and layout.
 
-`ast.dump` would not do: Python 3.12 and 3.13 have fields that 3.11 has not, and cut f-strings into other pieces.
+`ast.dump` is not suitable: Python 3.12 and 3.13 have fields that 3.11 lacks, and split f-strings into other pieces.
 """
 
 # No effect on any output: hashes code, and runs none of it
@@ -11,19 +11,19 @@ from collections.abc import Iterable
 
 Definitions = dict[str, str]  # name of a function, `Class.method` or `Class`; "" for the statements outside
 
-_DIGITS = 16  # of each hash: 64 bits
-_UNREAD = ("type_comment", "type_ignores", "ctx")  # for type checkers; and what follows from the place of a name
+_DIGITS = 16  # hexadecimal digits of a hash: 64 bits
+_UNREAD = ("type_comment", "type_ignores", "ctx")  # fields for type checkers, and one that follows from the context
 
 
 def definitions(tree: ast.Module, keep_docstrings: bool = False) -> Definitions:
-    """Return a hash of each definition of a module, and under "" of all else and the order of the definitions.
+    """Return a hash of each definition of a module, and under "" of all other statements and the order of definitions.
 
-    Two trees have equal hashes where they differ in nothing but comments, layout, `pass`, docstrings and other
-    constants that stand by themselves. A module without a statement has no entry.
+    Two trees have equal hashes where they differ only in comments, layout, `pass`, docstrings and other constants that
+    are statements. A module without statements has no entry.
 
     Args:
-        tree: the module.
-        keep_docstrings: of a module that reads `__doc__`.
+        tree: the syntax tree of the module.
+        keep_docstrings: whether docstrings count, as in a module that reads `__doc__`.
     """
     writer = _Writer(keep_docstrings)
     writer.body(tree.body, "")
@@ -43,7 +43,7 @@ class _Writer:
         self._keep = keep_docstrings
 
     def body(self, statements: Iterable[ast.stmt], owner: str) -> None:
-        """Write the statements of a module or a class; a class is cut into its methods and the rest."""
+        """Write the statements of a module or a class; a class is split into its methods and the rest."""
         for statement in statements:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 words = self.found.setdefault(owner, [])
@@ -59,7 +59,7 @@ class _Writer:
                 self._value(statement, self.found.setdefault(owner, []))
 
     def _is_idle(self, value: object) -> bool:
-        """Return whether a statement does nothing: a constant by itself, as a docstring or `...`; or `pass`."""
+        """Return whether a statement has no effect: a constant, such as a docstring or `...`, or `pass`."""
         bare = isinstance(value, ast.Expr) and isinstance(value.value, ast.Constant)
         return isinstance(value, ast.Pass) or (bare and not self._keep)
 
@@ -82,7 +82,7 @@ class _Writer:
             words.append(f"{value!a};")
 
     def _node(self, node: ast.AST, words: list[str], without: str = "") -> None:
-        """Write a node's type and the fields that say something: one that is absent or empty is left out."""
+        """Write the type of a node and its fields, without absent or empty ones."""
         words.append(f"{type(node).__name__}(")
         for name in node._fields:
             value = getattr(node, name, None)
@@ -101,7 +101,7 @@ class _Writer:
 
 
 def _joined(node: ast.JoinedStr) -> list[ast.expr]:
-    """Return the pieces of an f-string, with neighbouring texts put together: Pythons cut them differently."""
+    """Return the pieces of an f-string with adjacent texts joined: Python versions split them differently."""
     pieces: list[ast.expr] = []
     for piece in node.values:
         if isinstance(piece, ast.Constant) and pieces and isinstance(pieces[-1], ast.Constant):

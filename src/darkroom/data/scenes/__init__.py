@@ -1,1 +1,1 @@
-"""Rendered scenes of coloured forms, and sentences that are exactly true of them."""
+"""Rendered scenes of coloured forms, and captions that are exactly true of them."""

@@ -1,7 +1,7 @@
-"""What is seen in a picture against what its caption says: colour, form, size and position, each right or not.
+"""Compares the things detected in a picture with its caption: colour, form, size and position, each right or wrong.
 
-"A right of B" and "B left of A" are two sentences and one picture, which shows no order of naming; so are "A below B"
-and "B above A". What is compared is said in one way, the canonical one: of two things the left or upper one is first.
+"A right of B" and "B left of A" describe the same pictures, and so do "A below B" and "B above A". Captions are
+compared in a canonical form, in which the left or upper one of two things is first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,47 +17,47 @@ _MIRRORED = {"right of": "left of", "below": "above"}
 
 
 class Placed(Protocol):
-    """A thing with its centre: of a scene, or seen in a picture."""
+    """A thing with its centre: in a scene, or detected in a picture."""
 
     @property
     def colour(self) -> str:
-        """Its name."""
+        """The name of the colour."""
         ...
 
     @property
     def form(self) -> str:
-        """Its name."""
+        """The name of the form."""
         ...
 
     @property
     def size(self) -> str:
-        """Its name."""
+        """The name of the size."""
         ...
 
     @property
     def x(self) -> float:
-        """Share of the picture's width, to the right."""
+        """The centre as a fraction of the picture's width, from the left."""
         ...
 
     @property
     def y(self) -> float:
-        """Share of its height, downwards."""
+        """The centre as a fraction of the picture's height, from the top."""
         ...
 
 
 def canonical(said: Facts) -> Facts:
-    """Return the facts of the same picture, said in the one way that all sentences which are true of it share."""
+    """Return the canonical description of the same picture."""
     if said.relation in _MIRRORED:
         return Facts(said.things[::-1], relation=_MIRRORED[said.relation])
     return said
 
 
 def asked(caption: str) -> Facts:
-    """Return what a caption asks for, in the canonical way.
+    """Return the canonical description of a caption.
 
     Raises:
-        DarkroomError: no caption of a scene, or of two things of one colour and form in a relation, which no scene has:
-            where there are two such things, the caption says how many.
+        DarkroomError: the text is no caption of a scene, or puts two things of one colour and form in a relation: no
+            scene does so, since its caption counts equal things.
     """
     said = parse(caption)
     if len({(thing.colour, thing.form) for thing in said.things}) < len(said.things):
@@ -66,22 +66,22 @@ def asked(caption: str) -> Facts:
 
 
 def kind(said: Facts) -> str:
-    """Return the kind of scene that facts are said of: position, count or relation."""
+    """Return the kind of scene of a description: position, count or relation."""
     if said.relation is not None:
         return "relation"
     return "position" if said.position is not None else "count"
 
 
 def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: Sequence[str]) -> list[Facts]:
-    """Return what each caption asks for, in the canonical way.
+    """Return the canonical description of each caption.
 
     Args:
-        keys: of the images.
-        captions: of the images.
-        kinds: of the scenes that whoever looks has learned to read.
+        keys: the keys of the images.
+        captions: the captions of the images.
+        kinds: the kinds of scenes that the attribute classifier was trained on.
 
     Raises:
-        DarkroomError: one is no caption of a scene, or of another kind; names the key.
+        DarkroomError: one is no caption of a scene, or of another kind; the message names the key.
     """
     found = []
     for key, caption in zip(keys, captions, strict=True):
@@ -100,9 +100,9 @@ def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: S
 
 
 def described(things: Sequence[Thing]) -> Facts | None:
-    """Return what a caption says of things, in the canonical way; None: no caption says such a thing.
+    """Return the canonical description of things; None: no caption describes them.
 
-    None is for no thing, for more than three, and for three that are not equal.
+    No caption describes no thing, more than three things, or three things that are not equal.
     """
     if not 1 <= len(things) <= max(COUNTS) or (len(things) > 2 and len({words(thing) for thing in things}) > 1):
         return None
@@ -110,19 +110,19 @@ def described(things: Sequence[Thing]) -> Facts | None:
 
 
 def compare(said: Facts, seen: Sequence[Placed]) -> dict[str, bool]:
-    """Return for each of `ATTRIBUTES` whether it is as said.
+    """Return for each of `ATTRIBUTES` whether the picture agrees with the description.
 
-    colour, form, size: each thing that is seen has that of the thing it was asked for as. Of two things both must, and
-        they are told apart by the words that they share with those asked for, and where these leave it open by their
-        places. Where there are more or fewer than two, all must have that of each thing asked for.
-    colour_and_form: both, of each thing.
-    position: there are as many things as asked for, whatever they are; one is at its place; of two in a relation the
-        right one is left of or above the other.
-    as_described: the caption of the picture is the one given, in the canonical way.
+    colour, form, size: each detected thing has the value of the described thing that it is matched with. Two things are
+        matched with two described things by the number of equal words, and in a tie by position. With more or fewer
+        than two, every detected thing must have the value of every described thing.
+    colour_and_form: both are right, of each thing.
+    position: the number of things is right, whatever they are; a single thing is at its position; of two things in a
+        relation the matched one is left of or above the other.
+    as_described: the canonical description of the picture equals the given one.
 
     Args:
-        said: as `asked` gives it.
-        seen: the things in the picture, in any order.
+        said: the description, as `asked` returns it.
+        seen: the detected things, in any order.
     """
     things = [Thing(one.size, one.colour, one.form, one.x, one.y, 0.0) for one in seen]
     placed, pairs = _matched(said, things)
@@ -139,13 +139,13 @@ def compare(said: Facts, seen: Sequence[Placed]) -> dict[str, bool]:
 
 
 def rightness(asked_for: Iterable[Facts], pictures: Iterable[Sequence[Placed]]) -> dict[str, list[float]]:
-    """Return for each of `ATTRIBUTES`, picture by picture, 1 where it is as asked for and 0 where it is not."""
+    """Return for each of `ATTRIBUTES` and each picture 1 where it agrees with the description, and 0 where not."""
     found = [compare(said, seen) for said, seen in zip(asked_for, pictures, strict=True)]
     return {name: [float(each[name]) for each in found] for name in ATTRIBUTES}
 
 
 def _matched(said: Facts, things: Sequence[Thing]) -> tuple[bool, list[tuple[Words, Words]]]:
-    """Return whether things are where and as many as asked for, and each of them with what it was asked for as."""
+    """Return whether number and positions of things are right, and pairs of each thing and its described thing."""
     found = [words(thing) for thing in things]
     if said.relation is None or len(things) != 2:
         placed = said.relation is None and len(things) == said.count
@@ -161,5 +161,5 @@ def _matched(said: Facts, things: Sequence[Thing]) -> tuple[bool, list[tuple[Wor
 
 
 def _shared(pairs: Sequence[tuple[Words, Words]]) -> int:
-    """Return how many words are the same, pair by pair."""
+    """Return the number of equal words over all pairs."""
     return sum(getattr(one, name) == getattr(other, name) for one, other in pairs for name in ATTRIBUTES[:3])

@@ -1,11 +1,11 @@
-"""What is true of a scene, as facts and as a sentence, and back."""
+"""Captions of scenes: a scene to a description, a description to a caption, and a caption to its description."""
 
 from dataclasses import dataclass
 
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, RELATIONS, Scene, Thing
 from darkroom.errors import DarkroomError
 
-# By column and row: the thirds of `scene.BANDS`, whose borders lie half-way between them.
+# By column and row: the thirds of `scene.BANDS`, with borders half-way between the bands.
 POSITIONS = {
     (0, 0): "at the top left",
     (1, 0): "at the top",
@@ -23,7 +23,7 @@ COUNTS = {2: "two", 3: "three"}
 
 @dataclass(frozen=True)
 class Words:
-    """What a caption says of a thing."""
+    """The description of one thing: its size, colour and form."""
 
     size: str
     colour: str
@@ -32,9 +32,9 @@ class Words:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a caption says: of one thing its position, of several equal ones how many, of two their relation.
+    """A description: of one thing its position, of several equal things their number, of two things their relation.
 
-    things: one, or two with a relation.
+    things: one thing, or two things with a relation.
     """
 
     things: tuple[Words, ...]
@@ -44,18 +44,18 @@ class Facts:
 
 
 def words(thing: Thing) -> Words:
-    """Return what a caption says of a thing."""
+    """Return the description of one thing."""
     return Words(thing.size, thing.colour, thing.form)
 
 
 def position(thing: Thing) -> str:
-    """Return where the centre of a thing is, in words."""
+    """Return the position of the centre of a thing as words: "at the top left"."""
     column, row = (sum(value >= border for border in BORDERS) for value in (thing.x, thing.y))
     return POSITIONS[column, row]
 
 
 def relation(first: Thing, second: Thing) -> str:
-    """Return how the first thing lies to the second, by the longer of the ways between their centres."""
+    """Return the relation of the first thing to the second, along the axis of the longer distance of their centres."""
     x, y = second.x - first.x, second.y - first.y
     if abs(x) >= abs(y):
         return "left of" if x > 0 else "right of"
@@ -63,7 +63,7 @@ def relation(first: Thing, second: Thing) -> str:
 
 
 def facts(scene: Scene) -> Facts:
-    """Return what a caption says of a scene."""
+    """Return the description of a scene."""
     first, *others = scene.objects
     if not others:
         return Facts((words(first),), position=position(first))
@@ -73,7 +73,7 @@ def facts(scene: Scene) -> Facts:
 
 
 def sentence(said: Facts) -> str:
-    """Return facts in words: "a small red circle left of a large blue square"."""
+    """Return the caption of a description: "a small red circle left of a large blue square"."""
     names = [f"{thing.size} {thing.colour} {thing.form}" for thing in said.things]
     if said.relation is not None:
         return f"a {names[0]} {said.relation} a {names[1]}"
@@ -83,21 +83,21 @@ def sentence(said: Facts) -> str:
 
 
 def caption(scene: Scene) -> str:
-    """Return a sentence that is true of a scene."""
+    """Return the caption of a scene."""
     return sentence(facts(scene))
 
 
 def label(scene: Scene) -> str:
-    """Return the class of a scene: colour and form of the thing that is named first, "red circle"."""
+    """Return the class of a scene: colour and form of its first thing, "red circle"."""
     first = scene.objects[0]
     return f"{first.colour} {first.form}"
 
 
 def parse(caption: str) -> Facts:
-    """Return the facts of a sentence, the inverse of `sentence`.
+    """Return the description of a caption, the inverse of `sentence`.
 
     Raises:
-        DarkroomError: no caption of a scene.
+        DarkroomError: the text is no caption of a scene.
     """
     for found in _readings(caption):
         if sentence(found) == caption:
@@ -106,7 +106,7 @@ def parse(caption: str) -> Facts:
 
 
 def _readings(caption: str) -> list[Facts]:
-    """Return what the sentence may say; `parse` keeps what says it."""
+    """Return candidate descriptions of a text; `parse` returns the one whose caption is the text."""
     number, *rest = caption.split(" ")
     for count, word in COUNTS.items():
         if number == word and len(rest) == 3:

@@ -1,8 +1,8 @@
-"""Draws scenes: each form by the distance of a pixel's centre from its edge, which gives the share that it covers.
+"""Renders scenes: the distance of a pixel's centre from the edge of a form gives the fraction that the form covers.
 
-Only sums, products, comparisons and square roots of float64 are used, one NumPy call each, and these are exactly
-rounded: the pixels are the same on every machine. The forms meet at sharp corners, so a distance is that from the
-nearest of the lines that bound the form, not from its edge: beside an edge these are the same.
+Only sums, products, comparisons and square roots of float64 are used, one NumPy call each. They are exactly rounded,
+so the pixels are the same on every machine. A distance is measured from the nearest of the lines that bound the form:
+beside an edge that is the distance from the form.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from darkroom.data.scenes.scene import COLOURS, Scene, Thing
 
 Array = NDArray[np.float64]
 
-_HALF_SIDE = 0.88  # of the square, as a share of the radius
+_HALF_SIDE = 0.88  # of the square, as a fraction of the radius
 _ARM = 0.31  # half the width of a bar of the cross
 _HOLE = 0.52  # inner radius of the ring
 _SIN_60 = 0.8660254037844386
 _TRIANGLE = 1.1547005383792515  # circumradius of a triangle of width 2
 _STAR = 1.0514622242382672  # circumradius of a five-pointed star of width 2
 _COS_36, _COS_72 = 0.8090169943749475, 0.30901699437494745
-# From the centre of the star to its tips. The line through the two tips beside one is normal to the way to that one.
+# Directions from the centre of the star to its tips; each is normal to the line through the two neighbouring tips.
 _TIPS = (
     (0.0, -1.0),
     (0.9510565162951535, -0.30901699437494745),
@@ -41,19 +41,19 @@ def _square(x: Array, y: Array, radius: float) -> Array:
 
 
 def _triangle(x: Array, y: Array, radius: float) -> Array:
-    """Three sides of equal length, the tip above: inside all three lines."""
+    """An equilateral triangle with the tip above: inside all three lines."""
     around = _TRIANGLE * radius
-    y = y - around / 4  # the middle of its height is its place
+    y = y - around / 4  # the centre is the middle of the height
     return np.maximum(y, _SIN_60 * np.abs(x) - 0.5 * y) - around / 2
 
 
 def _star(x: Array, y: Array, radius: float) -> Array:
-    """A pentagram, bounded by five lines: inside all but one of them at most, so the second largest distance counts.
+    """A pentagram, bounded by five lines: inside at least four of them, so the second largest distance counts.
 
-    The pentagon around its tips bounds it too, or the tips would reach two pixels too far.
+    The pentagon around the tips is a bound too: without it the tips would reach two pixels too far.
     """
     around = _STAR * radius
-    y = y - 0.0954915 * around  # the middle of its height is its place
+    y = y - 0.0954915 * around  # the centre is the middle of the height
     ways = [right * x + down * y for right, down in _TIPS]
     largest, second = np.maximum(ways[0], ways[1]), np.minimum(ways[0], ways[1])
     smallest = second
@@ -73,7 +73,7 @@ def _ring(x: Array, y: Array, radius: float) -> Array:
     return np.abs(np.sqrt(x * x + y * y) - middle) - half
 
 
-# Each takes x (1, W) and y (H, 1) from the centre and a radius, all in pixels; negative (H, W) inside.
+# Each maps x (1, W) and y (H, 1) from the centre, and a radius, all in pixels, to distances (H, W), negative inside.
 _DISTANCES: dict[str, Callable[[Array, Array, float], Array]] = {
     "circle": _circle,
     "square": _square,
@@ -85,12 +85,12 @@ _DISTANCES: dict[str, Callable[[Array, Array, float], Array]] = {
 
 
 def _span(centre: float, radius: float, size: int) -> tuple[int, int]:
-    """Return the first pixel that a form may touch along an axis, and one past the last."""
+    """Return the range of pixels along an axis that a form may touch: the first, and one past the last."""
     return max(0, int(centre - radius) - 1), min(size, int(centre + radius) + 2)
 
 
 def coverage(thing: Thing, size: int) -> tuple[slice, slice, Array]:
-    """Return rows, columns and the share, 0 to 1, that a form covers of each pixel there, (H, W)."""
+    """Return the rows and columns of a form, and the fraction of each pixel that it covers, (H, W), 0 to 1."""
     x, y, radius = thing.x * size, thing.y * size, thing.radius * size
     (left, right), (top, bottom) = _span(x, radius, size), _span(y, radius, size)
     across = (np.arange(left, right, dtype=np.float64) + (0.5 - x))[None, :]
@@ -103,7 +103,7 @@ def coverage(thing: Thing, size: int) -> tuple[slice, slice, Array]:
 def render(scene: Scene, size: int, transparent: bool = False) -> Image.Image:
     """Return a scene as a picture of size x size pixels, RGB.
 
-    transparent: on no background, RGBA, alpha the share that is covered and colours not multiplied by it.
+    transparent: without a background, as RGBA: alpha is the covered fraction, and colours are not multiplied by it.
     """
     if transparent:
         return Image.fromarray(_transparent(scene, size))

@@ -1,6 +1,7 @@
-"""Scenes: what is in them and where. Scene `index` of `seed` is a function of these two and of the kinds asked for.
+"""Scenes: their things and positions. A scene is a function of its index, the seed and the requested kinds.
 
-Lengths are shares of the picture's side, from 0 to 1, x to the right and y downwards: a scene is the same at any size.
+Lengths are fractions of the side of the picture, from 0 to 1, x to the right and y downwards. So a scene is the same at
+any image size.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from darkroom.random import generator
 
-# Every colour is far from every other and from every background; a test says how far (CIE Lab).
+# All colours and backgrounds are far from each other; a test measures the distances (CIE Lab).
 COLOURS = {
     "red": (222, 24, 36),
     "orange": (255, 128, 0),
@@ -23,7 +24,7 @@ COLOURS = {
     "pink": (255, 120, 190),
 }
 FORMS = ("circle", "square", "triangle", "star", "cross", "ring")
-RADII = {"small": (0.11, 0.125), "large": (0.175, 0.19)}  # half the side of the box around a form, drawn between these
+RADII = {"small": (0.11, 0.125), "large": (0.175, 0.19)}  # range of the half side of the bounding box of a form
 BACKGROUNDS = (
     (244, 244, 244),
     (226, 226, 226),
@@ -35,20 +36,20 @@ BACKGROUNDS = (
     (46, 38, 34),
 )
 KINDS = ("position", "count", "relation")
-MARGIN = 0.02  # between a form's box and the border
-GAP = 0.03  # between the boxes of two forms
-# Where the centre of a form is "left" (or "top"), neither, and "right" (or "bottom").
+MARGIN = 0.02  # distance between the bounding box of a form and the border
+GAP = 0.03  # distance between the bounding boxes of two forms
+# The ranges of a centre that is "left" (or "top"), neither, and "right" (or "bottom").
 BANDS = ((0.0, 0.32), (0.43, 0.57), (0.68, 1.0))
 RELATIONS = ("left of", "right of", "above", "below")
-STREAM = "scenes"  # of the numbers that the scenes of the data are drawn from
-_TRIES = 64  # arrangements drawn at once
+STREAM = "scenes"  # name of the random stream of the scenes of the data
+_TRIES = 64  # random arrangements made at once
 
-Places = NDArray[np.float64]  # x, y of each centre in each of some arrangements, (N, count, 2)
+Places = NDArray[np.float64]  # x, y of each centre in each arrangement, (N, count, 2)
 
 
 @dataclass(frozen=True)
 class Thing:
-    """A form with its centre (x, y) and its radius, half the side of the box that it fills."""
+    """A form with its centre (x, y) and its radius, half the side of its bounding box."""
 
     size: str
     colour: str
@@ -60,14 +61,14 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """One thing, several that are equal but for their place, or two in a relation, the first named first."""
+    """One thing, several things that differ only in their positions, or two things in a relation, in this order."""
 
     objects: tuple[Thing, ...]
     background: tuple[int, int, int]
 
 
 class _Draws:
-    """Numbers of one scene. All come from `random()`, whose stream NumPy keeps more steadily than that of others."""
+    """Random numbers of one scene. All come from `random()`, whose stream is the most stable across NumPy versions."""
 
     def __init__(self, seed: int, index: int, stream: str) -> None:
         self.generator = generator(seed, stream, index)
@@ -81,7 +82,7 @@ class _Draws:
     def places(
         self, count: int, radius: float, fits: Callable[[Places], NDArray[np.bool_]]
     ) -> list[tuple[float, float]]:
-        """Return x, y of `count` centres whose boxes are within the border, drawn until they fit."""
+        """Return x, y of `count` random centres whose boxes are within the border and fit (rejection sampling)."""
         low = radius + MARGIN
         while True:
             tries = low + (1 - 2 * low) * self.generator.random((_TRIES, count, 2))
@@ -91,11 +92,12 @@ class _Draws:
 
 
 def scene(seed: int, index: int, kinds: Sequence[str] = KINDS, stream: str = STREAM) -> Scene:
-    """Return scene number `index` of a seed, of one of `kinds`, each as often as the others.
+    """Return scene number `index` of a seed; its kind is uniform over `kinds`.
 
-    kinds: of "position", one thing at one of nine places; "count", two or three equal things; "relation", two things,
-        of another colour or form, one left of, right of, above or below the other.
-    stream: under another name come other scenes, whatever the seed: those that a judge is trained on are never data.
+    kinds: "position": one thing at one of nine positions; "count": two or three equal things; "relation": two things
+        of different colour or form, one left of, right of, above or below the other.
+    stream: the name of the random stream. Another name gives other scenes for every seed: the scenes that an evaluator
+        is trained on are never data.
     """
     draws = _Draws(seed, index, stream)
     kind = kinds[draws.below(len(kinds))]

@@ -1,4 +1,4 @@
-"""Where images come from. A part in params.yaml names a source, and a section of the same name has its settings."""
+"""The sources of images. A part in params.yaml names a source, and a section of the same name holds its settings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +20,10 @@ from darkroom.params.section import Section
 
 
 class Source(Protocol):
-    """A numbered sequence of samples, the same at every call. Pickled to the processes that read."""
+    """A numbered sequence of samples, the same at every call. It is pickled to the processes that read."""
 
     def size(self) -> int | None:
-        """Return the number of samples; None: as many as are asked for, or not known before they are read."""
+        """Return the number of samples; None: unlimited, or unknown before they are read."""
         ...
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
@@ -31,19 +31,19 @@ class Source(Protocol):
         ...
 
     def read(self, entry: Entry) -> Raw:
-        """Return what an entry stands for; called in any process, in any order.
+        """Return the data of an entry; called in any process, in any order.
 
         Raises:
-            DamageError: it cannot be read.
+            DamageError: the sample cannot be read.
         """
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what the part's manifest says of the source: what it is, of which version, and its statistics."""
+        """Return metadata of the source for the manifest of the part: name, version and statistics."""
         ...
 
 
-# Called with the settings of the source and the file or folder that the part names, or None.
+# Each is called with the settings of the source and the `path` of the part, or None.
 SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "digits": Digits,
     "folder": Folder,
@@ -59,12 +59,12 @@ def open_source(chosen: Part, settings: Section, run: Run | None = None) -> Sour
     """Return the source of a part.
 
     Args:
-        chosen: the part, as params.yaml has it.
-        settings: of the source, for this part (`darkroom.params.sources.settings_of`).
-        run: how it runs; None: nothing is downloaded with img2dataset.
+        chosen: the part from params.yaml.
+        settings: the settings of the source for this part (`darkroom.params.sources.settings_of`).
+        run: the section `run`; None: nothing is downloaded with img2dataset.
 
     Raises:
-        DarkroomError: the source cannot be opened; says what to do.
+        DarkroomError: the source cannot be opened; the message says what to do.
     """
     path = None if chosen.path == NO_FILE else Path(chosen.path)
     if chosen.source == "urls":  # the only one that runs a program
@@ -73,10 +73,10 @@ def open_source(chosen: Part, settings: Section, run: Run | None = None) -> Sour
 
 
 def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:
-    """Return the slice of a part, `stop` None where only the end of the source says it.
+    """Return the slice of a part; `stop` is None where the slice ends with the source.
 
     Raises:
-        DarkroomError: the slice lies outside the source; names the part and the source's size.
+        DarkroomError: the slice is out of range; the message names the part and the size of the source.
     """
     size = source.size()
     if size is None:

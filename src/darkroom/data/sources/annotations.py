@@ -17,11 +17,11 @@ Findings = tuple[Finding, ...]
 
 
 class Annotations:
-    """Reads labels and captions as the section `webdataset` says.
+    """Reads labels and captions by the settings of the section `webdataset`.
 
     Args:
-        label, caption: the ending of a member, or `json:FIELD`; None: there are none.
-        classes: names, in the order of the integers that stand for them; None: a label is its own name.
+        label, caption: the extension of a member, or `json:FIELD`; None: there are none.
+        classes: the class names in the order of their integers; None: a label is its own name.
     """
 
     def __init__(self, label: str | None, caption: str | None, classes: Sequence[str] | None) -> None:
@@ -30,7 +30,7 @@ class Annotations:
         self.endings = {"json" if setting.startswith(_JSON) else setting.lower() for setting in named}
 
     def label(self, texts: Mapping[str, bytes]) -> tuple[str | None, Findings]:
-        """Return the label from the content of members, by their endings, and what was wrong with it."""
+        """Return the label from the content of members, by their extensions, and findings."""
         if self._label is None:
             return None, ()
         try:
@@ -46,7 +46,7 @@ class Annotations:
         return text, (Finding(Reason.LABEL_OUT_OF_RANGE, f"{text} is none of the {len(self._classes)} classes"),)
 
     def caption(self, texts: Mapping[str, bytes]) -> tuple[str | None, Findings]:
-        """Return the caption, likewise."""
+        """Return the caption from the content of members, by their extensions, and findings."""
         if self._caption is None:
             return None, ()
         try:
@@ -64,7 +64,7 @@ class Annotations:
 
 
 def _value(setting: str, texts: Mapping[str, bytes]) -> Any:
-    """Return what a setting names: a member's bytes, or the value in its JSON. Raises ValueError: why there is none."""
+    """Return the value of a setting: the bytes of a member, or a field of its JSON. Raises ValueError with a reason."""
     name = setting.removeprefix(_JSON)
     ending = setting.lower() if name == setting else "json"
     if ending not in texts:
@@ -81,7 +81,7 @@ def _value(setting: str, texts: Mapping[str, bytes]) -> Any:
 
 
 def _label_text(value: Any) -> str:
-    """Return a label as text. Raises ValueError: why it is none."""
+    """Return a label as text. Raises ValueError with a reason."""
     if isinstance(value, bytes):
         try:
             value = value.decode("utf-8-sig")

@@ -1,4 +1,4 @@
-"""Captions as people's files hold them."""
+"""Decodes the captions in text files of unknown encoding."""
 
 import codecs
 
@@ -6,10 +6,10 @@ from darkroom.data.damage import Finding, Reason
 
 
 def caption_of(data: bytes) -> tuple[str | None, tuple[Finding, ...]]:
-    """Return the text in the bytes of a caption, and what was wrong with it.
+    """Return the caption in the bytes of a file, and findings.
 
-    A byte order mark and the ends of lines at its end are left out. What is not UTF-8 is read as UTF-16 where it begins
-    with that mark, else as Windows-1252, in which nearly all bytes are a letter.
+    A byte order mark and trailing line ends are removed. Bytes that are not UTF-8 are decoded as UTF-16 where they
+    begin with its byte order mark, else as Windows-1252, in which nearly all bytes are a letter.
     """
     findings: tuple[Finding, ...] = ()
     try:

@@ -1,4 +1,4 @@
-"""The real handwritten digits that scikit-learn carries: 1,797 images of 8x8 pixels and 16 grey levels.
+"""The handwritten digits of scikit-learn: 1,797 images of 8x8 pixels and 16 grey levels.
 
 E. Alpaydin and C. Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998 (the test
 set: 13 writers). No download: they are in the package.
@@ -45,5 +45,5 @@ class Digits:
         return Raw(Image.fromarray(grey), str(label), caption, identity=grey.tobytes())
 
     def facts(self) -> dict[str, Any]:
-        """Return nothing: there is one such data set."""
+        """Return no metadata: there is only one version of this data set."""
         return {}

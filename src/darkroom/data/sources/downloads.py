@@ -1,8 +1,8 @@
 """Downloads images with img2dataset, https://github.com/rom1504/img2dataset, in an environment of its own.
 
-Its output is a folder of shards: `00000.tar` with the images, `00000.parquet` with what became of each address, and
-`00000_stats.json`, written last. A shard with its stats is not downloaded again, so a download that was killed goes on
-where it was, less the shards that were being written.
+Its output is a folder of shards: `00000.tar` with the images, `00000.parquet` with the status of each address, and
+`00000_stats.json`, written last. A shard with stats is not downloaded again, so a killed download continues with the
+shards that were incomplete.
 """
 
 import fcntl
@@ -23,13 +23,13 @@ from darkroom.errors import DarkroomError
 from darkroom.params.sources import Urls as Settings
 
 SHARD = 1000  # addresses in a shard; a power of ten, so that img2dataset's key of a sample is the number of its row
-_THREADS = 64  # downloads at once, of each process
-_QUALITY = {"jpg": 95, "png": 6, "webp": 95}  # of png: how much work compression is
-_TOLD = 5  # last lines of its output that an error shows
-# Nothing leaves the machine but the downloads: no run is reported, and no newer version asked for.
+_THREADS = 64  # parallel downloads of each process
+_QUALITY = {"jpg": 95, "png": 6, "webp": 95}  # of png: the compression level
+_LAST_LINES = 5  # lines at the end of the output that an error message shows
+# No telemetry: img2dataset reports no run, and does not look for a newer version.
 _ENVIRONMENT = {"WANDB_MODE": "disabled", "NO_ALBUMENTATIONS_UPDATE": "1", "TQDM_DISABLE": "1", "PYTHONUNBUFFERED": "1"}
 _NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-# Whatever the message, one of a few words: messages name addresses, which may hold passwords.
+# Error messages are reduced to a few categories: they contain addresses, which may contain passwords.
 _FAULTS = {
     r"X-Robots-Tag": "the server forbids it by X-Robots-Tag",
     r"timed? ?out": "no answer in time",
@@ -43,14 +43,14 @@ _FAULTS = {
 
 
 def fault(message: str) -> str:
-    """Return what went wrong with a download, in words that name no address."""
+    """Return the category of a download error, which contains no address."""
     if status := re.search(r"HTTP Error (\d{3})", message):
         return f"HTTP {status[1]}"
     return next((words for pattern, words in _FAULTS.items() if re.search(pattern, message)), "another error")
 
 
 def arguments(table: Path, out: Path, settings: Settings, processes: int) -> list[str]:
-    """Return img2dataset's command line, less its name."""
+    """Return the arguments of img2dataset's command line."""
     values: dict[str, Any] = {
         "url_list": table.absolute(),
         "input_format": "parquet",
@@ -79,12 +79,12 @@ def arguments(table: Path, out: Path, settings: Settings, processes: int) -> lis
 
 
 def shard(out: Path, number: int) -> Path:
-    """Return the path of a shard, less its endings."""
+    """Return the path of a shard, without its extension."""
     return out / f"{number:05d}"
 
 
 def statistics(out: Path, rows: int) -> dict[str, Any]:
-    """Return how many of `rows` addresses were downloaded, and how many failed for which reason."""
+    """Return the number of addresses, of downloaded images, and of failures by reason."""
     found: Counter[str] = Counter()
     for number in range(-(-rows // SHARD)):
         counts = json.loads(Path(f"{shard(out, number)}_stats.json").read_text())["status_dict"]
@@ -96,22 +96,21 @@ def statistics(out: Path, rows: int) -> dict[str, Any]:
 
 
 def download(table: Path, rows: int, out: Path, settings: Settings, program: str, processes: int) -> None:
-    """Download the images behind the addresses in a table into `out`; what is there already stays.
+    """Download the images at the addresses in a table into `out`; complete shards are kept.
 
-    A shard of which an address at least was downloaded is not tried again.
-
-    img2dataset ends with this process, however that ends. One process downloads into a folder; a second waits.
+    A shard with at least one downloaded image is not tried again. img2dataset ends with this process, also where this
+    process is killed. One process downloads into a folder; a second process waits.
 
     Args:
         table: a parquet file with the column `url`.
-        rows: of the table.
+        rows: the number of rows of the table.
         out: the folder of the shards.
-        settings: how to download.
-        program: img2dataset's.
-        processes: of it.
+        settings: the section `urls`.
+        program: the path or name of the program img2dataset.
+        processes: the number of its processes.
 
     Raises:
-        DarkroomError: the program is missing, fails, or leaves shards out; says what to do.
+        DarkroomError: the program is missing, fails, or skips shards; the message says what to do.
     """
     out.mkdir(parents=True, exist_ok=True)
     with (out.parent / "lock").open("w") as lock:
@@ -138,9 +137,9 @@ def download(table: Path, rows: int, out: Path, settings: Settings, program: str
 
 
 def _forget_vain(out: Path, rows: int) -> None:
-    """Remove the stats of shards of which nothing at all was downloaded: as a rule there was no network, so try again.
+    """Remove the stats of shards without any downloaded image, so that they are tried again.
 
-    img2dataset writes stats then, too; without this a first try without a network would be the last.
+    Usually the network was down. img2dataset writes stats then too, so a first try without a network would be the last.
     """
     for number in range(-(-rows // SHARD)):
         path = Path(f"{shard(out, number)}_stats.json")
@@ -150,7 +149,7 @@ def _forget_vain(out: Path, rows: int) -> None:
 
 
 def _left(out: Path, rows: int) -> int:
-    """Return how many shards are not there; stats that were being written are no stats, and are removed."""
+    """Return the number of missing shards; incomplete stats are removed."""
     left = 0
     for number in range(-(-rows // SHARD)):
         path = Path(f"{shard(out, number)}_stats.json")
@@ -165,10 +164,10 @@ def _left(out: Path, rows: int) -> int:
 
 
 def _run(command: Sequence[str], lock: int) -> tuple[int, list[str]]:
-    """Run a program, tell what it tells, and return its exit code and its last lines."""
-    last: deque[str] = deque(maxlen=_TOLD)
+    """Run a program, print its output, and return its exit code and its last lines."""
+    last: deque[str] = deque(maxlen=_LAST_LINES)
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_OURS} | _ENVIRONMENT
-    # In a session of its own, so that Ctrl-C reaches this process alone; with the lock, which is held until it ends.
+    # In a session of its own, so that Ctrl-C reaches this process alone. The program inherits the lock until it ends.
     with subprocess.Popen(
         [sys.executable, "-I", tether.__file__, *command],
         stdin=subprocess.PIPE,

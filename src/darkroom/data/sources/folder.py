@@ -20,10 +20,11 @@ from darkroom.params.sources import Folder as Settings
 
 @dataclass(frozen=True)
 class Listing:
-    """What a folder holds.
+    """The content of a folder.
 
-    items: the paths of the images, and samples that cannot be read, in ascending order of their keys; facts: counts;
-    said: label and caption of images of which a table says something, by path.
+    items: the paths of the images, and samples that cannot be read, in ascending order of their keys.
+    facts: counts for the manifest.
+    said: label and caption from tables, by the path of the image.
     """
 
     items: list[str | Fault]
@@ -32,7 +33,7 @@ class Listing:
 
 
 class Folder:
-    """Samples whose keys follow from the paths of the files, relative to the folder, wherever that lies."""
+    """Samples whose keys follow from the paths of the files relative to the folder, so the folder may be moved."""
 
     def __init__(self, settings: Settings, path: Path | None) -> None:
         """Open a folder; nothing is listed yet.
@@ -54,10 +55,10 @@ class Folder:
         self._listing: Listing | None = None
 
     def size(self) -> int:
-        """Return the number of image files, and of samples that are named and cannot be read.
+        """Return the number of image files, and of named samples that cannot be read.
 
         Raises:
-            DarkroomError: there is none, or a table cannot be used.
+            DarkroomError: the folder has no images, or a table cannot be used.
         """
         return len(self._listed().items)
 
@@ -72,10 +73,10 @@ class Folder:
                 yield Entry(_key(item), shown(item), (item, *listing.said.get(item, (None, None))))
 
     def read(self, entry: Entry) -> Raw:
-        """Return the bytes of a file, and what its folder, a text beside it or a table says of it.
+        """Return the bytes of a file, with its label and caption from its folder, a text file beside it or a table.
 
         Raises:
-            DamageError: it cannot be read.
+            DamageError: the file cannot be read.
         """
         if isinstance(entry.payload, Finding):
             raise DamageError(entry.payload.reason, entry.payload.detail)
@@ -89,11 +90,11 @@ class Folder:
         return Raw(data, label, caption, split_ending(path)[1], identity=data, findings=(*of_label, *of_caption))
 
     def facts(self) -> dict[str, Any]:
-        """Return counts: image files, files and folders that were passed over, tables and their rows."""
+        """Return counts: image files, ignored files and folders, tables and their rows."""
         return self._listed().facts
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_listing": None}  # entries carry what a process that reads needs
+        return {**self.__dict__, "_listing": None}  # entries hold all that `read` needs in another process
 
     def _listed(self) -> Listing:
         if self._listing is None:

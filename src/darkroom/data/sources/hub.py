@@ -1,7 +1,7 @@
 """Data sets of the Hugging Face Hub, streamed: by name, or from a folder in the Hub's layout.
 
-The package `datasets` reads them (https://huggingface.co/docs/datasets): parquet files, image folders, tars and what
-else it knows. It runs no code of a data set. Images pass as the bytes that they are stored as.
+The package `datasets` reads them (https://huggingface.co/docs/datasets): parquet files, image folders, tars and other
+formats. It runs no code of a data set. Images are passed on as stored bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from darkroom.params.sources import Hub as Settings
 
 @dataclass(frozen=True)
 class _Row:
-    """A row as it is sent to the process that reads it; `image` is a file's content or where the file is."""
+    """A row as it is sent to the process that reads it; `image` is the content or the address of a file."""
 
     image: bytes | str | None
     extension: str | None
@@ -36,12 +36,12 @@ class Hub:
         """Open the split; no image is read yet.
 
         Args:
-            settings: which data set, configuration, split, revision and columns.
+            settings: data set, configuration, split, revision and columns.
             path: a folder in the Hub's layout; None: the data set is on the Hub.
 
         Raises:
-            DarkroomError: `datasets` is not installed; the data set cannot be reached or does not exist; or has no such
-                configuration, split or column: names those that it has.
+            DarkroomError: `datasets` is not installed, the data set cannot be reached or does not exist, or it has no
+                such configuration, split or column; then the message lists those that it has.
         """
         self._stream, self._facts, self._files = open_stream(settings, path)
         features = self._stream.features
@@ -50,11 +50,11 @@ class Hub:
         self._caption, self._caption_of = settings.caption, _captions(features, settings.caption)
 
     def size(self) -> int | None:
-        """Return None: what a data set says of its size need not be so."""
+        """Return None: the size in the metadata of a data set may be wrong."""
         return None
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
-        """Yield the rows `start` to `stop` (not included); those before `start` are read too, and left out.
+        """Yield the rows `start` to `stop` (not included); rows before `start` are read too, and skipped.
 
         Raises:
             DarkroomError: the split ends before `stop`, or before `start`; or a row cannot be read.
@@ -77,7 +77,7 @@ class Hub:
         while True:
             try:
                 row = next(rows, None)
-            except Exception as error:  # of pyarrow, of the network, of fsspec: the formats are many
+            except Exception as error:  # errors of pyarrow, the network or fsspec, by the format of the data set
                 raise DarkroomError(
                     f"{self._files.name}: row {number:,} of the split `{self._facts['split']}` and those after it "
                     f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -103,7 +103,7 @@ class Hub:
         """Return the image of a row as it is stored.
 
         Raises:
-            DamageError: the row has none, or its file cannot be read or is not one of the data set.
+            DamageError: the row has no image, or its file cannot be read or does not belong to the data set.
             DarkroomError: the Hub cannot be reached any more.
         """
         row = entry.payload
@@ -113,11 +113,11 @@ class Hub:
         return Raw(data, row.label, row.caption, row.extension, data, row.findings)
 
     def facts(self) -> dict[str, Any]:
-        """Return dataset and revision (the commit; both not of a folder), configuration and split."""
+        """Return dataset and revision (the commit; of the Hub only), configuration and split."""
         return self._facts
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the stream with the process that lists; `read` needs none of it."""
+        """Return the state without the stream, which `read` does not need."""
         return {"_files": self._files}
 
 
@@ -125,7 +125,7 @@ _Told = tuple[str | None, Finding | None]
 
 
 def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
-    """Return what makes a label of a value of a column: the name of its class where it has names, else its text."""
+    """Return the function from a value of the column to a label: the class name where the column has names, or text."""
     import datasets
 
     missing = None, Finding(Reason.LABEL_MISSING, f"the column {column} is empty")
@@ -134,7 +134,7 @@ def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
         names = feature.names
 
         def named(value: int | None) -> _Told:
-            if value is None or value == -1:  # -1 is what the Hub's test sets without labels have
+            if value is None or value == -1:  # -1 marks images without a label in test sets of the Hub
                 return missing
             if 0 <= value < len(names):
                 return names[value], None
@@ -150,7 +150,7 @@ def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
 
 
 def _captions(features: Any, column: str | None) -> Callable[[Any], _Told]:
-    """Return what makes a caption of a value of a column: the text, or the first of a list of texts."""
+    """Return the function from a value of the column to a caption: the text, or the first of a list of texts."""
     missing = None, Finding(Reason.CAPTION_MISSING, f"the column {column} is empty")
 
     def first(value: Any) -> _Told:

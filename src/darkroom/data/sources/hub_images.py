@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 
 
 def content(value: Any) -> tuple[bytes | str | None, str | None]:
-    """Return what an image's value holds, its bytes or where its file is, and what the file is or was called."""
+    """Return the bytes or the address of an image from the value of its column, and its file name."""
     if value is None:
         return None, None
     path = value.get("path")
@@ -20,10 +20,10 @@ def content(value: Any) -> tuple[bytes | str | None, str | None]:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one data set, and no others: a table could name any file of this machine as an image.
+    """The files of one data set. Other files are refused: a table could name any file of this machine as an image.
 
-    name: of the data set, for people.
-    root: what the addresses of its files begin with: a folder, absolute, or hf://datasets/NAME@COMMIT.
+    name: the name of the data set, for messages.
+    root: the prefix of the addresses of its files: an absolute folder, or hf://datasets/NAME@COMMIT.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Files:
         return not self.root.startswith("hf://")
 
     def short(self, address: str) -> str:
-        """Return what an address is called inside the data set, or its last name where it lies outside."""
+        """Return an address relative to the data set, or its file name where it is outside of the data set."""
         inner, _, archive = address.partition("::")
         own = self._own(archive or inner)
         if own is None:
@@ -50,7 +50,7 @@ class Files:
         """Return the content of a file, `zip://MEMBER::ARCHIVE` for one in an archive.
 
         Raises:
-            DamageError: it cannot be read, or is not a file of the data set.
+            DamageError: the file cannot be read, or is not a file of the data set.
             DarkroomError: the Hub cannot be reached.
         """
         import fsspec
@@ -63,7 +63,7 @@ class Files:
                 return file.read()
         except FileNotFoundError as error:
             raise DamageError(Reason.MISSING, "the row names a file that is not there") from error
-        except Exception as error:  # of zipfile, of the system; on the Hub also of the network
+        except Exception as error:  # errors of zipfile or the system; on the Hub also of the network
             if not self._local:
                 raise DarkroomError(f"{address} cannot be read: {type(error).__name__}: {error}") from error
             raise DamageError(Reason.UNREADABLE, type(error).__name__) from error

@@ -1,4 +1,4 @@
-"""Opens data sets of the Hugging Face Hub; what goes wrong on the way becomes one sentence."""
+"""Opens data sets of the Hugging Face Hub, and turns its errors into messages that say what to do."""
 
 import tempfile
 from pathlib import Path
@@ -12,7 +12,7 @@ _TIMEOUT = 20  # seconds for the Hub's first answer
 
 
 def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, Any], Files]:
-    """Return the split as a `datasets.IterableDataset` of undecoded images, what a manifest says of it, and its files.
+    """Return the split as a `datasets.IterableDataset` of undecoded images, its metadata, and its files.
 
     Raises:
         DarkroomError: see `darkroom.data.sources.hub.Hub`.
@@ -41,7 +41,7 @@ def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, A
     if settings.split not in splits:
         raise DarkroomError(f"{files.name} has no split `{settings.split}`: it has {_named(splits)}. See `hub.split`.")
     stream = splits[settings.split]
-    if stream.features is None:  # some formats say nothing of their columns: then the first rows tell
+    if stream.features is None:  # some formats do not declare their columns: then they follow from the first rows
         stream = stream._resolve_features()
     _check(settings, stream.features, files.name)
     columns = [column for column in (settings.image, settings.label, settings.caption) if column]
@@ -54,7 +54,7 @@ def _named(names: Any) -> str:
 
 
 def _commit(settings: Settings) -> str:
-    """Return the commit that a data set's revision, or its newest, is."""
+    """Return the commit of the revision of a data set, by default of its newest one."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HFValidationError,
@@ -79,9 +79,9 @@ def _commit(settings: Settings) -> str:
         ) from error
     except OfflineModeIsEnabled as error:
         raise DarkroomError(
-            f"{name} is on the Hub, and HF_HUB_OFFLINE forbids to ask for it: unset that, or give the part a `path`."
+            f"{name} is on the Hub, and HF_HUB_OFFLINE forbids requests: unset that, or give the part a `path`."
         ) from error
-    except Exception as error:  # of whichever library the Hub's client is built on
+    except Exception as error:  # errors of any library that the Hub's client uses
         raise DarkroomError(
             f"{name}: the Hugging Face Hub cannot be reached ({type(error).__name__}: {error}). Without internet, copy "
             "the data set to a folder and name that as the part's `path`."
@@ -96,7 +96,7 @@ def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any
     from datasets.exceptions import DatasetNotFoundError
 
     try:
-        # A new cache, since from the usual one `datasets` takes any version when the Hub fails while it is asked.
+        # A new cache: from the usual one `datasets` takes any version when a request to the Hub fails.
         with tempfile.TemporaryDirectory() as cache:
             return datasets.load_dataset(
                 target, settings.configuration, revision=commit, streaming=True, cache_dir=cache
@@ -115,8 +115,8 @@ def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any
                 f"no configuration `{settings.configuration}`" if settings.configuration else "several configurations"
             )
             raise DarkroomError(f"{name} has {wanted}: choose {_named(known)} as `hub.configuration`.") from error
-        told = " ".join(str(error).split())[:300]
-        raise DarkroomError(f"{name} cannot be read as a data set: {type(error).__name__}: {told}") from error
+        reason = " ".join(str(error).split())[:300]
+        raise DarkroomError(f"{name} cannot be read as a data set: {type(error).__name__}: {reason}") from error
 
 
 def _configurations(target: str, commit: str | None) -> list[str]:
@@ -124,12 +124,12 @@ def _configurations(target: str, commit: str | None) -> list[str]:
 
     try:
         return datasets.get_dataset_config_names(target, revision=commit)
-    except Exception:  # then what went wrong before is what is told
+    except Exception:  # then the error before this one is reported
         return []
 
 
 def _check(settings: Settings, features: Any, name: str) -> None:
-    """Check that the columns exist and hold what they are named for."""
+    """Check that the columns exist and have the right types."""
     import datasets
 
     wanted = {"image": settings.image, "label": settings.label, "caption": settings.caption}
@@ -150,5 +150,5 @@ def _check(settings: Settings, features: Any, name: str) -> None:
 
 
 def _plain(feature: Any, kinds: tuple[str, ...]) -> bool:
-    """Return whether a column holds texts, or values whose type begins with one of `kinds`."""
+    """Return whether a column holds texts, or values of a type that begins with one of `kinds`."""
     return str(getattr(feature, "dtype", "")).startswith(("string", "large_string", *kinds))

@@ -1,4 +1,4 @@
-"""What img2dataset says of a shard in the files beside it: what it could not download, and what must be in the tar.
+"""Reads img2dataset's files beside a shard: failed downloads, and the samples that must be in the tar.
 
 R. Beaumont, img2dataset, 2021: `00000.parquet` has a row for each address, `00000_stats.json` the counts.
 """
@@ -18,12 +18,12 @@ _COLUMNS = ["key", "status", "error_message"]
 
 @dataclass(frozen=True)
 class Log:
-    """What is beside a shard.
+    """The records of a shard.
 
-    name: the file that says so.
-    failed: keys of what could not be downloaded, and why.
-    stored: keys that are in the tar; None: the file does not name them.
-    count: how many samples are in the tar.
+    name: the file with the records.
+    failed: the reason of each failed download, by key.
+    stored: the keys in the tar; None: the file does not list them.
+    count: the number of samples in the tar.
     """
 
     name: str
@@ -33,14 +33,14 @@ class Log:
 
 
 def read_log(stem: str, read: Callable[[str], bytes | None]) -> Log | None:
-    """Return what img2dataset says of the shard `stem`.tar; None: nothing, or other programs' files are beside it.
+    """Return img2dataset's records of the shard `stem`.tar; None: there are none.
 
     Args:
-        stem: the name of the shard without its ending.
-        read: returns the content of a file beside the shard, None where there is none.
+        stem: the name of the shard without its extension.
+        read: returns the content of a file beside the shard, None where there is no such file.
 
     Raises:
-        DarkroomError: such a file cannot be read.
+        DarkroomError: a file of records cannot be read.
     """
     name = f"{stem}.parquet"
     if (data := read(name)) is not None:

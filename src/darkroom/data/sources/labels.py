@@ -1,11 +1,11 @@
-"""Labels as people's files and tables hold them."""
+"""Normalises labels from file names and tables."""
 
 import unicodedata
 
 
 def label_of(text: str) -> str | None:
-    """Return a label without blanks around it and with letters in one form (NFC), None where nothing is left.
+    """Return a label without surrounding blanks and in Unicode form NFC; None where it is empty.
 
-    macOS writes an é into names as two characters, and others as one: they are one class, as "cat" and " cat" are.
+    macOS writes an é in file names as two characters, other systems as one: both are the same class.
     """
     return unicodedata.normalize("NFC", text).strip() or None

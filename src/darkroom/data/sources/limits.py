@@ -1,4 +1,4 @@
-"""What is too large to be read into memory for one sample, whatever it is called."""
+"""Limits on the size of the files of one sample."""
 
-LARGEST = 2**30  # bytes of an image
-LONGEST = 2**24  # bytes of a label, a caption or a JSON
+LARGEST = 2**30  # maximum bytes of an image
+LONGEST = 2**24  # maximum bytes of a label, a caption or a JSON

@@ -1,4 +1,4 @@
-"""What metadata tables say of the images of a folder: each row is joined with a file, or listed."""
+"""Metadata tables on the images of a folder: each row is joined with a file, or listed."""
 
 import os
 import posixpath
@@ -17,10 +17,12 @@ from darkroom.errors import DarkroomError
 
 @dataclass
 class Metadata:
-    """What the tables of a folder say.
+    """The content of the tables of a folder.
 
-    said: label and caption of the files that they name, by path; faults: rows without a file of their own; columns:
-    all that a table has; rows: of all tables.
+    said: label and caption by the path of the file.
+    faults: rows without a file of their own.
+    columns: the columns of all tables.
+    tables, rows: the number of tables, and of their rows.
     """
 
     said: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
@@ -30,27 +32,27 @@ class Metadata:
     rows: int = 0
 
     def counts(self) -> dict[str, Any]:
-        """Return what a manifest says."""
+        """Return counts for the manifest."""
         columns = sorted(shown(column) for column in self.columns)
         return {"tables": self.tables, "rows": self.rows, "columns": columns}
 
 
 def path_in(root: Path, path: str) -> Path:
-    """Return where a path below a folder is; the name of a file goes through bytes, so no locale changes it."""
+    """Return a path below a folder; file names are converted as bytes, so that no locale changes them."""
     return Path(os.fsdecode(os.fsencode(root) + b"/" + encoded(path)))
 
 
 def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metadata:
-    """Return what the tables that were found say of the images that were found.
+    """Return the content of the tables of a folder.
 
     Args:
         root: the folder.
-        found: what lies below it.
-        wanted: the column of the "label" and of the "caption", each where it is asked for.
+        found: the files below the folder.
+        wanted: the column of the "label" and of the "caption", each where it is requested.
 
     Raises:
-        DarkroomError: no table, two in one folder, one that cannot be read or lacks a column, or one that names a file
-            outside its folder; names the table.
+        DarkroomError: there is no table, there are two in one folder, or a table cannot be read, lacks a column, or
+            names a file outside its folder; the message names the table.
     """
     if not found.tables:
         keys = " and ".join(f"`folder.{name}`" for name in wanted)
@@ -95,8 +97,8 @@ def _require_one_each(tables: Iterable[str]) -> None:
 def _below(table: str, file_name: str, where: str, known: set[str], forms: dict[str, str]) -> str:
     """Return the path of a file that a table names.
 
-    Backslashes are read as the Hub does, where no file has them. An é may be one character in the table and two in the
-    name of the file, as macOS writes it. `forms` is filled when it is first needed.
+    Backslashes separate folders, as on the Hub, unless a file has them in its name. An é may be one character in the
+    table and two in the name of the file, as macOS writes it. `forms` is filled when it is first needed.
     """
     for name in (file_name, file_name.replace("\\", "/")):
         path = posixpath.normpath(name)

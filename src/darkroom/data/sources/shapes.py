@@ -1,6 +1,6 @@
-"""Rendered, captioned scenes of coloured forms: as many as a part asks for, at any size.
+"""Rendered, captioned scenes of coloured forms: any number, at any size.
 
-They need no download, their captions are exactly true, and what is in them can be counted in what a model makes.
+They need no download, their captions are exactly true, and the same attributes can be measured in generated images.
 """
 
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ from darkroom.params.sources import Shapes as Settings
 
 
 class Shapes:
-    """Samples `shapes-SEED-000000000` and on; labels are form and colour, "red circle": 48 classes."""
+    """Samples `shapes-SEED-000000000` and on; labels are colour and form, "red circle": 48 classes."""
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
         self._settings = settings
 
     def size(self) -> None:
-        """Return None: there are as many as are asked for."""
+        """Return None: the number of scenes is unlimited."""
         return
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
         """Return the scenes `start` to `stop` (not included), one by one.
 
         Raises:
-            DarkroomError: no `stop`.
+            DarkroomError: `stop` is None.
         """
         if stop is None:
             raise DarkroomError(f"{PARAMS}: the source `shapes` has no end: give its part a `stop`.")
@@ -38,11 +38,11 @@ class Shapes:
         return (Entry(f"shapes-{seed}-{number:09d}", f"scene {number}", number) for number in range(start, stop))
 
     def read(self, entry: Entry) -> Raw:
-        """Return a scene, RGB or RGBA. It has no identity: two scenes that look alike are two samples."""
+        """Return a scene, RGB or RGBA. It has no identity: two equal pictures are two samples."""
         settings = self._settings
         found = scene(settings.seed, entry.payload, settings.kinds)
         return Raw(render(found, settings.size, settings.transparent), label(found), caption(found))
 
     def facts(self) -> dict[str, Any]:
-        """Return the settings: with the numbers of the scenes they say what each picture is."""
+        """Return the settings: together with the number of a scene they determine its picture."""
         return self._settings.model_dump()

@@ -1,7 +1,7 @@
 """Metadata tables in the convention of the Hub's ImageFolder.
 
-`metadata.jsonl`, `metadata.csv` or `metadata.parquet` lies in the folder of the images or above them; its column
-`file_name` names a file, relative to the folder of the table; other columns say something of it.
+`metadata.jsonl`, `metadata.csv` or `metadata.parquet` lies in the folder of the images or above it. Its column
+`file_name` names a file, relative to the folder of the table; other columns describe the file.
 https://huggingface.co/docs/datasets/image_dataset#imagefolder
 """
 
@@ -20,7 +20,7 @@ from darkroom.errors import DarkroomError
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 FILE_NAME = "file_name"
 
-# (row, values of the columns asked for); rows are numbered as people see them: lines of a text, rows of a parquet file.
+# (row, values of the requested columns); a row is the line number in a text file, or the row number in a parquet file.
 Rows = Iterator[tuple[int, list[Any]]]
 
 
@@ -29,27 +29,27 @@ def read_table(
 ) -> Iterator[tuple[int, list[str | None]]]:
     """Yield for each row its number and the texts in the columns `wanted`, None where there is none.
 
-    Numbers become texts, a whole number without a point; null and NaN are None. Bytes that are not UTF-8 stand as lone
-    surrogates.
+    Numbers become texts, whole numbers without a decimal point; null and NaN become None. Bytes that are not UTF-8
+    become lone surrogates.
 
     Args:
-        path: the table.
-        name: what messages call it.
-        wanted: names of columns.
-        columns: those that the table has are added.
+        path: the path of the table.
+        name: the name of the table in messages.
+        wanted: the names of the columns to read.
+        columns: a set to which the columns of the table are added.
 
     Raises:
-        DarkroomError: it cannot be read, lacks a column, or holds something else than texts and numbers there; names
-            the table and its columns.
+        DarkroomError: the table cannot be read, lacks a column, or holds values other than texts and numbers; the
+            message names the table and its columns.
     """
     reader = _READERS[path.name.rpartition(".")[2]]
     own: set[str] = set()
     try:
         for number, values in reader(path, wanted, own):
             yield number, [_text(value, name, number, column) for value, column in zip(values, wanted, strict=True)]
-    except (OSError, ValueError, csv.Error) as error:  # what is wrong with JSON and with parquet is a ValueError
+    except (OSError, ValueError, csv.Error) as error:  # errors of JSON and parquet are ValueErrors
         what = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise DarkroomError(f"the table {name} cannot be read: {what}. Mend or remove it.") from error
+        raise DarkroomError(f"the table {name} cannot be read: {what}. Repair or remove it.") from error
     columns |= own
     for column in wanted:
         if column not in own:
@@ -77,7 +77,7 @@ def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
 
 def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        csv.field_size_limit(LONGEST)  # of the process; its own, 128 KiB, is too short for some captions
+        csv.field_size_limit(LONGEST)  # a setting of the process; its default, 128 KiB, is too short for some captions
         reader = csv.reader(file, strict=True)
         header = next(reader, [])
         columns.update(header)

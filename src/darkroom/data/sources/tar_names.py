@@ -1,4 +1,4 @@
-"""What tars are called: in a folder, behind URLs, and to people."""
+"""The names of tars: in a folder, at URLs, and in messages."""
 
 from pathlib import Path, PurePosixPath
 
@@ -20,7 +20,7 @@ def in_folder(path: Path) -> list[str]:
         raise DarkroomError(f"{path} does not exist: give the part the folder of the tars, or one tar.")
     found = sorted(file.as_posix() for file in path.iterdir() if file.name.endswith(ENDINGS) and file.is_file())
     if not found:
-        raise DarkroomError(f"{path} holds no tar ({', '.join(ENDINGS)}): give the part the folder that they lie in.")
+        raise DarkroomError(f"{path} holds no tar ({', '.join(ENDINGS)}): give the part the folder of the tars.")
     for tar in found:
         if shown(tar) != tar:
             raise DarkroomError(f"the name of {shown(tar)} is not UTF-8, and no manifest can hold it: rename the file.")
@@ -28,7 +28,7 @@ def in_folder(path: Path) -> list[str]:
 
 
 def behind(url: str) -> list[str]:
-    """Return the URLs in `webdataset.url`: ranges in braces are written out, `::` stands between several.
+    """Return the URLs in `webdataset.url`: ranges in braces are expanded, `::` separates several URLs.
 
     Raises:
         DarkroomError: see `darkroom.data.remote.require_url`.
@@ -43,11 +43,11 @@ def behind(url: str) -> list[str]:
 
 
 def shown_tar(tar: str) -> str:
-    """Return what a tar is called in messages and lists: its URL without secrets, or its name."""
+    """Return the name of a tar in messages and lists: its URL without secrets, or its file name."""
     return redacted(tar) if is_remote(tar) else shown(PurePosixPath(local_path(tar).as_posix()).name)
 
 
 def stem_of(shard: str) -> str:
-    """Return the name of a tar without its folder and ending."""
+    """Return the file name of a tar without its extension."""
     name = shard.rpartition("/")[2]
     return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)

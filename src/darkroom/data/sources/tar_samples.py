@@ -1,20 +1,20 @@
-"""Which members of a tar make a sample: those whose names begin alike, as webdataset has it."""
+"""Groups the members of a tar into samples by the beginning of their names, as webdataset does."""
 
 import re
 from collections.abc import Iterable
 
 from darkroom.data.tars import Member
 
-_META = re.compile(r"__[^/]*__($|/)")  # what webdataset keeps of the whole shard
+_META = re.compile(r"__[^/]*__($|/)")  # webdataset's metadata of the whole shard
 
 Sample = tuple[str, dict[str, Member]]
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Return the key and the ending of a member: what is before and after the first dot behind the last `/`.
+    """Return the key and the extension of a member: the name before and after the first dot behind the last `/`.
 
-    The folder is part of the key; the ending is in lower case, empty where there is none. None: no sample's: a file of
-    webdataset's own, or a hidden one, as macOS puts `._NAME` beside each file.
+    The folder is part of the key; the extension is in lower case, and may be empty. None: the member belongs to no
+    sample: metadata of webdataset, or a hidden file, such as `._NAME`, which macOS adds for each file.
     """
     folder, slash, file = name.rpartition("/")
     if _META.match(name) or file.startswith("."):
@@ -24,9 +24,9 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 
 def samples(members: Iterable[Member]) -> list[Sample]:
-    """Return the samples of a shard: their keys, and their members by ending; members may come in any order.
+    """Return the samples of a shard: their keys, and their members by extension; members may come in any order.
 
-    Where an ending comes again, another sample of the same key begins: it will be listed as such, and not lost.
+    A repeated extension begins another sample with the same key, which is quarantined and listed.
     """
     found: list[Sample] = []
     latest: dict[str, dict[str, Member]] = {}

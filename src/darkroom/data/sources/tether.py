@@ -1,7 +1,7 @@
-"""Runs a program that ends with whoever started it: `python -I tether.py PROGRAM ARGUMENT…`.
+"""Runs a program that ends with the process that started it: `python -I tether.py PROGRAM ARGUMENT…`.
 
-When standard input ends, which it also does when the process at its other end is killed, the program and all that it
-started are killed. Python's own library alone, so that it starts at once.
+When standard input ends, also because the process at its other end was killed, the program and all its child processes
+are killed. It uses only the standard library, so that it starts at once.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 
 
 def main() -> int:
-    """Return the exit code of the program."""
+    """Run the program and return its exit code."""
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
 
     def end() -> None:
@@ -26,7 +26,7 @@ def main() -> int:
 
     threading.Thread(target=follow, daemon=True).start()
     code = child.wait()
-    end()  # what it left behind
+    end()  # child processes that are left
     return code if code >= 0 else 128 - code
 
 

@@ -1,4 +1,4 @@
-"""Finds a classification data set of torchvision by its name, and asks its class what it takes."""
+"""Finds a classification data set of torchvision by its name, and the arguments of its class."""
 
 import difflib
 import inspect
@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.sources import Torchvision as Settings
 
-# Classes that look like a classification set by what they take, and are none.
+# Classes with the arguments of a classification data set that are none.
 _OTHER = {
     "CocoCaptions": "images with captions",
     "CocoDetection": "object detection",
@@ -36,7 +36,7 @@ def find(name: str) -> type:
     """Return the class of a classification data set.
 
     Raises:
-        DarkroomError: there is none of this name, or it is for another task; names the nearest.
+        DarkroomError: there is no data set of this name, or it is for another task; the message suggests near names.
     """
     from torchvision import datasets
 
@@ -59,7 +59,7 @@ def _classifies(name: str) -> bool:
 
 
 def parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return what a class takes, with what it hands on to the class that it is made from."""
+    """Return the parameters of a class, with those of its base classes that it passes on."""
     found: dict[str, inspect.Parameter] = {}
     for each in cls.__mro__[:-1]:
         if "__init__" not in vars(each):
@@ -73,10 +73,10 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def arguments(cls: type, settings: Settings) -> dict[str, Any]:
-    """Return what to call a class with, but for the folder: the split by its name there, and the options.
+    """Return the arguments of a class apart from the folder: the split by the name that the class uses, and options.
 
     Raises:
-        DarkroomError: the class has no such split or option, or needs one more.
+        DarkroomError: the class has no such split or option, or needs another option.
     """
     name, split = cls.__name__, settings.split
     takes = {each: parameter for each, parameter in parameters(cls).items() if each not in _GIVEN}
@@ -105,7 +105,7 @@ def arguments(cls: type, settings: Settings) -> dict[str, Any]:
 
 
 def files(cls: type) -> list[str]:
-    """Return the names of the archives that a class speaks of where it downloads, or else in its attributes."""
+    """Return the names of the archives in the download code of a class, or else in its attributes."""
     attributes = {name: inspect.getattr_static(cls, name) for name in dir(cls) if not name.startswith("__")}
     found: set[str] = set()
     for name in ("download", "_download"):
@@ -116,7 +116,7 @@ def files(cls: type) -> list[str]:
 
 
 def _archives(value: Any) -> set[str]:
-    """Return the names of archives among nested texts: names, and the ends of addresses."""
+    """Return the names of archives among nested texts: file names, and the ends of addresses."""
     if isinstance(value, str):
         name = PurePosixPath(value).name
         return {name} if name.endswith(_ARCHIVES) and not name.startswith(".") and " " not in name else set()

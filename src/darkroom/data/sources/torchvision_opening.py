@@ -1,7 +1,7 @@
-"""Opens a data set of torchvision, and brings its files where they are missing.
+"""Opens a data set of torchvision, and downloads or unpacks its files where they are missing.
 
-torchvision's classes take what a folder holds for whole: most check that it is there, few what is in it. So files are
-downloaded and unpacked in a folder beside, and moved to their place once the data set could be opened from there.
+Most classes of torchvision check that files exist, and few check their content. So files are downloaded and unpacked in
+a temporary folder, and moved into place after the data set was opened from there.
 """
 
 import fcntl
@@ -18,33 +18,33 @@ from darkroom.data.sources.torchvision_classes import files, parameters
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 
-# What torchvision raises where the arguments are wrong or a package is missing; all else speaks of the files.
+# Errors of torchvision about wrong arguments or a missing package; all other errors are about the files.
 _ASKED = (ImportError, TypeError, ValueError)
 
 
 def downloads() -> Path:
-    """Return the folder of downloads: in the main checkout, also from a queued experiment's copy of it."""
+    """Return the folder of downloads: that of the main checkout, also in a queued experiment."""
     return Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "downloads" / "torchvision"
 
 
 def open_set(cls: type, root: Path, given: Mapping[str, Any]) -> Any:
-    """Return a data set whose files are there; images that lie in files come as their paths (`path_only`)."""
+    """Return a data set whose files exist; images in files are returned as their paths (`path_only`)."""
     takes = parameters(cls)
     fixed = {"download": False, "loader": path_only}
     return cls(str(root), **given, **{name: value for name, value in fixed.items() if name in takes})
 
 
 def path_only(path: Any) -> str:
-    """Stand in for the loader of a data set: the path of an image is what it gives."""
+    """Return a path unchanged: the loader of a data set that leaves images undecoded."""
     return str(path)
 
 
 def open_or_download(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> Any:
-    """Return a data set, after bringing its files where they are missing; see `open_set`.
+    """Return a data set, after downloading or unpacking missing files; see `open_set`.
 
     Raises:
-        DarkroomError: the files are not there and cannot be had, or are damaged, or an option has a wrong value; names
-            the folder and, as far as torchvision does, the files.
+        DarkroomError: the files are missing and cannot be downloaded, or are damaged, or an option has a wrong value;
+            the message names the folder and, where torchvision does, the files.
     """
     can = "download" in parameters(cls) and download
     with _told(cls):
@@ -64,7 +64,7 @@ def open_or_download(cls: type, root: Path, given: Mapping[str, Any], download: 
 
 
 def _brought_meanwhile(cls: type, root: Path, given: Mapping[str, Any]) -> Any:
-    """Return the data set where another process has brought it by now."""
+    """Return the data set, where another process has downloaded it meanwhile."""
     if _unpacks(cls, root, given):
         return None
     try:
@@ -74,12 +74,12 @@ def _brought_meanwhile(cls: type, root: Path, given: Mapping[str, Any]) -> Any:
 
 
 def _unpacks(cls: type, root: Path, given: Mapping[str, Any]) -> bool:
-    """Return whether a class would unpack archives without being asked to: ImageNet does."""
+    """Return whether a class unpacks archives without an option for it, as ImageNet does."""
     return hasattr(cls, "parse_archives") and not ((root / given["split"]).is_dir() and (root / "meta.bin").is_file())
 
 
 def _bring(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> None:
-    """Download and unpack a data set in a folder of its own inside `root`, and move what is new to its place."""
+    """Download and unpack a data set in a temporary folder inside `root`, and move new files into place."""
     require_writable(root / "download")
     for left in root.glob(".download-*"):
         shutil.rmtree(left)
@@ -90,7 +90,7 @@ def _bring(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> N
         try:
             cls(str(beside), **given, **asked)
         except Exception as error:
-            # Some say by a ValueError that nothing can be downloaded any more.
+            # Some classes raise ValueError where the data set is no longer available for download.
             if isinstance(error, _ASKED) and not (asked and isinstance(error, ValueError)):
                 raise
             raise _absent(cls, root, beside, error, download) from error
@@ -101,7 +101,7 @@ def _bring(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> N
 
 
 def _link(root: Path, beside: Path) -> None:
-    """Make what is in `root` seen in `beside`: archives that a person put there are unpacked, and not downloaded."""
+    """Link the content of `root` into `beside`: archives that a person put there are unpacked, not downloaded."""
     for path in sorted(root.rglob("*")):
         place = beside / path.relative_to(root)
         if beside in (path, *path.parents):
@@ -116,7 +116,7 @@ def _link(root: Path, beside: Path) -> None:
 
 
 def _move(new: Path, root: Path) -> None:
-    """Move files and whole folders to where they belong; folders that are there already are filled."""
+    """Move files and folders into place; files are added to existing folders."""
     for path in sorted(new.iterdir()):
         place = root / path.name
         if path.is_dir() and place.is_dir():
@@ -127,7 +127,7 @@ def _move(new: Path, root: Path) -> None:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Let one process at a time bring a data set: parts are ingested side by side."""
+    """Hold the lock of a data set: one process at a time downloads it, while parts are ingested in parallel."""
     path = downloads() / f".{root.absolute().name}.lock"
     require_writable(path)
     with path.open("w") as lock:
@@ -137,7 +137,7 @@ def _locked(root: Path) -> Iterator[None]:
 
 @contextmanager
 def _told(cls: type) -> Iterator[None]:
-    """Turn what a class says of its arguments, or of a package that it needs, into a sentence for a person."""
+    """Turn errors of a class about its arguments, or about a missing package, into DarkroomErrors."""
     try:
         yield
     except ImportError as error:
@@ -147,7 +147,7 @@ def _told(cls: type) -> Iterator[None]:
 
 
 def _absent(cls: type, root: Path, tried: Path, error: BaseException, download: bool) -> DarkroomError:
-    """Return the sentence for files that are not there: what was tried, which files are needed, and where."""
+    """Return the error for missing files: what was tried, which files are needed, and where."""
     said = " ".join(str(error).replace(str(tried), str(root)).split())
     folders = [each.relative_to(tried) for each in tried.rglob("*") if each.is_dir()] if tried != root else []
     made = [each for each in folders if not (root / each).exists()]

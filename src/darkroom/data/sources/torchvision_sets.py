@@ -1,7 +1,7 @@
 """The classification data sets of torchvision, by their names there: MNIST, CIFAR10, Food101, ImageNet and others.
 
-Sets of image files are read as files, through the loader that their classes take, so that nothing is decoded twice and
-damage is named; others give pixels. Numbers are torchvision's own, but where its order is that of the file system.
+Data sets of image files are read as files, through their argument `loader`, so that nothing is decoded twice and damage
+is reported; others return pixels. The order is torchvision's, unless that is the order of the file system.
 """
 
 import operator
@@ -21,17 +21,17 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.sources import Torchvision as Settings
 
-# These list folders and do not sort: their images come in the order of their paths here.
+# These list folders without sorting: here their images are in the order of their paths.
 _UNSORTED = {"INaturalist", "Omniglot", "SUN397"}
-_NAMES = ("classes", "categories", "all_categories")  # where classes keep the names of the labels
-_NO_LABEL = -1  # of STL10's unlabelled images
+_NAMES = ("classes", "categories", "all_categories")  # attributes with the names of the labels
+_NO_LABEL = -1  # the label of STL10's unlabelled images
 
 
 class Torchvision:
     """Samples `cifar10-train-00000` and on: data set, split, options and number; labels are the names of the classes.
 
-    Pickled without the data set: an entry holds what `read` needs, a path or pixels, so that no other process holds the
-    data set again, or loads torch.
+    It is pickled without the data set: an entry holds the path or the pixels for `read`, so that no other process loads
+    the data set or torch.
     """
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
@@ -50,7 +50,7 @@ class Torchvision:
         return self._length
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
-        """Yield the images `start` to `stop` (not included), as paths from a set of files, else as pixels."""
+        """Yield the images `start` to `stop` (not included), as paths of files or as pixels."""
         digits = len(str(self._length - 1))
         options = [_option(name, value) for name, value in sorted(self._settings.options.items())]
         name = "-".join(filter(None, [self._settings.dataset, self._settings.split, *options]))
@@ -66,10 +66,10 @@ class Torchvision:
                 yield Entry(key, f"{name} {number}", self._loaded(number))
 
     def read(self, entry: Entry) -> Raw:
-        """Return an image, a file's bytes where it is one, with the name of its class.
+        """Return an image, as the bytes of a file or as pixels, with the name of its class.
 
         Raises:
-            DamageError: it cannot be read.
+            DamageError: the image cannot be read.
         """
         if isinstance(entry.payload, DamageError):
             raise entry.payload
@@ -92,7 +92,7 @@ class Torchvision:
         return {**self.__dict__, "_data": None}
 
     def _loaded(self, number: int) -> tuple[Image.Image, int | None] | DamageError:
-        """Return an image and its class from a set that gives pixels, or what is wrong with it."""
+        """Return an image and its class from a data set of pixels, or what is wrong with the image."""
         try:
             image, target = self._data[number]
             image.load()
@@ -106,11 +106,11 @@ class Torchvision:
         return sorted(range(self._length), key=lambda number: Path(self._data[number][0]).relative_to(self._root).parts)
 
     def _check(self) -> None:
-        """Check that the first image that can be read has one class."""
+        """Check that the first readable image has one class."""
         for number in range(min(self._length, 16)):
             try:
                 _, target = self._data[number]
-            except Exception:  # damage: `read` names it
+            except Exception:  # damage: `read` reports it
                 continue
             try:
                 _number(target)
@@ -138,21 +138,21 @@ class Torchvision:
 
 
 def _number(target: Any) -> int | None:
-    """Return the number of a class, None where there is none. Raises TypeError: neither."""
+    """Return the number of a class, None for no class. Raises TypeError for any other value."""
     return None if target is None else operator.index(target)
 
 
 def _classes(data: Any, settings: Settings) -> list[str]:
-    """Return the names of the classes, the first of several of one; none where an option asks for other targets."""
+    """Return the names of the classes, the first of several names; [] where an option selects other targets."""
     if {"target_type", "target_types"} & set(settings.options):
         return []
     found: list[Any] = next((getattr(data, name) for name in _NAMES if hasattr(data, name)), [])
-    # Names of folders may be what no file in UTF-8 can hold.
+    # Names of folders need not be valid Unicode.
     return [shown(str(name[0] if isinstance(name, tuple) else name)) for name in found]
 
 
 def _option(name: str, value: bool | int | str) -> str:
-    """Return what a key says of an option: its value, or its name where that is true or false."""
+    """Return an option as a part of a key: its value, or its name where the value is true or false."""
     return name if value is True else f"no_{name}" if value is False else str(value)
 
 
@@ -172,7 +172,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _damage(error: Exception, root: Path) -> DamageError:
-    """Return what is wrong with an image that a data set could not give."""
+    """Return what is wrong with an image that a data set could not read."""
     detail = shown(" ".join(str(error).replace(f"{root}/", "").split()))
     if isinstance(error, FileNotFoundError):
         return DamageError(Reason.MISSING)

@@ -1,4 +1,4 @@
-"""Tables of addresses: parquet, or csv with the names of its columns in the first line."""
+"""Tables of addresses: parquet, or csv with column names in the first line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +12,14 @@ from darkroom.errors import DarkroomError
 
 
 class Table:
-    """A table of which some columns are read, as texts, bytes or numbers."""
+    """A table with some columns selected, as texts, bytes or numbers."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         """Open a table; of parquet no row is read yet.
 
         Raises:
-            DarkroomError: it is missing, neither parquet nor csv, or lacks a column: names those that it has.
+            DarkroomError: the table is missing, neither parquet nor csv, or lacks a column; then the message lists the
+                columns that it has.
         """
         self._path, self._columns = path, list(columns)
         self._csv: pa.Table | None = None
@@ -54,7 +55,7 @@ class Table:
                 )
 
     def _read_csv(self) -> pa.Table:
-        # As bytes: a file may hold a label 007, and texts that are not UTF-8.
+        # As bytes: a label may be 007, and texts need not be UTF-8.
         convert = pa.csv.ConvertOptions(
             include_columns=self._columns, column_types={name: pa.binary() for name in self._columns}
         )
@@ -63,7 +64,7 @@ class Table:
         )
 
     def slice(self, start: int, stop: int) -> pa.Table:
-        """Return some rows; of parquet only the row groups that hold them are read."""
+        """Return some rows; of parquet only their row groups are read."""
         if self._csv is not None:
             return self._csv.slice(start, stop - start)
         with pq.ParquetFile(self._path) as file:
@@ -79,7 +80,7 @@ class Table:
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """Return a value of a table as the bytes of a text; None where there is none. Whole numbers have no point."""
+    """Return a value of a table as the bytes of a text; None for no value. Whole numbers have no decimal point."""
     if value is None or isinstance(value, bytes):
         return value or None
     if isinstance(value, float):

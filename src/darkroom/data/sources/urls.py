@@ -1,8 +1,8 @@
-"""Images behind the addresses in a table, downloaded with img2dataset.
+"""Images at the addresses in a table, downloaded with img2dataset.
 
-They are kept in `.darkroom/downloads/urls/KEY/`, where KEY is a hash of the addresses and of how they are downloaded:
-what is downloaded once is not downloaded again, whatever else is changed. Addresses in full stand there and nowhere
-else: one is listed without the name, password and query that it may hold.
+They are kept in `.darkroom/downloads/urls/KEY/`, where KEY is a hash of the addresses and the download settings, so
+that other changes download nothing again. Only this folder holds full addresses: lists contain them without user name,
+password and query.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.sources import Urls as Settings
 
-_SAFE = "%:/?#[]@!$&'()*+,;=~"  # what has a meaning in an address; all else is written as %XX, as browsers do
-_BATCH = 10_000  # addresses in memory while they are written
+_SAFE = "%:/?#[]@!$&'()*+,;=~"  # characters with a meaning in an address; others become %XX, as in browsers
+_BATCH = 10_000  # addresses in memory while the table is written
 
 
 @dataclass(frozen=True)
 class _Row:
-    """What became of a row: where its image is, or why there is none."""
+    """The result of a row: the location of its image, or the reason why there is none."""
 
     tar: str
     place: tuple[int, int] | None  # offset and size in the tar
@@ -52,9 +52,9 @@ class Urls:
         """Open the table; nothing is downloaded yet.
 
         Args:
-            settings: which columns, and how to download.
+            settings: the columns, and the download settings.
             path: the table, parquet or csv.
-            run: the program and how many processes it has; None: only what was downloaded before is read.
+            run: the program and the number of its processes; None: only images that were downloaded before are read.
 
         Raises:
             DarkroomError: the table is missing, cannot be read, or lacks a column.
@@ -67,14 +67,14 @@ class Urls:
         self._facts: dict[str, Any] = {}
 
     def size(self) -> int:
-        """Return the rows of the table."""
+        """Return the number of rows of the table."""
         return self._table.rows
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
         """Download the images of the rows `start` to `stop` (not included), then yield these rows.
 
         Raises:
-            DarkroomError: see `darkroom.data.sources.downloads.download`; or a tar is damaged.
+            DarkroomError: the download fails (`darkroom.data.sources.downloads.download`), or a tar is damaged.
         """
         rows = self._table.slice(start, self.size() if stop is None else stop)
         folder = self._folder(rows[self._settings.url_column])
@@ -89,7 +89,7 @@ class Urls:
         return self._listed(rows, start, folder / "shards")
 
     def _folder(self, addresses: pa.ChunkedArray) -> Path:
-        """Return the folder of a download, with the addresses in `urls.parquet`: all that img2dataset reads."""
+        """Return the folder of a download, with the addresses in `urls.parquet`, the input of img2dataset."""
         root = Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "downloads" / "urls"
         require_writable(root / "lock")
         settings = self._settings.model_dump(include={"resize", "encode_format", "retries", "timeout", "disallowed"})
@@ -121,10 +121,10 @@ class Urls:
                 yield Entry(f"urls-{start + place:08d}", where, row)
 
     def read(self, entry: Entry) -> Raw:
-        """Return the image that was downloaded.
+        """Return the downloaded image.
 
         Raises:
-            DamageError: none was.
+            DamageError: the image was not downloaded, or its tar has been cut since.
         """
         row = entry.payload
         if row.finding is not None:
@@ -145,11 +145,11 @@ class Urls:
         return Raw(data, label, caption, identity=data, findings=findings)
 
     def facts(self) -> dict[str, Any]:
-        """Return addresses, downloaded, and failed: how many for which reason."""
+        """Return counts: addresses, downloaded images, and failures by reason."""
         return self._facts
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the table with the process that lists; `read` needs none of it."""
+        """Return the state without the table, which `read` does not need."""
         return {"_settings": self._settings}
 
 
@@ -157,7 +157,7 @@ _NO_OUTCOME = Finding(Reason.DOWNLOAD_FAILED, "img2dataset says nothing of it")
 
 
 def _asked(address: bytes | None) -> str:
-    """Return an address as it is asked for; empty where it will not be: file: would read the files of this machine."""
+    """Return an address as it is requested; empty where it is refused: file: would read the files of this machine."""
     if address is None or _unusable(address):
         return ""
     return quote(address.strip(), safe=_SAFE)
@@ -172,7 +172,7 @@ def _unusable(address: bytes | None) -> Finding | None:
 
 
 def _public(address: bytes | None) -> str:
-    """Return the host and path of an address: what stands before and after them may be secret."""
+    """Return the host and path of an address: user name, password and query may be secret."""
     try:
         parts = urlsplit((address or b"").decode("utf-8", "replace").strip())
         port = f":{parts.port}" if parts.port else ""
@@ -191,13 +191,13 @@ def _images(tar: Path) -> dict[int, tuple[int, int]]:
         found = [(member.name.partition("."), member.offset, member.size) for member in members(tar, str(tar))]
     except (OSError, DamagedTarError) as error:
         raise DarkroomError(
-            f"{tar} is damaged ({error}): remove its folder, and what lay there is downloaded again."
+            f"{tar} is damaged ({error}): remove its folder, and its images are downloaded again."
         ) from error
     return {int(key): (offset, size) for (key, _, ending), offset, size in found if ending != "json"}
 
 
 def _failed(sidecar: Path) -> dict[int, Finding]:
-    """Return what was wrong with the downloads that failed, by row of the table."""
+    """Return the finding of each failed download, by row of the table."""
     table = pq.read_table(sidecar, columns=["key", "status", "error_message"]).to_pylist()
     return {
         int(row["key"]): Finding(Reason.DOWNLOAD_FAILED, fault(row["error_message"] or ""))

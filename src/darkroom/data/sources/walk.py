@@ -1,6 +1,6 @@
-"""Finds the image files below a folder, and counts what else lies there, so that nothing is silently gone.
+"""Finds the image files below a folder, and counts all other files, so that nothing is missing silently.
 
-What is found does not depend on the locale or on the order in which the file system lists a folder.
+The result does not depend on the locale, or on the order in which the file system lists a folder.
 """
 
 import os
@@ -14,15 +14,15 @@ from darkroom.data.formats import FORMATS
 from darkroom.data.keys import shown
 from darkroom.data.sources.table import TABLES
 
-# Also of formats that are not read (HEIF, JPEG XL, TGA): their files are listed as no images, not passed over.
+# With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined as no images, not ignored.
 ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
-_SKIPPED = "__MACOSX"  # what macOS adds to an archive
-_NAMED = 20  # endings of other files that are counted one by one
+_SKIPPED = "__MACOSX"  # a folder that macOS adds to archives
+_NAMED = 20  # maximum number of extensions of other files that are counted separately
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A sample that cannot be read: its path, where it is for people, and why."""
+    """A sample that cannot be read: its path, its location for messages, and the finding."""
 
     path: str
     where: str
@@ -31,11 +31,14 @@ class Fault:
 
 @dataclass
 class Found:
-    """What lies below a folder; all paths relative to it, in no order.
+    """The files below a folder; paths are relative to it, in no particular order.
 
-    images: files by their ending; tables: metadata tables; faults: samples that cannot be read; ignored: other files,
-    by ending; hidden: files and folders passed over, what lies in the folders not counted; loops: links to a folder
-    that they lie in.
+    images: files with the extension of an image.
+    tables: metadata tables.
+    faults: samples that cannot be read.
+    ignored: the number of other files, by extension.
+    hidden: the number of hidden files and folders; files in hidden folders are not counted.
+    loops: the number of links to a folder that contains them.
     """
 
     images: list[str] = field(default_factory=list)
@@ -46,7 +49,7 @@ class Found:
     loops: int = 0
 
     def counts(self) -> dict[str, Any]:
-        """Return what a manifest says: a few dozen numbers, however many files there are."""
+        """Return counts for the manifest: a few dozen numbers for any number of files."""
         by_count = sorted(self.ignored.items(), key=lambda item: (-item[1], item[0]))
         ignored = {shown(ending): count for ending, count in by_count[:_NAMED]}
         if rest := sum(count for _, count in by_count[_NAMED:]):
@@ -54,12 +57,12 @@ class Found:
         return {"files": len(self.images), "hidden": self.hidden, "ignored": ignored, "loops": self.loops}
 
     def fail(self, path: str, detail: str) -> None:
-        """List a sample that cannot be read."""
+        """Add a sample that cannot be read."""
         self.faults.append(Fault(path, shown(path), Finding(Reason.UNREADABLE, detail)))
 
 
 def split_ending(path: str) -> tuple[str, str]:
-    """Return a path without its ending, and the ending in small letters without its dot; "" where there is none."""
+    """Return a path without its extension, and the extension in lower case without its dot, or ""."""
     stem, dot, ending = path.rpartition(".")
     if not dot or "/" in ending or not stem or stem.endswith("/"):
         return path, ""
@@ -67,18 +70,18 @@ def split_ending(path: str) -> tuple[str, str]:
 
 
 def walk(root: bytes, captions: bool, tables: bool) -> Found:
-    """Return what lies below a folder; links to files and folders are followed.
+    """Return the files below a folder; links to files and folders are followed.
 
     Args:
         root: the folder.
-        captions: whether KEY.txt beside an image is its caption, and so no other file.
-        tables: whether metadata tables are read, and so no other files.
+        captions: whether KEY.txt beside an image is its caption, and not counted as another file.
+        tables: whether metadata tables are read, and not counted as other files.
 
     Raises:
         OSError: the folder itself cannot be listed.
     """
     found = Found()
-    # For each folder to come: its path and the (device, inode) of the folders that it lies in.
+    # For each pending folder: its path and the (device, inode) of the folders that contain it.
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
     while waiting:
         folder, above = waiting.pop()
@@ -105,7 +108,7 @@ def walk(root: bytes, captions: bool, tables: bool) -> Found:
 def _look(
     listing: Iterable[os.DirEntry[bytes]], prefix: str, found: Found, captions: bool, tables: bool
 ) -> list[str] | None:
-    """Add what lies in one folder; return the folders in it, None where it is empty."""
+    """Add the files of one folder; return its subfolders, None where it is empty."""
     folders: list[str] = []
     stems: set[str] = set()
     texts: list[str] = []
@@ -129,7 +132,7 @@ def _look(
         elif is_file and captions and ending == "txt":
             texts.append(stem)
         elif not is_file and (entry.is_symlink() or ending in ENDINGS):
-            # A link of any ending: it may have led to a folder of images.
+            # A link with any extension: it may have led to a folder of images.
             stems.add(stem)
             found.fail(path, "a link to nothing" if entry.is_symlink() else "not a regular file")
         else:

@@ -22,12 +22,12 @@ from darkroom.errors import DarkroomError
 from darkroom.params.sources import Webdataset as Settings
 from darkroom.urls import is_remote, local_path
 
-_OPEN = 16  # tars open at once: what is open stays in the cache
-_MOST = 10**6  # samples that are listed as missing where only their number is known
+_OPEN = 16  # maximum number of open tars: an open tar stays in the cache
+_MOST = 10**6  # maximum number of samples that are listed as missing where only their count is known
 
 
 class _Place(NamedTuple):
-    """Where a sample's image lies, the ending of its name, and where the texts lie that are read of it."""
+    """The location of a sample's image, the extension of its name, and the locations of its texts."""
 
     image: Extent
     ending: str
@@ -35,17 +35,17 @@ class _Place(NamedTuple):
 
 
 class Webdataset:
-    """The samples of some tars: shard after shard, in each by their keys. A slice is one of shards.
+    """The samples of some tars: shard after shard, in each shard by their keys. A slice counts shards.
 
-    in_place: whether the images stay where they are.
-    unit: what `start` and `stop` of a part count.
+    in_place: whether the part is indexed in place.
+    unit: the unit of `start` and `stop` of a part.
     tars: the tars by number, as local files.
     """
 
     unit = "shards"
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
-        """Find the tars; none is opened.
+        """Find the tars without opening them.
 
         Raises:
             DarkroomError: not exactly one of path and `webdataset.url`, no tar, or a URL that is not allowed.
@@ -65,19 +65,19 @@ class Webdataset:
         self._files = OpenFiles(self.tars, _OPEN)
 
     def size(self) -> int | None:
-        """Return None: how many samples there are is known once the tars are read."""
+        """Return None: the number of samples is unknown until the tars are read."""
         return None
 
     def facts(self) -> dict[str, Any]:
-        """Return shards, how many there are in all, and url, as params.yaml has it, where they are behind one."""
+        """Return shards, their number, and url, for remote shards, as written in params.yaml."""
         return {"shards": len(self.tars.names), **({} if self._url is None else {"url": self._url})}
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
-        """Yield the samples of the shards `start` to `stop` (not included), and what is missing of them.
+        """Yield the samples of the shards `start` to `stop` (not included), and entries for missing samples.
 
         Raises:
-            DarkroomError: there are no such shards, one cannot be fetched, is refused (`darkroom.data.tars.members`),
-                or is damaged and `webdataset.damaged_shard` says to stop.
+            DarkroomError: there are no such shards, or a shard cannot be downloaded, is refused
+                (`darkroom.data.tars.members`), or is damaged and `webdataset.damaged_shard` is stop.
         """
         count = len(self.tars.names)
         end = count if stop is None else stop
@@ -100,7 +100,7 @@ class Webdataset:
         label, of_label = self._annotations.label(texts)
         caption, of_caption = self._annotations.caption(texts)
         ending = place.ending.rpartition(".")[2]
-        named = ending if f".{ending}" in Image.registered_extensions() else None  # else it promises no format
+        named = ending if f".{ending}" in Image.registered_extensions() else None  # else the name implies no format
         return Raw(data, label, caption, named, data, (*of_label, *of_caption), place.image)
 
     def _bytes(self, extent: Extent, ending: str, most: int) -> bytes:
@@ -125,7 +125,7 @@ class Webdataset:
             if self._stops:
                 raise DarkroomError(
                     f"{shard} is damaged, {damage}. Fetch it again, or set `webdataset.damaged_shard` to quarantine: "
-                    "then what is readable is used, and the rest is listed."
+                    "then readable samples are used, and the rest is listed."
                 ) from error
         except OSError as error:
             raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
@@ -160,7 +160,7 @@ class Webdataset:
         return Entry(key_of(key), where, _Place(places[ending], ending, texts))
 
     def _log(self, number: int) -> Log | None:
-        """Return what img2dataset says of a shard."""
+        """Return img2dataset's records of a shard."""
         name = self.tars.names[number]
         if is_remote(name):
             folder, _, file = name.rpartition("/")
@@ -173,7 +173,7 @@ class Webdataset:
 
 
 def _missing(shard: str, log: Log, grouped: list[Sample]) -> Iterator[Entry]:
-    """Yield what img2dataset could not download, and what it says is in the tar and is not."""
+    """Yield entries for failed downloads, and for samples in img2dataset's records that the tar lacks."""
     for key, why in log.failed.items():
         yield Entry(key_of(key), f"{shard}: {shown(key)}", Finding(Reason.DOWNLOAD_FAILED, why))
     found = {key for key, _ in grouped}

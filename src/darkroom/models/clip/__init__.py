@@ -1,1 +1,1 @@
-"""CLIP: the network, its captions as tokens, its loss, and how it is opened."""
+"""CLIP: network, tokenised captions, contrastive loss, training recipe, and loading."""

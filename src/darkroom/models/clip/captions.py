@@ -1,4 +1,4 @@
-"""Images with their captions as CLIP's tokens, and what a class is called."""
+"""The dataset of images with captions as CLIP's tokens, and the prompts of classes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,20 +13,20 @@ from darkroom.errors import DarkroomError
 from darkroom.models.clip.text import tokens_of
 from darkroom.training.data import Images, Positions
 
-AHEAD = 100_000  # captions that become tokens before the training, so that one that is too long stops it at once
+AHEAD = 100_000  # captions that are tokenised before the training, so that too long ones are refused at once
 
 
 class CaptionedImages(Images):
     """Stored images that have a caption: `images` uint8 (N, C, H, W), `tokens` int64 (N, L), `captions` int64 (N,).
 
-    Images without one are left out. Equal captions have equal numbers in `captions`, places in `texts`.
+    Images without a caption are excluded. `captions` are indices into `texts`, equal for equal captions.
 
-    texts: the captions that differ.
-    rows: the row of each image among the shards.
-    numbers: its caption's place in `texts`, (N,).
+    texts: the distinct captions.
+    rows: the row of each image in the shards, (N,).
+    numbers: the index of its caption in `texts`, (N,).
 
     Raises:
-        DarkroomError: a caption is too long and may not be cut; names the image.
+        DarkroomError: a caption is too long and may not be truncated; the message names the image.
     """
 
     def __init__(self, shards: ImageShards, context: int, truncate: bool, seed: int = 0) -> None:
@@ -47,13 +47,13 @@ class CaptionedImages(Images):
         return len(self.rows)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the images, tokens and caption numbers of some rows."""
+        """Return the images, tokens and caption indices of some rows."""
         stored = self.rows[list(rows)].tolist()
         numbers = self.numbers[list(rows)]
         return {**super().__getitems__(stored, positions), "tokens": self.tokens(numbers.tolist()), "captions": numbers}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows, by which a person finds the images."""
+        """Return the keys of some rows, for messages."""
         return self.shards.keys_of(self.rows[list(rows)].tolist())
 
     def labels(self) -> list[str | None]:
@@ -72,23 +72,23 @@ class CaptionedImages(Images):
         wanted = list(numbers)
         texts = self.texts.take(pa.array(wanted, pa.int64())).to_pylist()
 
-        def name(place: int) -> str:
-            first = int(np.argmax(self.numbers == wanted[place]))
+        def name(index: int) -> str:
+            first = int(np.argmax(self.numbers == wanted[index]))
             return f"the image {self.keys([first])[0]}"
 
         self._tokens |= dict(zip(wanted, tokens_of(texts, self.context, self.truncate, name), strict=True))
 
 
 def require_captions(images: CaptionedImages) -> None:
-    """Check that there are captions to learn from, and tell how many images have none.
+    """Check that there are captions to learn from, and log the number of images without one.
 
     Raises:
-        DarkroomError: no image has one, or all have the same.
+        DarkroomError: no image has a caption, or all captions are equal.
     """
     if len(images.texts) < 2:
-        told = "no image has a caption" if not len(images) else f"all captions are {images.texts[0].as_py()!r}"
+        reason = "no image has a caption" if not len(images) else f"all captions are {images.texts[0].as_py()!r}"
         raise DarkroomError(
-            f"{told}, which teaches CLIP nothing: give the source captions, take a trained CLIP "
+            f"{reason}, which teaches CLIP nothing: give the source captions, take a trained CLIP "
             "(`train_clip.source: pretrained`), or do without the decoder (`train_clip.source: none`)."
         )
     if missing := len(images.shards) - len(images):
@@ -98,13 +98,13 @@ def require_captions(images: CaptionedImages) -> None:
 def prompts_of(
     images: CaptionedImages, classes: Sequence[str], templates: Sequence[str], most: int
 ) -> dict[str, list[str]]:
-    """Return the texts that stand for each class: `templates` with its name, or its most frequent captions.
+    """Return the prompts of each class: `templates` with its name, or its most frequent captions.
 
     Args:
         images: the train split.
-        classes: their names; one without an image has no captions and is left out.
-        templates: texts with {label}; none: captions.
-        most: captions of a class at most; among equally frequent ones, the first in the order of letters.
+        classes: the names of the classes; a class without captions is left out.
+        templates: texts with {label}; empty: use captions.
+        most: the maximum number of captions of a class; ties are resolved in alphabetical order.
     """
     if templates:
         return {name: [template.replace("{label}", name) for template in templates] for name in classes}

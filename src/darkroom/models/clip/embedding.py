@@ -1,4 +1,4 @@
-"""Embeddings of a shard's images and captions by a CLIP, at one compute batch, read ahead while it computes."""
+"""Computes embeddings of the images and captions of a shard, at a fixed batch size, with read-ahead."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,34 +18,34 @@ Array = NDArray[Any]
 
 
 def normalised(values: Array) -> NDArray[np.float32]:
-    """Return rows (N, D) in length 1, x / |x|; a row of zeros stays."""
+    """Return rows (N, D) of length 1, x / |x|; a row of zeros is unchanged."""
     wide = values.astype(np.float32)
     length = np.sqrt(np.einsum("nd,nd->n", wide, wide, dtype=np.float64))[:, None]
     return (wide / np.where(length > 0, length, 1)).astype(np.float32)
 
 
 class Embedder:
-    """A CLIP over shards.
+    """Embeds shards with a CLIP.
 
-    Every batch has `batch` rows, the last is padded: an embedding does not depend on how many others were asked for.
+    Every batch has `batch` rows, and the last one is padded: an embedding does not depend on the number of rows.
 
     Args:
-        clip: on its device.
-        batch: images, or texts, in a forward pass.
-        normalise: give embeddings of images and texts length 1.
-        encodings: also return encodings of texts.
+        clip: the network, on its device.
+        batch: the number of images, or texts, in a forward pass.
+        normalise: whether embeddings of images and texts are scaled to length 1.
+        encodings: whether to return text encodings too.
     """
 
     def __init__(self, clip: Clip, batch: int, normalise: bool, encodings: bool) -> None:
         self.clip, self.batch, self.normalise, self.encodings = clip, batch, normalise, encodings
 
     def shard(self, reader: ImageShards, shard: Shard, names: Sequence[str]) -> dict[str, Array]:
-        """Return `image` (n, D) float32, `text` (n, D) float32 and `encoding` (n, L, W) float16, as asked for.
+        """Return `image` (n, D) float32, `text` (n, D) float32 and `encoding` (n, L, W) float16, as requested.
 
         A row of an image without a caption is zero in `text` and `encoding`.
 
         Raises:
-            DarkroomError: a caption is too long; names shard and key.
+            DarkroomError: a caption is too long; the message names shard and key.
         """
         found: dict[str, Array] = {}
         if "image" in names:
@@ -55,7 +55,7 @@ class Embedder:
         return {name: found[name] for name in names}
 
     def images(self, reader: ImageShards, rows: Sequence[int]) -> NDArray[np.float32]:
-        """Return the embeddings of some images, (n, D)."""
+        """Return the embeddings of the images of some rows, float32 (n, D)."""
         made = [self._embedded(pixels) for pixels in ahead(reader, rows, self.batch)]
         values = np.concatenate(made) if made else np.empty((0, self.clip.embed_dim), dtype=np.float32)
         return normalised(values) if self.normalise else values
@@ -64,7 +64,7 @@ class Embedder:
         return self.clip.images(_padded(torch.from_numpy(pixels), self.batch)).cpu().numpy()[: len(pixels)]
 
     def _texts(self, rows: Sequence[Mapping[str, Any]], where: str) -> dict[str, Array]:
-        """Return `text` and, where they are wanted, `encoding`: each caption that differs is computed once."""
+        """Return `text` and, where requested, `encoding`: each distinct caption is computed once."""
         places: dict[str, list[int]] = {}
         for place, row in enumerate(rows):
             if row["caption"] is not None:
@@ -89,13 +89,13 @@ class Embedder:
 
 
 def _padded(values: Tensor, batch: int) -> Tensor:
-    """Return rows (n, ...) filled up to `batch` with the first of them."""
+    """Return rows (n, ...) padded to `batch` with copies of the first row."""
     missing = batch - len(values)
     return torch.cat([values, values[:1].expand(missing, *values.shape[1:])]) if missing else values
 
 
 def ahead(reader: ImageShards, rows: Sequence[int], size: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield images of some rows, `size` at a time, in their order; a thread decodes the next while these are used."""
+    """Yield images of some rows in order, in batches of `size`; a thread decodes the next batch in the background."""
     groups = [rows[at : at + size] for at in range(0, len(rows), size)]
     with ThreadPoolExecutor(1) as pool:
         waiting = [pool.submit(reader.__getitems__, group) for group in groups[:1]]

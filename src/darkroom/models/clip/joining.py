@@ -1,4 +1,4 @@
-"""Embeddings that others have made in place of our own, after looking whether it was this CLIP that made them."""
+"""Imported embeddings, after a check that this CLIP made them; missing ones are computed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -12,19 +12,19 @@ from darkroom.errors import DarkroomError
 from darkroom.models.clip.embedding import Embedder, normalised
 from darkroom.urls import redacted
 
-_LOOKED_AT = 16  # images of a part
-# Least mean cosine to what this CLIP makes of the stored images. They were resized and cropped otherwise, which leaves
-# about 0.9; the embeddings of two CLIPs have nothing to do with each other.
+_LOOKED_AT = 16  # number of images of a part that are compared
+# Minimum mean cosine with this CLIP's embeddings of the stored images. Other resizing and cropping leaves about 0.9;
+# the embeddings of two CLIPs are unrelated.
 _LEAST = 0.5
-_UNIT = 0.01  # by which the length of a normalised row may differ from 1
+_UNIT = 0.01  # tolerance of the length of a normalised row
 
 
 class Import(Protocol):
-    """Embeddings by others: see `darkroom.data.embedding_imports`."""
+    """Imported embeddings: see `darkroom.data.embedding_imports`."""
 
     @property
     def names(self) -> list[str]:
-        """What is taken over: image, text, encoding."""
+        """The imported kinds of embeddings, of image, text and encoding."""
         ...
 
     def shard(self, reader: ImageShards, shard: Shard) -> Mapping[str, Found]:
@@ -33,12 +33,12 @@ class Import(Protocol):
 
 
 class Joined:
-    """Embeddings by others, joined to the images on their keys; what they lack is computed.
+    """Imported embeddings, joined to the images by key; kinds that are not imported are computed.
 
     Args:
-        given: theirs.
-        embedder: ours.
-        compute: compute the image's embedding where theirs has none; False: refuse it.
+        given: the imported embeddings.
+        embedder: the embedder of the present CLIP.
+        compute: whether to compute the embeddings of images that the import lacks; False: raise.
     """
 
     def __init__(self, given: Import, embedder: Embedder, compute: bool) -> None:
@@ -47,11 +47,11 @@ class Joined:
         self._looked = False
 
     def shard(self, reader: ImageShards, shard: Shard, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return `image`, `text` and `encoding` of a shard, as asked for.
+        """Return `image`, `text` and `encoding` of a shard, as requested.
 
         Raises:
-            DarkroomError: an image has no embedding, they have another length, another CLIP made them, or they are
-                normalised and should not be; names shard and key.
+            DarkroomError: an image has no embedding, or the embeddings have another length, come from another CLIP, or
+                are normalised against `embed_clip.normalise`; the message names shard and key.
         """
         theirs = {name: found for name, found in self.given.shard(reader, shard).items() if name in names}
         texts = reader.texts(shard)
@@ -71,11 +71,11 @@ class Joined:
         return found
 
     def told(self) -> str:
-        """Return how many images have theirs."""
+        """Return the numbers of imported and computed embeddings as text."""
         return f"{self.taken:,} of them by others" + (f", {self.computed:,} computed" if self.computed else "")
 
     def _like_ours(self, name: str, each: Found, wanted: NDArray[np.bool_], where: str) -> NDArray[Any]:
-        """Return their rows as ours would be: zero where none is wanted, normalised if ours are."""
+        """Return imported rows in the form of computed ones: zero for images without one, normalised where required."""
         clip = self.embedder.clip
         row = (clip.context_length, clip.text_width) if name == "encoding" else (clip.embed_dim,)
         if each.values.shape[1:] != row:
@@ -107,7 +107,7 @@ class Joined:
         return self.embedder.shard(reader, shard, [name])[name][missing]
 
     def _look(self, reader: ImageShards, shard: Shard, each: Found) -> None:
-        """Compare their first embeddings with ours, once a part."""
+        """Compare the first imported embeddings with computed ones, once for each part."""
         rows = np.flatnonzero(each.present)[:_LOOKED_AT]
         if self._looked or not len(rows):
             return

@@ -1,4 +1,4 @@
-"""A CLIP that scores: of a folder as `train_clip` writes it, or of a file that others have published."""
+"""Opens a CLIP as an evaluator: from a folder that `train_clip` writes, or from a published file."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from darkroom.remote import telling
 
 
 def open_clip(path: Path, key: str) -> Clip:
-    """Return the CLIP at `path`, on the CPU; `key` of params.yaml names it.
+    """Return the CLIP at `path`, on the CPU; `key` is the key of params.yaml with the path, for messages.
 
-    A file is OpenAI's archive of TorchScript (ViT-B-32.pt), or a state dict; of texts that are too long for it the
-    beginning counts. Its identity is the one that it has as `train_clip.pretrained`.
+    A file is OpenAI's TorchScript archive (ViT-B-32.pt), or a state dict; too long texts are truncated. Its fingerprint
+    is the same as under `train_clip.pretrained`.
 
     Raises:
-        DarkroomError: nothing there, or no CLIP.
+        DarkroomError: there is no file or folder, or it holds no CLIP.
     """
     if path.is_dir():
         return load_clip(path)

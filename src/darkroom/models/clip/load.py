@@ -1,7 +1,7 @@
-"""Writes and opens `models/clip/`, and reads what others have trained.
+"""Writes and opens `models/clip/`, and reads published weights.
 
 `model.pt` is a state dict as OpenAI's networks hold it, most weights in float16, which `clip.load` opens; the same
-tensors are beside it in safetensors, from which a training can begin, and whose hash is the CLIP's identity.
+tensors are beside it in safetensors, which can initialise a training, and whose hash is the fingerprint of the CLIP.
 """
 
 import copy
@@ -27,23 +27,23 @@ PICKLE = "model.pt"  # what `clip.load` opens
 
 
 def stored(network: CLIP) -> dict[str, Tensor]:
-    """Return the weights as `clip.load` holds them: those of matrix products in float16, the others in float32."""
+    """Return the weights in the dtypes of `clip.load`: those of matrix products in float16, the others in float32."""
     halved = copy.deepcopy(network).cpu().float()
     convert_weights(halved)
     return {name: value.detach().contiguous() for name, value in nn.Module.state_dict(halved).items()}
 
 
 def save_clip(folder: Path, network: CLIP) -> dict[str, Any]:
-    """Write `model.pt`, `model.safetensors` and `config.json`; return what a manifest says of them.
+    """Write `model.pt`, `model.safetensors` and `config.json`; return entries of the manifest.
 
     Returns:
-        weights (the identity), embed_dim, text_width, context_length, image_size.
+        weights (the fingerprint), embed_dim, text_width, context_length, image_size.
     """
     state = stored(network)
     clip = Clip(build_model(dict(state)), "")
     facts = {name: getattr(clip, name) for name in ("embed_dim", "text_width", "context_length", "image_size")}
     write_network(folder, facts, state)
-    buffer = io.BytesIO()  # a file's name would be written into it
+    buffer = io.BytesIO()  # torch.save would write the name of a file into the archive
     torch.save(state, buffer)
     write_bytes(folder / PICKLE, buffer.getvalue())
     return {**facts, "weights": sha256_file(folder / WEIGHTS)}
@@ -53,7 +53,7 @@ def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
     """Return the CLIP in `folder`.
 
     Raises:
-        ArtifactError: missing or damaged; names the file. Or there is none.
+        ArtifactError: missing or damaged (the message names the file), or the manifest says that there is no CLIP.
     """
     manifest = open_artifact(folder, KIND)
     if manifest["weights"] is None:
@@ -61,21 +61,21 @@ def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
             f"{folder} says that there is no CLIP (`train_clip.source` is none), so no embedding can be computed: "
             "train or name one, and run `dvc repro`."
         )
-    with torch.random.fork_rng(devices=[]):  # its initial weights are replaced: no draw may be seen outside
+    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced: the global random state must not change
         network = build_model(load_file(folder / WEIGHTS))
     return Clip(network, manifest["weights"], truncate=manifest["long_captions"] == "truncate")
 
 
 def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:
-    """Return a CLIP that others have trained, on the CPU.
+    """Return a published CLIP, on the CPU.
 
     Args:
-        name: OpenAI's, downloaded once and checked by its sha256; None: the file.
-        file: an archive of TorchScript, as OpenAI publishes them, or a state dict, which is read as tensors alone.
-        downloads: the folder for the downloads.
+        name: the name of a network of OpenAI, downloaded once and checked by its SHA-256; None: read the file.
+        file: the path of a TorchScript archive, as OpenAI publishes them, or of a state dict, read as tensors only.
+        downloads: the folder for downloads.
 
     Raises:
-        DarkroomError: there is no such file, no network, or no CLIP in it.
+        DarkroomError: there is no such file, no internet connection, or no CLIP in the file.
     """
     what = f"OpenAI's CLIP {name}" if name else f"the CLIP in {file}"
     with telling(f"{what}, which `train_clip.pretrained` names, cannot be read"), torch.random.fork_rng(devices=[]):

@@ -1,9 +1,9 @@
-"""The contrastive loss: an image and its caption are to find each other among all of a batch."""
+"""The contrastive loss of images and captions over a batch."""
 
 import torch
 from torch import Tensor
 
-LARGEST = 100.0  # factor of the cosines: Radford et al., section 2.5
+LARGEST = 100.0  # maximum scale of the cosines: Radford et al., section 2.5
 
 
 def contrastive_losses(image: Tensor, text: Tensor, scale: Tensor, captions: Tensor | None = None) -> Tensor:

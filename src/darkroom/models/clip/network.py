@@ -1,4 +1,4 @@
-"""CLIP in training, and CLIP as it is used: frozen, from images and texts to embeddings."""
+"""The CLIP network for training, and the frozen CLIP for inference: from images and texts to embeddings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -11,8 +11,8 @@ from darkroom.models.clip.package import CLIP, VOCABULARY
 from darkroom.models.clip.pixels import preprocessed
 from darkroom.models.clip.text import encode, to_tensor, tokens_of
 
-_STAGES = 4  # of CLIP's residual network
-HEAD = 64  # width of an attention head: `clip.load` takes the number of heads from the widths
+_STAGES = 4  # stages of CLIP's residual network
+HEAD = 64  # width of an attention head: `clip.load` derives the number of heads from it
 
 
 def arguments(
@@ -26,7 +26,7 @@ def arguments(
     context_length: int,
     embed_dim: int,
 ) -> dict[str, Any]:
-    """Return the arguments of `CLIP` for a size as `train_clip.trained.model` has it."""
+    """Return the arguments of clip-anytorch's `CLIP` for the settings `train_clip.trained.model`."""
     return {
         "embed_dim": embed_dim,
         "image_resolution": image_size,
@@ -42,7 +42,7 @@ def arguments(
 
 
 class Contrastive(CLIP):
-    """CLIP in training: a call gives embeddings of images and of texts, and not their products."""
+    """CLIP for training: `forward` returns embeddings of images and texts instead of logits."""
 
     def __init__(self, size: Mapping[str, Any]) -> None:
         super().__init__(**arguments(**size))
@@ -50,9 +50,9 @@ class Contrastive(CLIP):
 
     @property
     def visual_blocks(self) -> list[nn.Module]:
-        """The blocks of the network of images, whose activations may be computed again in the backward pass.
+        """The blocks of the image network for activation checkpointing.
 
-        Those of a residual network may not: a second pass would move its batch norms twice.
+        A residual network has none: a second forward pass would update its batch norms twice.
         """
         return list(self.visual.transformer.resblocks) if hasattr(self.visual, "transformer") else []
 
@@ -70,25 +70,27 @@ class Contrastive(CLIP):
 
 
 def _wide(values: Tensor) -> Tensor:
-    """Return values in float32 at least, whatever autocast has made of them."""
+    """Return values in at least float32, also under autocast."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 class Clip:
-    """A CLIP that is not trained any more, float32, in evaluation mode.
+    """A frozen CLIP, float32, in evaluation mode.
 
-    embed_dim: length of an embedding; text_width: of an encoding; context_length: encodings of a text; image_size:
-        pixels a side that the network sees.
-    identity: the hash of its weights.
+    embed_dim: the length of an embedding.
+    text_width: the width of an encoding.
+    context_length: the number of encodings of a text.
+    image_size: the side of the network's input in pixels.
+    identity: the hash of the weights, its fingerprint.
     """
 
     def __init__(self, network: CLIP, identity: str, truncate: bool = False) -> None:
-        """Take a network.
+        """Freeze a network.
 
         Args:
-            network: is changed to float32 in place.
-            identity: the hash of its weights.
-            truncate: cut texts that are too long.
+            network: the network, converted to float32 in place.
+            identity: the hash of the weights.
+            truncate: whether to truncate texts that are too long.
         """
         self.network = network.float().eval().requires_grad_(False)
         self.identity, self.truncate = identity, truncate
@@ -117,11 +119,11 @@ class Clip:
             token.
 
         Raises:
-            DarkroomError: a text is too long, and they are not to be cut.
+            DarkroomError: a text is too long, and `truncate` is False.
         """
         return self.tokens(to_tensor(tokens_of(texts, self.context_length, self.truncate)))
 
     @torch.no_grad()
     def tokens(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the same of texts that are tokens already, int64 (N, context_length)."""
+        """Return embeddings and encodings, as `texts` does, of tokens int64 (N, context_length)."""
         return encode(self.network, tokens.to(self._device))

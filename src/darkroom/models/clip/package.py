@@ -1,17 +1,17 @@
-"""What is used of clip-anytorch, OpenAI's CLIP as a package: the one place where it is imported.
+"""The only import of clip-anytorch, a package of OpenAI's CLIP.
 
-Its networks are taken as they are, so that `clip.load` opens what is trained here. Source: Radford et al., "Learning
+Its networks are used unchanged, so that `clip.load` opens networks trained here. Source: Radford et al., "Learning
 transferable visual models from natural language supervision", 2021, arXiv 2103.00020.
 """
 
 import warnings
 
 with warnings.catch_warnings():
-    # It takes a version number apart with pkg_resources, which setuptools keeps until version 81, and warns of.
+    # It parses version numbers with pkg_resources, which warns, and which setuptools drops in version 81.
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated", category=UserWarning)
     from clip import available_models, load, tokenize
     from clip.model import CLIP, build_model, convert_weights
 
-VOCABULARY = 49408  # tokens of its byte-pair encoding; the last two are the start and the end of a text
+VOCABULARY = 49408  # size of the byte-pair vocabulary; the last two tokens are the start and the end of a text
 
 __all__ = ["CLIP", "VOCABULARY", "available_models", "build_model", "convert_weights", "load", "tokenize"]

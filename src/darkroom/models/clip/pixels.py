@@ -1,4 +1,4 @@
-"""Images as CLIP's network sees them: in its size and colours, with OpenAI's mean and deviation."""
+"""The input of CLIP's image network: its size and colours, with OpenAI's mean and standard deviation."""
 
 import torch
 from torch import Tensor
@@ -6,16 +6,16 @@ from torch.nn import functional
 
 from darkroom.errors import DarkroomError
 
-# Of each channel, over the images that OpenAI's networks were trained on; theirs and ours alike.
+# Mean and standard deviation of each channel over OpenAI's training images, used for all networks.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 def to_rgb(images: Tensor) -> Tensor:
-    """Return uint8 images (N, C, H, W) as RGB (N, 3, H, W): grey is repeated, RGBA is laid over white.
+    """Return uint8 images (N, C, H, W) as RGB (N, 3, H, W): grey is repeated, RGBA is composited over white.
 
     Raises:
-        DarkroomError: not uint8, no squares, or not 1, 3 or 4 channels.
+        DarkroomError: the images are not uint8, not square, or do not have 1, 3 or 4 channels.
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
         raise DarkroomError(
@@ -32,10 +32,10 @@ def to_rgb(images: Tensor) -> Tensor:
 
 
 def resized(images: Tensor, size: int) -> Tensor:
-    """Return uint8 squares (N, 3, H, H) in `size` pixels a side, float32, whole numbers from 0 to 255.
+    """Return uint8 images (N, 3, H, H) resized to (N, 3, size, size), float32, whole numbers from 0 to 255.
 
-    Bicubic, with a filter that grows with the reduction, first in width and then in height, and rounded after each, as
-    Pillow does it; its coefficients are whole numbers, so that one grey level may differ.
+    Bicubic and antialiased, first in width and then in height, rounded after each, as in Pillow. Pillow's coefficients
+    are fixed-point numbers, so that results differ from it by at most one grey level.
     """
     x = images.float()
     for shape in ((x.shape[2], size), (size, size)) if x.shape[2] != size else ():
@@ -47,8 +47,8 @@ def resized(images: Tensor, size: int) -> Tensor:
 def preprocessed(images: Tensor, size: int) -> Tensor:
     """Return uint8 images (N, C, H, H) as the network's input, float32 (N, 3, size, size).
 
-    What `clip.load` returns beside the network, on tensors. Raises: see `to_rgb`.
+    The transform that `clip.load` returns beside the network, on tensors. Raises: see `to_rgb`.
     """
-    x = resized(to_rgb(images), size).div_(255)  # its own, so in place: a third of the time
+    x = resized(to_rgb(images), size).div_(255)  # a new tensor, so in place: a third of the time
     mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (MEAN, STD))
     return x.sub_(mean).div_(std)

@@ -1,4 +1,4 @@
-"""Trains CLIP on images and their captions, by contrast with all others of an update."""
+"""The recipe of CLIP: contrastive training on images and captions over the whole batch of an optimizer step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ class Embedded(NamedTuple):
 
 
 class Scorer(Protocol):
-    """Scores a CLIP in training on the validation images: `recipes.clip_scores.Examples`."""
+    """Scores a CLIP during training on validation images: `darkroom.models.clip.scores.Examples`."""
 
     every: int
 
     def scores(self, model: Contrastive, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return zero-shot accuracy and recalls."""
+        """Return zero-shot accuracy and recalls by name."""
         ...
 
 
 @dataclass
 class _Update:
-    """The loss of a whole update and its gradients to the embeddings of this process's share, and to the scale."""
+    """The loss of an optimizer step, and its gradients by the embeddings of this process's shard and by the scale."""
 
     whole: Batch
     loss: Tensor
@@ -43,21 +43,21 @@ class _Update:
 
 
 class ClipRecipe(Recipe):
-    """L = mean over the images of an update, of all processes, of `contrastive_losses`.
+    """L = mean over the images of an optimizer step, of all processes, of `contrastive_losses`.
 
-    Where `run.micro_batch` cuts an update into pieces, or several processes share it, an image is compared with the
-    texts of all of it: the embeddings are computed once without the memory for gradients, the loss of them all is
-    differentiated by them, and each piece then hands these gradients on to the weights. Gao et al., "Scaling deep
+    Where `run.micro_batch` splits a step into micro-batches, or several processes share it, an image is still compared
+    with all texts of the step: all embeddings are computed once without gradients, the loss is differentiated with
+    respect to the embeddings, and each micro-batch propagates these gradients to the weights. Gao et al., "Scaling deep
     contrastive learning batch size under memory limited setup", 2021, arXiv 2101.06983.
 
     Args:
         model: the network.
-        equal_captions: positives: pairs of an update whose captions are equal find each other; negatives: as if they
-            differed, as published.
-        train: rows of `images`, `tokens` and `captions`.
-        val: likewise.
-        scorer: scores the validation images; None: no scores while training.
-        merge: compute a caption that several images of a piece have once.
+        equal_captions: positives: pairs with equal captions are positives of each other; negatives: they are negatives,
+            as published.
+        train: the training dataset, with `images`, `tokens` and `captions`.
+        val: the validation dataset, with the same columns.
+        scorer: scores the validation images; None: no scores during training.
+        merge: whether to compute each distinct caption of a micro-batch only once.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ClipRecipe(Recipe):
         self._validated: tuple[Batch, Tensor] | None = None
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the loss of the whole update, whose gradient is what this piece has a part in."""
+        """Return the loss of the whole optimizer step, with the gradient of this micro-batch."""
         found = self._embedded(batch)
         whole, world = batch.whole or batch, process_count()
         if len(whole) == len(batch) and world == 1:
@@ -92,11 +92,11 @@ class ClipRecipe(Recipe):
 
     @torch.no_grad()
     def cool(self, batch: Batch) -> None:
-        """Keep the scale at 100 at most, once the step was taken."""
+        """Clamp the scale to at most 100, after the optimizer step."""
         self.model.logit_scale.clamp_(max=float(np.log(LARGEST)))
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of each image among those of its validation batch, also where that comes in pieces."""
+        """Return the loss of each image within its validation batch, also where that is split into micro-batches."""
         whole = batch.whole or batch
         if self._validated is None or self._validated[0] is not whole:
             pieces = [self._embedded(piece) for piece in whole.split(len(batch))]
@@ -106,12 +106,12 @@ class ClipRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return zero-shot accuracy and recalls of the validation images."""
-        assert self.scorer is not None  # the loop asks where `evaluate_every` is above 0
+        assert self.scorer is not None  # the loop calls this only where `evaluate_every` is above 0
         return self.scorer.scores(self.model, rank, count, gather)
 
     def _embedded(self, batch: Batch) -> Embedded:
         images, tokens, captions = (batch.data[name] for name in ("images", "tokens", "captions"))
-        if not self.merge or captions.is_meta:  # how many differ is not known on paper
+        if not self.merge or captions.is_meta:  # the number of distinct captions is unknown on the meta device
             return Embedded(*self.modules["clip"](images, tokens))
         numbers, places = captions.unique(return_inverse=True)
         first = torch.full_like(numbers, len(captions)).scatter_reduce(
@@ -132,11 +132,11 @@ class ClipRecipe(Recipe):
             )
 
     def _of_whole(self, batch: Batch, whole: Batch, found: Embedded, world: int) -> Tensor:
-        """Return the update's loss, with the gradient that adds up to its own over all pieces and processes.
+        """Return the loss of the step, with gradients that add up to its own over all micro-batches and processes.
 
-        The loop weights a piece by its share n/m of the process's images and averages over processes: by n/N in all.
-        So the embeddings' gradients are multiplied by N/n; that of the scale, in which every piece has it whole, is
-        not.
+        The loop weights a micro-batch by its fraction n/m of the images of the process and averages over processes: by
+        n/N in all. So the gradients of the embeddings are multiplied by N/n; the gradient of the scale, which every
+        micro-batch has in full, is not.
         """
         if self._update is None or self._update.whole is not whole:
             self._update = self._differentiated(batch, whole, found, world)
@@ -149,7 +149,7 @@ class ClipRecipe(Recipe):
         return update.loss + (handed - handed.detach())
 
     def _differentiated(self, batch: Batch, whole: Batch, found: Embedded, world: int) -> _Update:
-        # The piece at hand comes with its graph, and before the others: autocast keeps the weights it has cast first.
+        # This micro-batch has a graph and comes before the others: autocast caches the weights that it casts first.
         with torch.no_grad():
             pieces = [
                 found if piece.positions[0] == batch.positions[0] else self._embedded(piece)
@@ -167,7 +167,7 @@ class ClipRecipe(Recipe):
 
 
 def _rows(batch: Batch, whole: Batch) -> slice:
-    """Return where a piece stands in what it is a piece of: positions follow one another."""
+    """Return the slice of a micro-batch within its batch; positions are consecutive."""
     first = int(batch.positions[0] - whole.positions[0])
     return slice(first, first + len(batch))
 

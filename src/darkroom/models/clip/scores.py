@@ -1,4 +1,4 @@
-"""Scores a CLIP on captioned images, in training and at its end: classes by prompts, and captions by images."""
+"""Scores a CLIP on captioned images, during and after training: zero-shot accuracy and retrieval recalls."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,15 +19,15 @@ Encode = Callable[[Tensor], Tensor]
 
 
 class Examples:
-    """The first captioned images of a split, the captions that differ among them, and prompts of classes.
+    """The first captioned images of a split, their distinct captions, and prompts of classes.
 
-    every: images of the training between scores.
+    every: the number of training images between two scores.
 
     Args:
-        images: of the split.
-        prompts: texts of each class, see `prompts_of`.
-        most: images.
-        batch: images, or texts, in a forward pass.
+        images: the captioned images of the split.
+        prompts: the prompts of each class, see `prompts_of`.
+        most: the maximum number of images.
+        batch: the number of images, or texts, in a forward pass.
         every: see above.
     """
 
@@ -36,13 +36,13 @@ class Examples:
     ) -> None:
         self.images, self.prompts, self.batch, self.every = images, prompts, batch, every
         self.count = min(most, len(images))
-        # Captions in the order in which the images have them, those alone.
+        # The distinct captions in the order of their first images.
         self.texts, self.captions = np.unique(images.numbers[: self.count], return_inverse=True)
         names = {name: number for number, name in enumerate(prompts)}
         self.labels = np.array([names.get(label or "", -1) for label in images.labels()[: self.count]], dtype=np.int64)
 
     def scores(self, model: Contrastive, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return the scores of a CLIP in training; process `rank` of `count` does its share, and all get them."""
+        """Return the scores of a CLIP in training; process `rank` of `count` computes its shard, and all get them."""
         device = model.logit_scale.device
 
         def images(pixels: Tensor) -> Tensor:
@@ -65,15 +65,15 @@ class Examples:
         count: int = 1,
         gather: Gather = torch.Tensor.cpu,
     ) -> dict[str, float]:
-        """Return recalls and, where two classes or more have prompts and images, zero-shot accuracy.
+        """Return recalls and, where at least two classes have prompts and images, zero-shot accuracy.
 
         Args:
             images: maps uint8 (N, C, H, W) to embeddings (N, D).
             texts: maps tokens, int64 (N, L), to embeddings (N, D).
-            device: where they want them.
-            rank: of this process.
-            count: of processes.
-            gather: puts their rows together.
+            device: the device of the inputs of both functions.
+            rank: the rank of this process.
+            count: the number of processes.
+            gather: concatenates the rows of all processes.
         """
         share = np.array_split(np.arange(self.count), count)[rank]
         groups = [share[at : at + self.batch] for at in range(0, len(share), self.batch)]

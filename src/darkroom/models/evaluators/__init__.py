@@ -1,1 +1,1 @@
-"""The networks that score, and the teacher, which never does."""
+"""The evaluators: networks that score generated images; and the teacher, which trains others and never scores."""

@@ -1,8 +1,8 @@
 """The network of FID: Inception v3 of 2015-12-05, as torch-fidelity ported it from TensorFlow.
 
-Only distances in its 2,048 features, from images resized inside it as TensorFlow 1 did, are called FID. The weights are
-torch-fidelity's published file, or a copy of it; whatever the file, its hash is checked before a byte is interpreted,
-and it is read as tensors, never as a program.
+Only distances in its 2,048 features, from images resized inside the network as in TensorFlow 1, are called FID. The
+weights are torch-fidelity's published file, or a copy of it. The hash of the file is checked before it is read, and it
+is read as tensors only, so that no code in it runs.
 """
 
 import io
@@ -25,10 +25,10 @@ KEY = "reference_stats.inception.weights"
 def to_rgb(images: Tensor) -> Tensor:
     """Return uint8 images (N, C, H, W) as RGB (N, 3, H, W).
 
-    Grey (C = 1) is repeated; RGBA (C = 4) is laid over white, rounded to nearest: (a·v + (255 - a)·255) / 255.
+    Grey (C = 1) is repeated; RGBA (C = 4) is composited over white, rounded to nearest: (a·v + (255 - a)·255) / 255.
 
     Raises:
-        DarkroomError: not uint8, or another number of channels.
+        DarkroomError: the images are not uint8, or have another number of channels.
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
         raise DarkroomError(
@@ -49,12 +49,12 @@ class Inception(nn.Module):
 
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         super().__init__()
-        # torch-fidelity reads its weights itself, with weights_only=False. It is handed a file in memory that was
-        # written here, from tensors that were read with weights_only=True.
+        # torch-fidelity reads its weights with weights_only=False. So it gets a file in memory that is written here,
+        # from tensors that were read with weights_only=True.
         buffer = io.BytesIO()
         torch.save(state, buffer)
         buffer.seek(0)
-        with torch.random.fork_rng(devices=[]):  # its initial weights are replaced: no draw may be seen outside
+        with torch.random.fork_rng(devices=[]):  # initial weights are replaced: keep the global random state
             self.network = FeatureExtractorInceptionV3(
                 "inception-v3-compat", ["2048"], feature_extractor_weights_path=buffer
             )
@@ -65,12 +65,12 @@ class Inception(nn.Module):
 
 
 def cached_weights() -> Path:
-    """Return where torch-fidelity, torchmetrics and this program keep the published file: torch hub's cache."""
+    """Return the path of the published file in torch hub's cache, which torch-fidelity and torchmetrics use too."""
     return Path(torch.hub.get_dir()) / "checkpoints" / URL_INCEPTION_V3.rpartition("/")[2]
 
 
 def _download(path: Path, sha256: str) -> None:
-    """Fetch the published file: into a temporary sibling, checked, then renamed."""
+    """Download the published file into a temporary sibling, check it, and rename it."""
     print(f"downloading {URL_INCEPTION_V3} to {path}", file=sys.stderr, flush=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def _download(path: Path, sha256: str) -> None:
             f"file where there is internet, and put it there, or anywhere, naming its path as `{KEY}` in params.yaml; "
             "or take `inception` out of `reference_stats.extractors`."
         ) from error
-    except RuntimeError as error:  # torch's word for another hash; it names both
+    except RuntimeError as error:  # torch's error for another hash, which names both hashes
         raise DarkroomError(
             f"{URL_INCEPTION_V3} gave another file than `reference_stats.inception.sha256` in params.yaml says "
             f"({error}): nothing was kept; try again, or give a file by `{KEY}`."
@@ -94,10 +94,11 @@ def load_inception(weights: Path, sha256: str) -> Inception:
     Args:
         weights: a file in the format of torch-fidelity's release; `data/none`: that release, downloaded once into torch
             hub's cache.
-        sha256: of the file, 64 hexadecimal digits.
+        sha256: the SHA-256 of the file, 64 hexadecimal digits.
 
     Raises:
-        DarkroomError: no file and no internet, another hash, no plain tensors, or the tensors of another network.
+        DarkroomError: there is no file and no internet, the hash differs, or the file does not hold the tensors of this
+            network.
     """
     path = weights
     if weights == Path(NO_FILE):
@@ -105,7 +106,7 @@ def load_inception(weights: Path, sha256: str) -> Inception:
         if not path.is_file():
             _download(path, sha256)
     try:
-        content = path.read_bytes()  # hashed and read from one copy in memory: the file cannot change in between
+        content = path.read_bytes()  # one copy in memory is hashed and read: the file cannot change in between
     except OSError as error:
         raise DarkroomError(f"`{KEY}` in params.yaml names {path}, which cannot be read: {error.strerror}.") from error
     if (found := sha256_bytes(content)) != sha256:

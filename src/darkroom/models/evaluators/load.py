@@ -1,4 +1,4 @@
-"""Open an extractor by its name, and run it at one compute batch."""
+"""Opens an extractor by its name, and runs it at a fixed batch size."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,23 +16,23 @@ from darkroom.models.evaluators.extractor.network import Classifier
 
 
 class FeatureNetwork(Protocol):
-    """What an extractor is: a torch module with `features`."""
+    """The protocol of an extractor: a torch module with `features`."""
 
     def features(self, images: Tensor) -> Tensor:
         """Return features (N, D) float32 of uint8 images (N, C, H, W)."""
         ...
 
     def to(self, device: torch.device) -> "FeatureNetwork":
-        """Move to a device."""
+        """Move the network to a device and return it."""
         ...
 
     def eval(self) -> "FeatureNetwork":
-        """Switch dropout off."""
+        """Set evaluation mode and return the network."""
         ...
 
 
 class Extractor(NamedTuple):
-    """A network, the sha256 of its weights file, and the length of its features."""
+    """A network, the SHA-256 of its weights file, and the length of its features."""
 
     network: FeatureNetwork
     sha256: str
@@ -43,7 +43,7 @@ def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, i
     """Return the extractor called `name`: `in_domain` (from its folder) or `inception` (see `load_inception`).
 
     Raises:
-        DarkroomError: an unknown name, weights that are missing or not the expected ones.
+        DarkroomError: the name is unknown, or the weights are missing or have another hash.
     """
     if name == "in_domain":
         classifier = Classifier.from_pretrained(in_domain_folder)
@@ -57,19 +57,19 @@ def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, i
 
 
 class Judge(NamedTuple):
-    """The in-domain extractor with what its manifest says of it."""
+    """The in-domain extractor with entries of its manifest."""
 
     network: Classifier
     classes: list[str]  # in the order of its logits
-    sha256: str  # of its weights
-    identity: str  # of its manifest
+    sha256: str  # hash of its weights
+    identity: str  # hash of its manifest, the fingerprint
 
 
 def open_judge(folder: Path, image_shape: Sequence[int]) -> Judge:
     """Return the in-domain extractor in `folder`, in evaluation mode, for images of shape (C, H, W).
 
     Raises:
-        ArtifactError: missing, damaged, or trained on images of another shape, whose features would mean nothing.
+        ArtifactError: missing, damaged, or trained on images of another shape.
     """
     manifest = open_artifact(folder, "extractor")
     if manifest["image_shape"] != list(image_shape):
@@ -82,16 +82,16 @@ def open_judge(folder: Path, image_shape: Sequence[int]) -> Judge:
 
 
 def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield features (n, D) float32, on the CPU, of uint8 images that come in groups (n, C, H, W) of any sizes.
+    """Yield features (n, D) float32, on the CPU, of uint8 images in groups (n, C, H, W) of any sizes.
 
-    The network always sees `batch` images, the last batch padded with black ones: image i gets the same bits however
-    the images are grouped and however many are asked for.
+    The network always runs on `batch` images; the last batch is padded with black images. So the features of an image
+    have the same bits for any grouping and any number of images.
     """
     return batched(network.to(device).eval().features, images, batch, device)
 
 
 def outputs(network: nn.Module, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield the outputs (n, …) float32 of a whole network, the logits of a classifier, run as `stream` runs it."""
+    """Yield the outputs (n, …) float32 of a whole network, for example logits, run as in `stream`."""
     return batched(network.to(device).eval(), images, batch, device)
 
 

@@ -1,4 +1,4 @@
-"""Each test image against what was made of its embedding or its caption: perceptual distance, and CLIP's cosine."""
+"""Scores of pairs of a test image and an image sampled from its embedding or caption: LPIPS, and CLIP's cosine."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -17,16 +17,16 @@ from darkroom.models.tokenizers.perceptual import load_perceptual
 def perceptual_measure(
     weights: Path, image_shape: tuple[int, int, int], key: str, device: torch.device
 ) -> tuple[Measure, str]:
-    """Return LPIPS of pairs of uint8 images, and the hash of its network's weights.
+    """Return a function for LPIPS of pairs of uint8 images, and the hash of the weights of its network.
 
     Args:
-        weights: a file with torchvision's weights of VGG16, or `data/none`: downloaded.
+        weights: a file with torchvision's weights of VGG16; `data/none`: download them.
         image_shape: (C, H, W).
-        key: of params.yaml that names the weights, for messages.
-        device: where the network works.
+        key: the key of params.yaml that names the weights, for messages.
+        device: the device of the network.
 
     Raises:
-        DarkroomError: weights that are missing or not VGG16's, or images that are too small.
+        DarkroomError: the weights are missing or not those of VGG16, or the images are too small.
     """
     network = load_perceptual("lpips", weights, image_shape, key).to(device)
 
@@ -39,7 +39,7 @@ def perceptual_measure(
 
 
 def weights_hash(network: nn.Module) -> str:
-    """Return the SHA-256 of a network's tensors, by name: of what was downloaded, and of the same from a file."""
+    """Return the SHA-256 of the tensors of a network, sorted by name: equal for downloaded weights and a local copy."""
     found = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
         found.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
@@ -49,14 +49,14 @@ def weights_hash(network: nn.Module) -> str:
 def image_embeddings(
     embed: Callable[[Tensor], Tensor], images: Iterable[Images], batch: int, device: torch.device
 ) -> Tensor:
-    """Return embeddings (N, D) float32, on the CPU, of uint8 images in groups (n, C, H, W), always `batch` at once."""
+    """Return embeddings (N, D) float32, on the CPU, of uint8 images in groups (n, C, H, W), at a fixed batch size."""
     return torch.cat(list(batched(embed, images, batch, device)))
 
 
 def text_embeddings(embed: Callable[[list[str]], Tensor], texts: Sequence[str], batch: int) -> Tensor:
-    """Return embeddings (N, D) float32, on the CPU, of N texts; equal texts are embedded once, always `batch` at once.
+    """Return embeddings (N, D) float32, on the CPU, of N texts; equal texts are embedded once, at a fixed batch size.
 
-    The last batch is filled up with the empty text, so that a text's bits do not depend on the number of texts.
+    The last batch is padded with empty texts, so that the bits of an embedding do not depend on the number of texts.
     """
     names = list(dict.fromkeys(texts))
     groups = [names[first : first + batch] for first in range(0, len(names), batch)]
@@ -68,24 +68,24 @@ def text_embeddings(embed: Callable[[list[str]], Tensor], texts: Sequence[str], 
 def cosines(some: Tensor, others: Tensor) -> Tensor:
     """Return a·b / (|a| |b|) of each pair of rows of embeddings (N, D), (N,) float64 in [-1, 1].
 
-    With one of an image and one of its text this is CLIPScore before its scale (Hessel et al., 2021, arXiv 2104.08718).
+    Of an image and its text this is the unscaled CLIPScore (Hessel et al., 2021, arXiv 2104.08718).
     """
     return functional.cosine_similarity(some.double(), others.double(), dim=1)
 
 
 def clip_scores(originals: Tensor, made: Tensor, texts: Tensor | None) -> tuple[dict[str, float], dict[str, float]]:
-    """Return CLIP's similarities, each with its standard error over the images, and what to read them against.
+    """Return CLIP's similarities with their standard errors over the images, and reference values for them.
 
     Args:
-        originals: embeddings of the test images, (N, D), N of 2 or more.
-        made: of what was made of them, row by row.
-        texts: of their captions, or None without captions.
+        originals: embeddings of the test images, (N, D), N at least 2.
+        made: embeddings of the generated images, (N, D), in the same order.
+        texts: embeddings of the captions, (N, D); None: no captions.
 
     Returns:
-        clip_image: the mean cosine of each made image and its original; clip_text: of it and the caption;
-            clip_text_real: of the original and the caption, what clip_text would be of perfect images.
-        image_other: the mean cosine of the made images with all other test images; text_other: with the captions of
-            all others: what two get that do not belong together.
+        clip_image: the mean cosine of each generated image and its original; clip_text: of each generated image and its
+            caption; clip_text_real: of each original and its caption, the value of clip_text for perfect images.
+        image_other: the mean cosine of the generated images and all other test images; text_other: of the generated
+            images and the captions of all other images: the values of unrelated pairs.
     """
     scores = mean_and_error("clip_image", cosines(made, originals).tolist())
     others = {"image_other": _of_others(made, originals)}
@@ -97,7 +97,7 @@ def clip_scores(originals: Tensor, made: Tensor, texts: Tensor | None) -> tuple[
 
 
 def _of_others(some: Tensor, others: Tensor) -> float:
-    """Return the mean cosine of each row of the one and every other row of the other."""
+    """Return the mean cosine of row i of `some` and row j of `others`, over all i ≠ j."""
     one, two = (functional.normalize(each.double(), dim=1) for each in (some, others))
     pairs = len(one) * (len(one) - 1)
     return ((one.sum(dim=0) @ two.sum(dim=0) - (one * two).sum()) / pairs).item()

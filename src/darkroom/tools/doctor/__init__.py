@@ -1,1 +1,1 @@
-"""`darkroom doctor`: looks over the installation, the machine and this clone, and says what to do."""
+"""`darkroom doctor`: checks the installation, the machine and this clone, and says what to do."""

@@ -1,4 +1,4 @@
-"""The clone: its code, git, its parameters, weights, and what killed processes left behind."""
+"""Checks the clone: code, git, parameters, weights, and the remains of killed processes."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
 
 
 def code() -> Iterator[Finding]:
-    """Look whether the code that runs is this folder's."""
+    """Check that the running code is that of this folder."""
     source, here = Path(__file__).resolve(), Path.cwd().resolve()
     if here in source.parents:
         yield ok("code", f"of this checkout, {here}")
@@ -35,7 +35,7 @@ def _git(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def git() -> Iterator[Finding]:
-    """Look for git, a repository, and a name and an address to commit with: `dvc exp` commits."""
+    """Check for git, a repository, and a git identity: `dvc exp` makes commits."""
     if shutil.which("git") is None:
         yield fault("git", "it is not installed, and DVC needs it.")
         return
@@ -69,7 +69,7 @@ def parameters() -> Iterator[Finding]:
 
 
 def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Look at the file of Inception's weights, where `inception` is among the extractors."""
+    """Check the file of Inception's weights, where `inception` is among the extractors."""
     settings = (params or {}).get("reference_stats") or {}
     if "inception" not in (settings.get("extractors") or []):
         yield ok("weights", "none needed: inception is not in `reference_stats.extractors`")
@@ -94,7 +94,7 @@ def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def lock_file() -> Iterator[Finding]:
-    """Look whether a signal cut dvc.lock short, or a merge left its markers there."""
+    """Check that dvc.lock is complete, and without the markers of a merge."""
     try:
         reason = damage()
     except DarkroomError as error:
@@ -109,11 +109,11 @@ def lock_file() -> Iterator[Finding]:
 
 
 def cache() -> Iterator[Finding]:
-    """Look for outputs that are recorded and in no cache, which DVC would make again."""
+    """Check for outputs that are recorded and in no cache, which DVC would make again."""
     try:
         found = lost_of()
     except (DarkroomError, KeyError, TypeError, AttributeError):
-        return  # dvc.yaml, of which `parameters` says what is wrong
+        return  # dvc.yaml is not valid, which `parameters` reports
     for stage, outs in found.items():
         yield note(
             "cache",
@@ -125,7 +125,7 @@ def cache() -> Iterator[Finding]:
 
 
 def interrupted() -> Iterator[Finding]:
-    """Count Snakemake's marks of jobs that were interrupted."""
+    """Count Snakemake's marks of interrupted jobs."""
     marks = [mark for mark in INCOMPLETE.rglob("*") if mark.is_file()]
     if marks and not _snakemake_runs():
         yield note(
@@ -138,7 +138,7 @@ def interrupted() -> Iterator[Finding]:
 
 
 def _snakemake_runs() -> bool:
-    """Return whether a Snakemake works in this folder."""
+    """Return whether a Snakemake process runs in this folder."""
     import psutil
 
     for process in psutil.process_iter():
@@ -147,12 +147,12 @@ def _snakemake_runs() -> bool:
             if "snakemake" in words and Path(process.cwd()) == Path.cwd():
                 return True
         except (psutil.Error, OSError):
-            continue  # gone meanwhile, or another person's
+            continue  # a process that has ended, or of another user
     return False
 
 
 def locks() -> Iterator[Finding]:
-    """Look for locks that a killed Snakemake left, on which the next one stops."""
+    """Check for locks of a killed Snakemake, which stop the next one."""
     held = sorted(LOCKS.glob("*")) if LOCKS.is_dir() else []
     if not held:
         yield ok("locks", "none of Snakemake's")
@@ -163,7 +163,7 @@ def locks() -> Iterator[Finding]:
 
 
 def _in_use(folder: Path) -> bool:
-    """Return whether a training holds the lock of a state."""
+    """Return whether a running training holds the lock of a state."""
     try:
         with (folder / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -179,7 +179,7 @@ def _size(folder: Path) -> str:
 
 
 def states() -> Iterator[Finding]:
-    """List the states of trainings that were stopped, and checkpoints that were damaged and set aside."""
+    """List the states of interrupted trainings, and damaged checkpoints that were set aside."""
     folders = sorted(folder for folder in root().glob("*") if folder.is_dir())
     if not folders:
         yield ok("states", "no training was stopped half-way")

@@ -9,7 +9,7 @@ from darkroom.tools.doctor.findings import Finding, fault, lines
 
 
 def _params() -> dict[str, Any] | None:
-    """Return params.yaml with its defaults, None where it is not valid: `clone.parameters` says why."""
+    """Return params.yaml with its defaults; None where it is not valid, which `clone.parameters` reports."""
     from darkroom.check.check import check, read_params
 
     try:
@@ -20,7 +20,7 @@ def _params() -> dict[str, Any] | None:
 
 
 def findings() -> Iterator[Finding]:
-    """Yield what there is to say, from the ground up: a fault above may explain one below."""
+    """Yield all findings, from the installation up: an error may explain later ones."""
     yield from packages.python()
     yield from packages.pinned()
     yield from packages.torch_pair()
@@ -28,7 +28,7 @@ def findings() -> Iterator[Finding]:
     try:
         from darkroom.tools.doctor import clone, machine
     except ModuleNotFoundError as error:
-        yield fault("darkroom", f"it needs {error.name}, which is missing: the rest cannot be looked at.")
+        yield fault("darkroom", f"it needs {error.name}, which is missing: the rest cannot be checked.")
         return
     params = _params()
     yield from packages.compiler(params)
@@ -48,6 +48,6 @@ def findings() -> Iterator[Finding]:
 
 
 def doctor() -> tuple[str, bool]:
-    """Return all findings as lines, and whether there is no fault among them."""
+    """Return all findings as lines, and whether there is no error among them."""
     found = list(findings())
     return lines(found), all(finding.level != "fault" for finding in found)

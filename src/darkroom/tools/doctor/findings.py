@@ -1,4 +1,4 @@
-"""What the doctor finds: one line each."""
+"""The findings of `darkroom doctor`: one line each."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 class Finding(NamedTuple):
     """One finding.
 
-    level: `ok`; `note`, which a person should know; `fault`, which something that is needed fails on.
-    subject: what was looked at.
+    level: `ok`; `note`: worth knowing; `fault`: something that is needed does not work.
+    subject: what was checked.
     text: what was found and, where something is wrong, what to do.
     """
 
@@ -18,17 +18,17 @@ class Finding(NamedTuple):
 
 
 def ok(subject: str, text: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding of the level `ok`."""
     return Finding("ok", subject, text)
 
 
 def note(subject: str, text: str) -> Finding:
-    """Return what stops nothing."""
+    """Return a finding of the level `note`."""
     return Finding("note", subject, text)
 
 
 def fault(subject: str, text: str) -> Finding:
-    """Return what something that is needed fails on."""
+    """Return a finding of the level `fault`."""
     return Finding("fault", subject, text)
 
 

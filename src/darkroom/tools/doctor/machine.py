@@ -1,4 +1,4 @@
-"""The machine: device, cores, disk."""
+"""Checks the machine: device, cores, disk."""
 
 import os
 import shutil
@@ -10,19 +10,19 @@ from darkroom.params.stage import processes, threads
 from darkroom.tools.doctor.findings import Finding, fault, note, ok
 from darkroom.training.state import root
 
-NEEDED, SCARCE = 1e9, 10e9  # bytes free below which the demo does not fit, and below which larger work may not
+NEEDED, SCARCE = 1e9, 10e9  # free bytes that the demo needs, and that larger work may need
 
 
 def gigabytes(count: float) -> str:
-    """Return bytes as gigabytes."""
+    """Return a number of bytes in gigabytes, 10⁹ bytes, with one decimal."""
     return f"{count / 1e9:,.1f} GB"
 
 
 def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """List what torch can compute on, and whether `run.device` is among it."""
+    """List the devices that torch can use, and whether `run.device` is among them."""
     try:
         import torch
-    except Exception:  # `torch_pair` says why
+    except Exception:  # `torch_pair` reports the error
         return
     capability = torch.backends.cpu.get_cpu_capability()
     fast = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) if torch.backends.mkldnn.is_available() else False
@@ -49,12 +49,12 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cores_asked(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Compare the cores with the threads that params.yaml asks for."""
+    """Compare the cores with the numbers of threads in params.yaml."""
     sections = {name: section for name, section in (params or {}).items() if isinstance(section, Mapping)}
     asked = {name: threads(section) * processes(section) for name, section in sections.items()}
     most = max(asked.values(), default=1)
@@ -70,24 +70,24 @@ def cores_asked(params: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def _existing(path: Path) -> Path:
-    """Return a path, or the nearest folder above it that is there."""
+    """Return a path, or the nearest folder above it that exists."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _cache() -> Path | None:
-    """Return the folder of DVC's cache, None where DVC cannot say."""
+    """Return the folder of DVC's cache; None where DVC fails."""
     try:
         from dvc.repo import Repo
 
         with Repo() as repo:
             return Path(str(repo.cache.local.path))
-    except Exception:  # the clone's own findings say what is wrong with git or DVC
+    except Exception:  # the findings on the clone report errors of git or DVC
         return None
 
 
 def disk() -> Iterator[Finding]:
-    """Look at the free space where stages write: the checkout, DVC's cache, the states of trainings."""
+    """Check the free disk space where stages write: the checkout, DVC's cache, the states of trainings."""
     for subject, folder in {"disk": Path(), "disk of cache": _cache(), "disk of state": root()}.items():
         if folder is None:
             yield note(subject, "DVC does not say where its cache lies.")

@@ -1,4 +1,4 @@
-"""Python, the pinned packages, the programs beside them."""
+"""Checks Python, the pinned packages, and other programs."""
 
 import importlib
 import importlib.util
@@ -19,12 +19,12 @@ from darkroom.tools.doctor.findings import Finding, fault, note, ok
 
 LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 _SET_UP = "run `make setup`, which makes .venv from requirements.lock, and `source .venv/bin/activate`"
-_NAMED = 8  # packages that are named one by one
+_NAMED = 8  # maximum number of packages that are listed by name
 EXTRAS = ("tensorboard", "wandb")
 
 
 def python() -> Iterator[Finding]:
-    """Look at the version of Python."""
+    """Check the version of Python."""
     needed = tomllib.loads(PROJECT.read_text())["project"]["requires-python"] if PROJECT.is_file() else ""
     found = platform.python_version()
     if SpecifierSet(needed).contains(found, prereleases=True):
@@ -34,7 +34,7 @@ def python() -> Iterator[Finding]:
 
 
 def installed(name: str) -> str | None:
-    """Return the version of an installed package, None where it is missing. Imports nothing."""
+    """Return the version of an installed package, without importing it; None where it is missing."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -42,7 +42,7 @@ def installed(name: str) -> str | None:
 
 
 def pinned(lock: Path = LOCK) -> Iterator[Finding]:
-    """Compare every package of requirements.lock that this platform needs with what is installed."""
+    """Compare the installed packages with requirements.lock, as far as it applies to this platform."""
     if not lock.is_file():
         yield fault("packages", f"{lock} is missing: run this in the root of the clone.")
         return
@@ -64,18 +64,18 @@ def pinned(lock: Path = LOCK) -> Iterator[Finding]:
 
 
 def torch_pair() -> Iterator[Finding]:
-    """Import torch and torchvision: builds that do not belong together fail there, and take others with them."""
+    """Import torch and torchvision: builds that do not fit each other fail, and so do packages that need them."""
     try:
         torch, vision = importlib.import_module("torch"), importlib.import_module("torchvision")
         vision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-    except Exception as error:  # whatever a broken build raises: OSError of a library, RuntimeError of an operator
+    except Exception as error:  # a broken build may raise any error: OSError of a library, RuntimeError of an operator
         yield fault("torch", f"torch and torchvision do not work as a pair ({error}): install both from one index.")
     else:
         yield ok("torch", f"{torch.__version__} with torchvision {vision.__version__}")
 
 
 def engines() -> Iterator[Finding]:
-    """Look for the programs `dvc` and `snakemake`, which call each other by name."""
+    """Check for the programs `dvc` and `snakemake`, which are called by name."""
     for name in ("dvc", "snakemake"):
         program, have = shutil.which(name), installed(name)
         if program is None:
@@ -87,7 +87,7 @@ def engines() -> Iterator[Finding]:
 
 
 def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Look for a C++ compiler: torch.compile needs one."""
+    """Check for a C++ compiler, which torch.compile needs."""
     asking = [
         name
         for name, section in (params or {}).items()

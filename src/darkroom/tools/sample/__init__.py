@@ -1,1 +1,1 @@
-"""`darkroom sample`: images of texts and of images that a person gives."""
+"""`darkroom sample`: generates images from texts, and variations of image files."""

@@ -1,4 +1,4 @@
-"""`darkroom sample`: what is asked for, whether it can be made, and where the grid goes. Loads no torch before that."""
+"""`darkroom sample`: checks a request before torch is imported, samples the images, and writes the grid."""
 
 import os
 import re
@@ -12,22 +12,23 @@ from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import DVC, OUTPUTS, address, given, items, paths, read_yaml, related, scope, stage_entry
 
 PLACE = Path("logs/sample")
-_NAME = 60  # letters of a text in the name of its file
+_NAME = 60  # maximum characters of a text in the name of its file
 _MODELS = {"clip": "train_clip", "decoder": "train_decoder", "prior": "train_prior"}
 
 
 def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None) -> str:
-    """Write a grid with a row for each text and each file; return what a person is told.
+    """Write a grid with a row for each text and each file; return a line for the terminal.
 
     Args:
-        texts: what images are made of, through CLIP, the prior and the decoder.
-        files: images that variations are made of, through CLIP and the decoder.
-        images: of each.
-        seed: of all noise; None: `sample_text.seed`.
-        out: where the grid is written; None: a name made of texts and seed, in `logs/sample`.
+        texts: the captions to sample images from, with CLIP, the prior and the decoder.
+        files: the image files to sample variations of, with CLIP and the decoder.
+        images: the number of images of each text and each file.
+        seed: the seed of the noise; None: `sample_text.seed`.
+        out: the path of the grid; None: a name made of texts and seed, in `logs/sample`.
 
     Raises:
-        DarkroomError: nothing is asked for, a model is missing or does not fit, a file cannot be read or written.
+        DarkroomError: there is no text and no file, a model is missing or does not fit, or a file cannot be read or
+            written.
     """
     if not texts and not files:
         raise DarkroomError("say what to make images of: --text 'a red circle', or --embedding-of FILE.png.")
@@ -46,7 +47,7 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
 
 
 def _params(seed: int | None) -> Params:
-    """Return what `sample_text` is given, with another seed where one is named."""
+    """Return the parameters of `sample_text`, with the requested seed."""
     values = given("sample_text")
     if seed is not None:
         values["sample_text"] = {**values["sample_text"], "seed": seed}
@@ -64,7 +65,7 @@ def _require_models(names: Sequence[str]) -> None:
 
 
 def _target(texts: Sequence[str], files: Sequence[str], seed: int, out: str | None) -> Path:
-    """Return where the grid goes: never into what a stage writes, whose hash DVC knows."""
+    """Return the path of the grid. Raises DarkroomError for a path inside an output of a stage, which DVC hashes."""
     if out is None:
         words = "-".join([*texts, *(Path(file).stem for file in files)])
         return PLACE / f"{re.sub(r'[^a-z0-9]+', '-', words.lower())[:_NAME].strip('-') or 'images'}-{seed}.png"

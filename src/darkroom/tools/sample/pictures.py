@@ -1,4 +1,4 @@
-"""Makes the images of `darkroom sample`, and their grid."""
+"""Samples the images of `darkroom sample`, and makes their grid."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,14 +31,14 @@ from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
 from darkroom.tools.sample.unseen import unseen_words
 
-_BATCH = 8  # images in a forward pass, whatever is asked for: a person waits, and a padded batch of a stage takes long
-_SIDE = 128  # pixels of an image in the grid, at least
+_BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
+_SIDE = 128  # minimum side of an image in the grid, in pixels
 
 
 def pictures(params: Params, texts: Sequence[str], files: Sequence[str], images: int) -> Image.Image:
-    """Return a grid: a row of images for each text, and for each file a row that begins with it.
+    """Return a grid: a row of images for each text, and for each file a row that begins with the file's image.
 
-    Image k of a text follows from the text, the seed and k, bit for bit, whatever else is asked for.
+    Image k of a text is a function of the text, the seed and k, bit for bit, independent of the other requests.
 
     Raises:
         DarkroomError: a text is too long, a file cannot be read, or models do not fit each other.
@@ -76,8 +76,8 @@ def _of_texts(
     imagination = open_imagination(params, device, clip.identity, str(CLIP_FOLDER))
     if imagination.decoder.cascade.low_size is not None:
         raise ArtifactError(
-            "the first U-Net of models/decoder that is trained enlarges images, so a text alone gives it nothing to "
-            "begin with: train one without `low_size` in `train_decoder.unets` too."
+            "the first trained U-Net of models/decoder is an up-sampler, which needs a low-resolution image and not "
+            "only a text: train one without `low_size` in `train_decoder.unets` too."
         )
     each = torch.arange(len(texts)).repeat_interleave(images)
     made = imagination.images(text.cpu()[each], words.cpu()[each], list(range(images)) * len(texts))
@@ -105,7 +105,7 @@ def _of_files(
 
 
 def _no_text(decoder: Decoder, count: int) -> Tensor | None:
-    """Return encodings that are all after their end, which a U-Net reads as no text."""
+    """Return encodings of zeros, which a U-Net reads as no text; None where the decoder has no text condition."""
     shapes = [stage.network.config.text_shape for stage in decoder.cascade.stages]
     shape = next((shape for shape in shapes if shape is not None), None)
     return None if shape is None else torch.zeros(count, *shape)

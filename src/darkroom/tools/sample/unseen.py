@@ -1,4 +1,4 @@
-"""Words that a CLIP trained here has never met: their embeddings are as random as its first weights."""
+"""Finds words that a CLIP trained here has never seen: their embeddings are as random as its initial weights."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from darkroom.data.reader import ImageShards
 from darkroom.models.clip.network import Clip
 from darkroom.models.clip.text import tokens_of
 
-_MOST = 50_000  # captions that differ: with more, reading them takes longer than the images
+_MOST = 50_000  # distinct captions: with more, reading them takes longer than sampling the images
 
 
 def unseen_words(texts: Sequence[str], clip: Clip) -> list[str]:
-    """Return the words of texts of which a token stands in no training caption, each once, in their order.
+    """Return the words of texts with a token that is in no training caption, each word once, in their order.
 
-    None are found where the CLIP is a published one, or where the training data are not here or have too many captions.
+    The list is empty for a published CLIP, without the training data, or with too many captions.
     """
     if read_manifest(CLIP_FOLDER, CLIP)["source"] != "trained":
         return []
@@ -35,5 +35,5 @@ def unseen_words(texts: Sequence[str], clip: Clip) -> list[str]:
 
 
 def _tokens(word: str, clip: Clip) -> NDArray[np.uint16]:
-    """Return the tokens of a word; start and end are in every caption."""
+    """Return the tokens of a word, without the start and end tokens."""
     return tokens_of([word], clip.context_length, truncate=True)[0]

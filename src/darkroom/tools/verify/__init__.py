@@ -1,1 +1,1 @@
-"""`darkroom data`: checks the data byte by byte, and shows what is in it. Answers without torch."""
+"""`darkroom data`: checks the data byte by byte, and summarises it. It imports no torch."""

@@ -1,4 +1,4 @@
-"""Checks the catalog and the selection: that they are of these parts, and say of them what they say themselves."""
+"""Checks the catalog and the selection against the parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +16,13 @@ _AGAIN = "make it again with `dvc repro catalog`"
 
 
 def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], sound: bool) -> Iterator[Fault]:
-    """Yield what is wrong with the catalog.
+    """Yield the errors of the catalog.
 
     Args:
-        folder: data/catalog, which is there.
-        parts: all that params.yaml names.
-        checked: those that were asked for and have a sound manifest.
-        sound: whether all parts are, so that the catalog can be made anew and compared.
+        folder: data/catalog, which exists.
+        parts: all parts in params.yaml.
+        checked: the requested parts whose manifest is valid.
+        sound: whether all parts are valid, so that the catalog can be computed again and compared.
     """
     try:
         check_seal(folder)
@@ -52,7 +52,7 @@ def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], so
 
 
 def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Fault]:
-    """Yield what is wrong with data/selection, which is there; `checked` as for `check_catalog`."""
+    """Yield the errors of data/selection, which exists; `checked` as for `check_catalog`."""
     try:
         check_seal(folder)
         manifest = read_manifest(folder, SELECTION_KIND)
@@ -65,7 +65,7 @@ def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Fault]:
 
 
 def check_pictures(folder: Path, catalog: Path) -> Iterator[Fault]:
-    """Yield what is wrong with samples/catalog, which is there, and shows images of what `catalog` counts."""
+    """Yield the errors of samples/catalog, which exists and shows images of `catalog`."""
     try:
         check_seal(folder)
         manifest = read_manifest(folder, PICTURES_KIND)

@@ -1,4 +1,4 @@
-"""Checks what was made of the images of a part, latents or embeddings: every file, and that row i is of image i."""
+"""Checks the latents or embeddings of a part: every file, and that row i belongs to image i."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +19,10 @@ Kind = TypeVar("Kind", bound=Derived)
 
 
 class File(NamedTuple):
-    """A file that the manifest names.
+    """A file in the manifest.
 
-    look: returns what is wrong with its content, as a sentence's rest and a detail; the bytes are those of the SHA-256.
+    look: returns what is wrong with the content of a file with the right SHA-256, as the rest of a sentence and a
+        detail; None: nothing.
     """
 
     path: Path
@@ -30,7 +31,7 @@ class File(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a split holds: the images of each shard, the hash of its index, and the images that the manifest counts."""
+    """A split in the manifest: the images of each shard, the hash of its index, and its number of images."""
 
     split: str
     shards: list[int]
@@ -40,15 +41,15 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout(Generic[Kind]):
-    """How a kind of artifact lies in its folder.
+    """The folder layout of a kind of artifact.
 
-    kind: of the manifest.
-    manifest: its type.
-    schema: of the index of a split.
-    stage: that makes it.
-    again: what to do where it is of other images, an imperative.
-    rows: of each split that is stored.
-    files: all files but indexes and manifest.
+    kind: the kind in the manifest.
+    manifest: the type of the manifest.
+    schema: the schema of the index of a split.
+    stage: the stage that makes the artifact.
+    again: the remedy where the images have changed, as an imperative.
+    rows: returns the entry of each stored split.
+    files: returns all files except indexes and manifest.
     """
 
     kind: str
@@ -62,7 +63,7 @@ class Layout(Generic[Kind]):
 
 @dataclass
 class Found(Generic[Kind]):
-    """What came of the check of a part; `rows` of latents or embeddings."""
+    """The result of the check of a part; `rows`: the number of latents or embeddings."""
 
     faults: list[Fault] = field(default_factory=list)
     rows: int = 0
@@ -78,15 +79,15 @@ def check_derived(
     indexes: Mapping[str, pa.Table],
     processors: int,
 ) -> Found[Kind]:
-    """Check every byte of what was made of the images of a part; nothing, where the folder is not there.
+    """Check every byte of the latents or embeddings of a part; nothing where the folder does not exist.
 
     Args:
-        layout: of which kind it is.
+        layout: the layout of the kind of artifact.
         folder: data/latents/PART or data/embeddings/PART.
-        name: of the part.
-        shards: data/shards/PART, None where its manifest is damaged: that is another fault.
-        indexes: the index of each split of the image shards that is sound.
-        processors: threads that read files.
+        name: the name of the part.
+        shards: data/shards/PART; None where its manifest is damaged, which is reported elsewhere.
+        indexes: the index of each split of the image shards that is valid.
+        processors: the number of threads that read files.
     """
     result: Found[Kind] = Found()
     if not folder.is_dir():
@@ -123,7 +124,7 @@ def check_derived(
 def _index(
     layout: Layout[Kind], folder: Path, rows: Rows, indexes: Mapping[str, pa.Table], damaged: str, again: str
 ) -> Iterator[Fault]:
-    """Yield what is wrong with the index of a split."""
+    """Yield the errors of the index of a split."""
     table = read_index(folder / rows.split, layout.schema, rows.shards, rows.index_sha256, damaged)
     if isinstance(table, Fault):
         yield table
@@ -135,7 +136,7 @@ def _index(
 
 
 def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> Iterator[Fault]:
-    """Yield the rows that are of another image than the same row of the image shards."""
+    """Yield an error for each row that belongs to another image than the same row of the image shards."""
     if made.num_rows != images.num_rows:
         detail = f"{made.num_rows:,}, and {images.num_rows:,} images"
         yield Fault(path, "has another number of rows than the image shards", remedy, detail=detail)
@@ -152,7 +153,7 @@ def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> It
 
 
 def _file(file: File, remedy: str) -> Fault | None:
-    """Return what is wrong with a file."""
+    """Return the error of a file; None: the file is valid."""
     if not file.path.is_file():
         return Fault(file.path, "is missing", remedy)
     if sha256_file(file.path) != file.sha256:

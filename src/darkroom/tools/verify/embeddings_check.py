@@ -1,4 +1,4 @@
-"""How `check_derived` finds its way in data/embeddings/PART; splits that are not stored have no file."""
+"""The layout of data/embeddings/PART for `check_derived`; splits that are not stored have no files."""
 
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ def _files(manifest: Embeddings, folder: Path) -> list[File]:
 
 
 def _look(path: Path, shape: tuple[int, ...]) -> tuple[str, str] | None:
-    """Return what is wrong with a file."""
+    """Return what is wrong with a file as (what, detail); None: nothing."""
     try:
         file = map_embeddings(path)
     except ArtifactError as error:

@@ -1,4 +1,4 @@
-"""What `darkroom data verify` finds wrong: which file, which image, what, and what to do."""
+"""The errors that `darkroom data verify` reports: file, image, what is wrong, and what to do."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,19 +7,19 @@ from pathlib import Path
 
 from darkroom.artifacts.manifest import NAME, ArtifactError
 
-SNAKEMAKES = ".snakemake_timestamp"  # in each folder that a rule declares as output
-_LISTED = 20  # faults of one kind in one file that are listed; the others are counted
+SNAKEMAKES = ".snakemake_timestamp"  # a file in each folder that a rule declares as output
+_LISTED = 20  # errors of one kind in one file that are listed; the others are counted
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
+    """One error in the data.
 
-    path: the file, or what else it is found in.
-    what: what is wrong, the same words for all faults of a kind.
+    path: the file, or the name of another object with the error.
+    what: what is wrong, in the same words for all errors of a kind.
     remedy: what to do.
-    key: of the image, where it is about one.
-    detail: what differs between faults of a kind.
+    key: the key of the image, for an error of one image.
+    detail: what differs between errors of a kind.
     """
 
     path: Path | str
@@ -35,7 +35,7 @@ class Fault:
 
 
 def lines(faults: Iterable[Fault]) -> Iterator[str]:
-    """Yield a line for each fault; of a kind that a file is full of, the first ones and how many more there are."""
+    """Yield a line for each error; of many errors of one kind in one file, the first ones and a count of the others."""
     counts: Counter[tuple[str, str]] = Counter()
     for fault in faults:
         counts[str(fault.path), fault.what] += 1
@@ -47,16 +47,16 @@ def lines(faults: Iterable[Fault]) -> Iterator[str]:
 
 
 def unreliable(folder: Path, error: ArtifactError, remedy: str) -> Fault:
-    """Return the fault of a manifest that is missing, damaged or of another shape."""
+    """Return the error of a manifest that is missing, damaged or of another structure."""
     text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
     return Fault(folder / NAME, "cannot be relied on", remedy, detail=text)
 
 
 def remake(path: Path, stage: str) -> str:
-    """Return what to do about a damaged file of an output of a stage.
+    """Return the remedy for a damaged file in an output of a stage.
 
     Args:
-        path: of the output, a folder.
-        stage: that makes it, as the engines name it.
+        path: the folder of the output.
+        stage: the stage that makes it, by its name in DVC: STAGE or STAGE@ITEM.
     """
     return f"delete it and restore it with `dvc checkout {path}`, or make it again with `dvc repro {stage}`"

@@ -1,4 +1,4 @@
-"""Checks an index against the manifest and itself: counts, places in the tars, keys, splits, labels, sizes."""
+"""Checks an index against the manifest and itself: counts, byte ranges in the tars, keys, splits, labels, sizes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +16,17 @@ from darkroom.data.splits import split_of
 from darkroom.tools.verify.faults import Fault
 from darkroom.tools.verify.manifests import Part, Split
 
-_HEADER = 512  # bytes of a tar before the data of its first member
+_HEADER = 512  # bytes of a tar header, before the data of a member
 
 
 def read_index(folder: Path, schema: pa.Schema, images: Sequence[int], sha256: str, remedy: str) -> pa.Table | Fault:
-    """Return the index in a folder, or what is wrong with it: then nothing in it can be relied on.
+    """Return the index in a folder, or its error: then no row of it is used.
 
     Args:
-        folder: of the split.
-        schema: its columns.
-        images: of each shard, as the manifest says.
-        sha256: of the file, as the manifest says.
+        folder: the folder of the split.
+        schema: the columns of the index.
+        images: the number of images of each shard, from the manifest.
+        sha256: the hash of the file, from the manifest.
         remedy: what to do where it is damaged.
     """
     path = folder / NAME
@@ -54,7 +54,7 @@ def slices(table: pa.Table, images: Sequence[int]) -> Iterator[pa.Table]:
 
 
 def check_rows(path: Path, table: pa.Table, split: Split, part: Part, remedy: str) -> Iterator[Fault]:
-    """Yield what in a split's index disagrees with the manifest: labels, counts, sizes, places in the tars."""
+    """Yield the differences of an index from its manifest: labels, counts, sizes, byte ranges in the tars."""
     labels = Counter(
         {str(pair["values"]): pair["counts"] for pair in table["label"].drop_null().value_counts().to_pylist()}
     )
@@ -74,7 +74,7 @@ def check_rows(path: Path, table: pa.Table, split: Split, part: Part, remedy: st
 
 
 def _places(path: Path, rows: pa.Table, most: int, shard: str, remedy: str) -> Iterator[Fault]:
-    """Yield the images of a shard that lie outside its tar, or over one another."""
+    """Yield the images of a shard whose bytes are outside its tar, or overlap."""
     offsets, sizes = rows["offset"].to_numpy(), rows["size"].to_numpy()
     ends = offsets + sizes
     outside = (offsets < _HEADER) | (sizes < 0) | (ends > most)
@@ -89,11 +89,11 @@ def _places(path: Path, rows: pa.Table, most: int, shard: str, remedy: str) -> I
 def check_keys(
     tables: Mapping[Path, tuple[str, pa.Table]], shares: Mapping[str, float], seed: int, remedy: str
 ) -> Iterator[Fault]:
-    """Yield the keys of a part that come twice, cannot name a file, or lie in another split than their hash gives.
+    """Yield the keys of a part that are repeated, are no valid file name, or are not in the split of their hash.
 
     Args:
-        tables: for the path of each index its split and rows.
-        shares: `ingest.splits`.
+        tables: split and rows by the path of the index.
+        shares: `ingest.splits`, the fraction of each split.
         seed: `ingest.split_seed`.
         remedy: what to do.
     """

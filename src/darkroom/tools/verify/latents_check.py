@@ -1,4 +1,4 @@
-"""How `check_derived` finds its way in data/latents/PART."""
+"""The layout of data/latents/PART for `check_derived`."""
 
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ def _files(manifest: Latents, folder: Path) -> list[File]:
 
 
 def _look(path: Path, latent: Shape, images: int) -> tuple[str, str] | None:
-    """Return what is wrong with a shard."""
+    """Return what is wrong with a shard as (what, detail); None: nothing."""
     try:
         file = map_latent_shard(path)
     except ArtifactError as error:

@@ -1,4 +1,4 @@
-"""The manifests of image shards, latents and embeddings as types: another shape is a fault, and nothing is read."""
+"""The manifests of image shards, latents and embeddings as types: another structure is an error."""
 
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -10,7 +10,7 @@ from darkroom.report.facts import Facts, ImageFacts, typed
 
 
 class Tar(Facts):
-    """A shard. `tar`: where it is, a path or a URL, where the part is indexed in place."""
+    """A shard. `tar`: the path or URL of its tar, where the part is indexed in place."""
 
     name: str
     images: int
@@ -20,7 +20,7 @@ class Tar(Facts):
 
 
 class Split(Facts):
-    """The shards of a split, and images by label."""
+    """A split: its shards, and the number of images by label."""
 
     images: int
     unlabelled: int
@@ -30,7 +30,7 @@ class Split(Facts):
 
 
 class Quarantine(Facts):
-    """What quarantine.parquet holds: rows, and for each action how many have each reason."""
+    """Counts of quarantine.parquet: rows, and for each action the number of rows by reason."""
 
     rows: int
     sha256: str
@@ -40,7 +40,7 @@ class Quarantine(Facts):
 
 
 class Splits(Facts):
-    """What there is of each split."""
+    """The image shards by split."""
 
     train: Split
     val: Split
@@ -75,7 +75,7 @@ class LatentSplit(Facts):
 
 
 class LatentSplits(Facts):
-    """What there is of each split."""
+    """The latents by split."""
 
     train: LatentSplit
     val: LatentSplit
@@ -83,7 +83,7 @@ class LatentSplits(Facts):
 
 
 class Shape(Facts):
-    """Of a latent: distribution, point or codes, (C, h, w), and as what its numbers are stored."""
+    """The format of a latent: its form, shape (C, h, w) and dtype."""
 
     form: Literal["distribution", "point", "codes"] = "distribution"
     shape: tuple[int, int, int]
@@ -91,14 +91,14 @@ class Shape(Facts):
 
 
 class Codebook(Facts):
-    """What codes stand for: how many there are, and the hash of their file."""
+    """The codebook: the number of codes, and the hash of its file."""
 
     size: int
     sha256: str
 
 
 class Derived(Facts):
-    """What was made of the images of a part. `shards`: the hash of the manifest of the images."""
+    """An artifact made from the images of a part. `shards`: the hash of the manifest of the image shards."""
 
     part: str
     shards: str
@@ -114,7 +114,7 @@ class Latents(Derived):
 
 
 class EmbeddingFiles(Facts):
-    """A shard of embeddings, and the hash of each of its files: image, text, encoding."""
+    """A shard of embeddings with the hashes of its files: image, text, encoding."""
 
     name: str
     images: int
@@ -122,7 +122,7 @@ class EmbeddingFiles(Facts):
 
 
 class EmbeddingSplit(Facts):
-    """The embeddings of a split, where they are stored."""
+    """The embeddings of a split; `stored`: whether there are files."""
 
     stored: bool
     images: int
@@ -131,7 +131,7 @@ class EmbeddingSplit(Facts):
 
 
 class EmbeddingSplits(Facts):
-    """What there is of each split."""
+    """The embeddings by split."""
 
     train: EmbeddingSplit
     val: EmbeddingSplit
@@ -139,7 +139,7 @@ class EmbeddingSplits(Facts):
 
 
 class Embeddings(Derived):
-    """data/embeddings/PART. `clip`: the CLIP that made them, empty where there is none."""
+    """data/embeddings/PART. `clip`: the fingerprint of the CLIP, empty where there is none."""
 
     clip: str
     normalised: bool
@@ -154,10 +154,10 @@ Kind = TypeVar("Kind", bound=Facts)
 
 
 def sealed(folder: Path, kind: str, facts: type[Kind]) -> tuple[dict[str, Any], Kind]:
-    """Return a manifest as it is and as types, after checking that it is byte for byte as it was written.
+    """Return a manifest as JSON and as types, after checking that its bytes have not changed.
 
     Raises:
-        ArtifactError: missing, damaged, of another kind or shape; names the file.
+        ArtifactError: missing, damaged, or of another kind or structure; the message names the file.
     """
     check_seal(folder)
     manifest = read_manifest(folder, kind)

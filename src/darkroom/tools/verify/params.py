@@ -1,4 +1,4 @@
-"""What `darkroom data` needs of params.yaml, and which folders belong to no part of it."""
+"""The keys of params.yaml that `darkroom data` reads, and folders that belong to no part."""
 
 import difflib
 from collections.abc import Collection, Sequence
@@ -17,27 +17,27 @@ _FOLDERS = (SHARDS, LATENT_PARTS, EMBEDDING_PARTS)
 
 
 class Params(Section):
-    """The parts, in the order in which every stage takes them, and how they are split."""
+    """The parts, in the order in which every stage reads them, and the section `ingest`."""
 
     parts: Parts
     ingest: Ingest
 
 
 def read_params() -> Params:
-    """Return what params.yaml in the working folder says.
+    """Return the keys of params.yaml in the working folder.
 
     Raises:
-        DarkroomError: missing or not valid; names file and key.
+        DarkroomError: missing or not valid; the message names file and key.
     """
     values = read_yaml(PARAMS)
     return validate(Params, {name: lookup(values, name) for name in Params.model_fields})
 
 
 def require_known(names: Sequence[str], parts: Sequence[str]) -> list[str]:
-    """Return the parts that were asked for, in the order of `parts`; all where none was named.
+    """Return the parts that were requested, in the order of `parts`; all where none was named.
 
     Raises:
-        DarkroomError: params.yaml has no such part; names the nearest.
+        DarkroomError: params.yaml has no such part; the message suggests the nearest name.
     """
     for name in names:
         if name not in parts:
@@ -48,6 +48,6 @@ def require_known(names: Sequence[str], parts: Sequence[str]) -> list[str]:
 
 
 def left_over(parts: Collection[str]) -> list[str]:
-    """Return the folders of parts that are no more."""
+    """Return the folders of parts that were removed from params.yaml."""
     folders: list[Path] = [folder for root in _FOLDERS for folder in sorted(root.glob("*/")) if folder.is_dir()]
     return [str(folder) for folder in folders if folder.name not in parts]

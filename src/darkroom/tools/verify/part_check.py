@@ -1,4 +1,4 @@
-"""Checks a part of the image shards: manifest, indexes, tars, their statistics, and the list of what was wrong."""
+"""Checks the image shards of a part: manifest, indexes, tars, their statistics, and quarantine.parquet."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,15 +25,16 @@ from darkroom.tools.verify.manifests import Part, Quarantine, Tar, sealed
 from darkroom.tools.verify.tar_check import Checked, Job, check_tar
 from darkroom.urls import is_remote
 
-_WORKERS = 8  # tars that are read at once, at most; hashing leaves the interpreter to the others
+_WORKERS = 8  # maximum number of tars that are read at once; hashing releases the interpreter lock
 
 
 @dataclass
 class Result:
-    """What came of a part.
+    """The result of the check of a part.
 
-    indexes: the rows of each split whose index is sound; skipped: tars behind URLs that were not read; manifest: None
-    where it is damaged.
+    indexes: the rows of each split with a valid index.
+    skipped: the number of remote tars that were not read.
+    manifest: the manifest; None where it is damaged.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -49,17 +50,17 @@ Told = Callable[[Iterable[Checked], int], Iterable[Checked]]
 
 
 def check_part(
-    folder: Path, name: str, ingest: Ingest, processors: int, also_remote: bool, told: Told = lambda items, _: items
+    folder: Path, name: str, ingest: Ingest, processors: int, also_remote: bool, progress: Told = lambda items, _: items
 ) -> Result:
     """Check every byte of a part.
 
     Args:
         folder: data/shards/PART.
-        name: of the part.
-        ingest: the section, for the splits.
-        processors: threads that read tars.
-        also_remote: read tars behind URLs, too.
-        told: is given the tars as they come and the number of all images; it says how far things are.
+        name: the name of the part.
+        ingest: the section `ingest`, for the splits.
+        processors: the number of threads that read tars.
+        also_remote: whether to read remote tars.
+        progress: wraps the iterator over checked tars, with the total number of images, to report progress.
     """
     result = Result()
     again = f"delete {folder} and make it again with `dvc repro ingest@{name}`"
@@ -98,7 +99,7 @@ def check_part(
     wanted = [job for job in jobs.values() if also_remote or not is_remote(job.place)]
     result.skipped = len(jobs) - len(wanted)
     with ThreadPoolExecutor(max(1, min(_WORKERS, processors))) as pool:
-        for checked in told(pool.map(check_tar, wanted), result.images):
+        for checked in progress(pool.map(check_tar, wanted), result.images):
             result.faults += checked.faults
             result.bytes += checked.bytes
     result.faults += _strays(folder, part)
@@ -116,7 +117,7 @@ def _job(folder: Path, entry: Tar, rows: pa.Table | None, part: Part, damaged: s
 
 
 def _add(jobs: dict[str, Job], job: Job) -> None:
-    """Put a tar with the others; one that holds images of several splits is read once."""
+    """Add a tar to the jobs; a tar with images of several splits is read once."""
     known = jobs.get(job.place)
     if known is None:
         jobs[job.place] = job
@@ -153,7 +154,7 @@ def _quarantine(path: Path, facts: Quarantine, remedy: str) -> Iterator[Fault]:
 
 
 def _strays(folder: Path, part: Part) -> Iterator[Fault]:
-    """Yield the files that belong to nothing: no reader looks at them, but DVC hashes and keeps them."""
+    """Yield the files that belong to no shard: no reader opens them, but DVC hashes and stores them."""
     known = {folder / NAME, folder / QUARANTINE}
     for split in SPLITS:
         known.add(folder / split / INDEX)

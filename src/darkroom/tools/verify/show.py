@@ -1,4 +1,4 @@
-"""`darkroom data show`: what is in the data, as text or JSON, and a grid of images."""
+"""`darkroom data show`: a summary of the data, as text or JSON, and a grid of images."""
 
 import json
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ from darkroom.tools.verify.text import text_of
 
 
 def show(names: Sequence[str], split: str | None, grid: Path, images: int, every_row: bool, as_json: bool) -> str:
-    """Return what is in some parts of the data, and write a grid of their images.
+    """Return a summary of some parts of the data, and write a grid of their images.
 
     Args:
-        names: of parts; none: all that params.yaml names.
-        split: of which images; None: all.
-        grid: the PNG that is written.
-        images: in the grid, at most; 0: no grid.
-        every_row: list every sample that something was wrong with.
-        as_json: return JSON.
+        names: the names of the parts; empty: all parts in params.yaml.
+        split: the split of the images; None: all splits.
+        grid: the path of the PNG.
+        images: the maximum number of images in the grid; 0: no grid.
+        every_row: whether to list every row of quarantine.parquet.
+        as_json: whether to return JSON.
 
     Raises:
         DarkroomError: params.yaml is not valid, or has no such part, or `images` is negative.
-        ArtifactError: a part is missing or damaged; names the file.
+        ArtifactError: a part is missing or damaged; the message names the file.
     """
     if images < 0:
         raise DarkroomError(f"--images is {images}, and must be 0 or more.")
@@ -51,7 +51,7 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
 
 
 def _grid(parts: Sequence[str], splits: Sequence[str], path: Path, images: int) -> dict[str, Any]:
-    """Write images from the first to the last, evenly apart, and return which they are, row by row."""
+    """Write a grid of evenly spaced images, and return their keys and labels, row by row of the grid."""
     readers = [ImageShards.open_parts(parts, split, SHARDS) for split in splits]
     candidates = [shown_rows(reader) for reader in readers]
     firsts = np.cumsum([0, *map(len, candidates)])

@@ -1,4 +1,4 @@
-"""What `darkroom data show` tells of some parts, counted from columns of their indexes alone."""
+"""The summary of `darkroom data show`, computed from columns of the indexes alone."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,8 +22,8 @@ from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.quarantine import read_quarantine
 
-_EXAMPLES = 5  # captions that are shown
-_FIRST = 3  # samples shown of each reason
+_EXAMPLES = 5  # number of captions shown
+_FIRST = 3  # number of samples shown for each reason
 
 
 def summary(
@@ -34,24 +34,24 @@ def summary(
     latents: Path = LATENT_PARTS,
     embeddings: Path = EMBEDDING_PARTS,
 ) -> dict[str, Any]:
-    """Return what is known of some parts, as JSON values.
+    """Return a summary of some parts, as JSON values.
 
     Args:
-        parts: their names.
-        splits: which images; what was left out belongs to none, and is listed for the whole of each part.
-        every_row: list every row of the parts' quarantine.parquet, not only the first of each reason.
+        parts: the names of the parts.
+        splits: the splits of the images; quarantined samples have no split, and are listed for the whole part.
+        every_row: whether to list every row of quarantine.parquet, not only the first rows of each reason.
         root: data/shards.
         latents: data/latents.
         embeddings: data/embeddings.
 
     Returns:
         parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine), images, classes, sizes,
-        captions, quarantine, latents (of each part that has any: form, shape, dtype, codes), embeddings (of each
+        captions, quarantine, latents (for each part that has any: form, shape, dtype, codes), embeddings (for each
         part that has any: names, dim, encoding_shape, dtype, normalised, splits), and duplicates and shared_keys over
         all splits.
 
     Raises:
-        ArtifactError: a part is missing or damaged; names the file.
+        ArtifactError: a part is missing or damaged; the message names the file.
     """
     manifests = {part: read_manifest(root / part, KIND) for part in parts}
     folders = {
@@ -96,7 +96,7 @@ def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict
 
 
 def _latents(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
-    """Return what the latents of each part that has any are stored as."""
+    """Return the format of the latents of each part that has any."""
     found = []
     for name in names:
         if (root / name / NAME).is_file():
@@ -108,7 +108,7 @@ def _latents(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
 
 
 def _embeddings(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
-    """Return what the embeddings of each part that has any are stored as."""
+    """Return the format of the embeddings of each part that has any."""
     found = []
     for name in names:
         there = (root / name / NAME).is_file()
@@ -121,7 +121,7 @@ def _embeddings(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
 
 
 def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:
-    """Return the counts of each class, the largest first; imbalance: the largest over the smallest."""
+    """Return the image count of each class in descending order; imbalance: the largest over the smallest."""
     pairs = {str(pair["values"]): pair["counts"] for pair in labels.drop_null().value_counts().to_pylist()}
     counts = {name: pairs[name] for name in natural_order(pairs)}
     ranked = dict(sorted(counts.items(), key=lambda pair: -pair[1]))
@@ -130,12 +130,12 @@ def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:
 
 
 def _spread(values: Any) -> list[Any] | None:
-    """Return the least, the median and the greatest of some numbers, None where there are none."""
+    """Return minimum, median and maximum of some numbers; None where there are none."""
     return np.percentile(values, (0, 50, 100), method="lower").tolist() if len(values) else None
 
 
 def _sizes(index: Index, sizes: Any) -> dict[str, Any]:
-    """Return what the originals were like: the shorter side in pixels, width over height, and how many were smaller."""
+    """Return statistics of the originals: the shorter side in pixels, width over height, and enlarged images."""
     width, height = index.numbers("original_width"), index.numbers("original_height")
     shorter = np.minimum(width, height)
     return {
@@ -160,12 +160,12 @@ def _captions(index: Index) -> dict[str, Any]:
 
 
 def _words(texts: pa.Array) -> NDArray[np.int64]:
-    """Return how many words each text has; three times as fast as a regular expression."""
+    """Return the number of words of each text, (N,); three times as fast as a regular expression."""
     return np.fromiter((len(text.split()) for text in texts.to_pylist()), np.int64, len(texts))
 
 
 def _quarantine(manifests: Mapping[str, Mapping[str, Any]], root: Path, every_row: bool) -> list[dict[str, Any]]:
-    """Return for each part, action and reason how many samples it came to, and the first of them, or all."""
+    """Return for each part, action and reason the number of samples, and the first of them, or all."""
     found = []
     for part, manifest in manifests.items():
         table = read_quarantine(root / part, manifest)

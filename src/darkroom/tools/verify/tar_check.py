@@ -1,4 +1,4 @@
-"""Checks a tar against the rows of the index: every byte, every header, every image and what is said of it."""
+"""Checks a tar against the rows of the index: every byte, every header, every image and its annotations."""
 
 import hashlib
 import json
@@ -23,11 +23,10 @@ _FACTS = ("key", "label", "caption", "width", "height", "original_width", "origi
 class Job:
     """A tar to check.
 
-    place: a path, or a URL.
-    bytes, sha256: of the tar, as the manifest says.
-    rows: of the index, those of its images; None where the index is damaged.
-    extension: of the members that are images; None where the tar is indexed in place: then it may hold what it likes
-        beside them.
+    place: the path or URL of the tar.
+    bytes, sha256: size and hash of the tar, from the manifest.
+    rows: the rows of its images in the index; None where the index is damaged.
+    extension: the extension of image members; None where the tar is indexed in place, and may hold other members.
     remedy: what to do where it is damaged.
     """
 
@@ -40,13 +39,13 @@ class Job:
 
     @property
     def shown(self) -> str:
-        """The path, or the URL without what signs it."""
+        """The path, or the URL without its query and password."""
         return redacted(self.place) if is_remote(self.place) else self.place
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of a tar: faults, bytes that were read, and images, which are its length."""
+    """The result of the check of a tar: errors, bytes read, and images; its length is the number of images."""
 
     faults: list[Fault]
     bytes: int
@@ -57,11 +56,11 @@ class Checked:
 
 
 def check_tar(job: Job) -> Checked:
-    """Check a tar; see `Job`. One behind a URL is read from there, and not from the cache."""
+    """Check a tar; see `Job`. A remote tar is read from its URL, not from the cache."""
     images = 0 if job.rows is None else job.rows.num_rows
     try:
         if is_remote(job.place):
-            # Clients of networks raise errors of their own kinds, whose texts may hold what signs a link.
+            # Network clients raise errors of many types, whose texts may contain signed links.
             with telling("cannot be read"), fsspec.open(job.place, "rb") as stream:
                 return _checked(job, stream, images)
         with local_path(job.place).open("rb", _BUFFER) as stream:
@@ -88,25 +87,25 @@ def _checked(job: Job, stream: BinaryIO, images: int) -> Checked:
 
 
 class _InPlace:
-    """The images of a tar that Darkroom did not write: each where the index says, with the bytes that were indexed."""
+    """The images of a tar that Darkroom did not write: each at its offset in the index, with the indexed bytes."""
 
     def __init__(self, job: Job, rows: list[dict[str, Any]] | None) -> None:
         self._job = job
         self._rows = {row["offset"]: row for row in rows or []}
 
     def faults(self, item: Member | Gap) -> Iterator[Fault]:
-        """Yield what is wrong with a member."""
+        """Yield the errors of a member."""
         if isinstance(item, Member) and (row := self._rows.pop(item.offset, None)) is not None:
             yield from _image_faults(self._job, row, item)
 
     def missing(self) -> Iterator[Fault]:
-        """Yield the images that were not met."""
+        """Yield an error for each image of the index that was not found."""
         for row in self._rows.values():
             yield Fault(self._job.shown, "is not where the index says", self._job.remedy, row["key"])
 
 
 class _Stored:
-    """The members of a tar as Darkroom writes it: for each row its image and facts, its label and caption."""
+    """The members of a tar that Darkroom wrote: for each row its image, metadata, label and caption."""
 
     def __init__(self, job: Job, rows: list[dict[str, Any]] | None) -> None:
         self._job, self._known = job, rows is not None
@@ -114,7 +113,7 @@ class _Stored:
         self._awaited = {name for row in rows or [] for name in _names(row, job.extension)}
 
     def faults(self, item: Member | Gap) -> Iterator[Fault]:
-        """Yield what is wrong with a member, or that there should be one."""
+        """Yield the errors of a member, or of a gap where a header is missing."""
         place, remedy = self._job.shown, self._job.remedy
         if isinstance(item, Gap):
             yield Fault(
@@ -137,7 +136,7 @@ class _Stored:
             yield Fault(place, f"has another .{extension} than the index says", remedy, key)
 
     def missing(self) -> Iterator[Fault]:
-        """Yield the members that were not met."""
+        """Yield an error for each member of the index that was not found."""
         for name in sorted(self._awaited):
             key, _, extension = name.rpartition(".")
             yield Fault(self._job.shown, f"has no .{extension}, or its header is damaged", self._job.remedy, key)
@@ -160,7 +159,7 @@ def _image_faults(job: Job, row: dict[str, Any], item: Member) -> Iterator[Fault
 
 
 def _agrees(row: dict[str, Any], extension: str, data: bytes) -> bool:
-    """Return whether what stands beside an image says the same as the index."""
+    """Return whether the annotations beside an image equal those of the index."""
     if extension in ("cls", "txt"):
         return data == str(row["label" if extension == "cls" else "caption"]).encode()
     try:

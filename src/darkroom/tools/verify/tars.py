@@ -1,4 +1,4 @@
-"""Goes through a tar from its first byte to its last, past what is damaged: the library stops there in silence."""
+"""Reads a tar from its first byte to its last, also after damaged headers, where `tarfile` stops in silence."""
 
 import hashlib
 import tarfile
@@ -13,7 +13,7 @@ _WITHOUT_DATA = {tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKT
 
 @dataclass(frozen=True)
 class Member:
-    """A member: its name, whether it is a plain file, where its data begin, how long they should be, and they."""
+    """A member: its name, whether it is a plain file, the offset of its data, their expected size, and the data."""
 
     name: str
     plain: bool
@@ -24,7 +24,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Gap:
-    """A place where a header should be and none is."""
+    """An offset without a valid header where one is expected."""
 
     offset: int
     what: str
@@ -40,11 +40,11 @@ class Hashed:
 
     @property
     def sha256(self) -> str:
-        """Of what was read."""
+        """The SHA-256 of the bytes read so far."""
         return self._hash.hexdigest()
 
     def read(self, count: int) -> bytes:
-        """Return so many bytes, fewer at the end."""
+        """Return `count` bytes, fewer at the end of the stream."""
         data = self._stream.read(count)
         self._hash.update(data)
         self.bytes += len(data)
@@ -52,9 +52,9 @@ class Hashed:
 
 
 def walk(stream: Hashed) -> Iterator[Member | Gap]:
-    """Yield what is in a tar, in one pass over all of it.
+    """Yield the members and gaps of a tar, in one pass over all of its bytes.
 
-    After a damaged header it goes on with the next block that is a header by its checksum.
+    After a damaged header it continues with the next block that has the checksum of a header.
     """
     at, lost, ended = 0, False, False
     while block := stream.read(_BLOCK):

@@ -1,20 +1,20 @@
-"""What `darkroom data show` prints."""
+"""The text that `darkroom data show` prints."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from darkroom.terminal.tables import aligned, bytes_of
 
-_CLASSES = 20  # that have a bar
-_BAR = 40  # characters of the longest
+_CLASSES = 20  # number of classes with a bar
+_BAR = 40  # characters of the longest bar
 _DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
 _FORMS = {"distribution": "mean and logvar", "point": "mean"}
 _SPREAD = ("least", "median", "greatest")
-_WIDEST = 100  # characters of a caption, a label or a path that are shown
+_WIDEST = 100  # maximum characters of a caption, a label or a path
 
 
 def text_of(facts: Mapping[str, Any]) -> str:
-    """Return a summary (`darkroom.tools.verify.summary`) as a person reads it."""
+    """Return a summary (`darkroom.tools.verify.summary`) as lines of text."""
     blocks = [_parts(facts), _classes(facts), _sizes(facts), _captions(facts), _quarantine(facts), _twice(facts)]
     if grid := facts.get("grid"):
         blocks.append(_grid(grid))
@@ -49,12 +49,12 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
         stored.setdefault(what, []).append(latent["part"])
     for what, names in stored.items():
         yield f"latents, {what}: {', '.join(names)}"
-    told: dict[str, list[str]] = {}
+    embedded: dict[str, list[str]] = {}
     for each in facts["embeddings"]:
         length = f"{each['dim']} numbers in {each['dtype']}{', of length 1' if each['normalised'] else ''}"
         words = [f"{name}s" for name in each["names"]]
-        told.setdefault(f"{' and '.join(words)}, {length}, {', '.join(each['splits'])}", []).append(each["part"])
-    for what, names in told.items():
+        embedded.setdefault(f"{' and '.join(words)}, {length}, {', '.join(each['splits'])}", []).append(each["part"])
+    for what, names in embedded.items():
         yield f"embeddings of {what}: {', '.join(names)}"
 
 
@@ -144,12 +144,12 @@ def _grid(grid: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    """Return a text on one line, its middle left out where it is long."""
+    """Return a text on one line, without its middle where it is long."""
     line = _printable(" ".join(text.split()))
     half = (_WIDEST - 3) // 2
     return line if len(line) <= _WIDEST else f"{line[:half]} … {line[-half:]}"
 
 
 def _printable(text: str) -> str:
-    """Return a text without control codes, which a terminal would obey."""
+    """Return a text without control codes, which a terminal would execute."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,4 +1,4 @@
-"""`darkroom data verify`: every hash and count of the data, and every fault, not only the first."""
+"""`darkroom data verify`: checks every hash and count of the data, and reports every error, not only the first."""
 
 import os
 import time
@@ -27,11 +27,11 @@ _TOKENIZER, _CLIP = Path("models/tokenizer"), Path("models/clip")
 
 
 def verify(names: Sequence[str], also_remote: bool = False) -> bool:
-    """Check parts of the data, printing a line for each part and for each fault; return whether there is none.
+    """Check parts of the data, printing a line for each part and each error; return whether there is no error.
 
     Args:
-        names: of parts; none: all that params.yaml names.
-        also_remote: read tars behind URLs, too.
+        names: the names of the parts; empty: all parts in params.yaml.
+        also_remote: whether to read remote tars.
 
     Raises:
         DarkroomError: params.yaml is not valid, or has no such part.
@@ -96,7 +96,7 @@ def _verdict(faults: Sequence[Fault]) -> str:
 
 
 def _print(faults: Iterable[Fault]) -> int:
-    """Print faults and return how many there are."""
+    """Print errors and return their number."""
     listed = list(faults)
     for line in lines(listed):
         print(f"  {line}")
@@ -104,7 +104,7 @@ def _print(faults: Iterable[Fault]) -> int:
 
 
 def _tokenizers(found: dict[str, str]) -> Iterable[Fault]:
-    """Yield the parts whose latents were made by another tokenizer than the first part's, or than is there now."""
+    """Yield an error for each part whose latents are not those of the first part's or the present tokenizer."""
     remedy = "encode them again with `dvc repro encode_latents`"
     now = manifest_hash(_TOKENIZER) if (_TOKENIZER / NAME).is_file() else next(iter(found.values()), None)
     for name, tokenizer in found.items():
@@ -115,9 +115,9 @@ def _tokenizers(found: dict[str, str]) -> Iterable[Fault]:
 
 
 def _clips(found: dict[str, str]) -> Iterable[Fault]:
-    """Yield the parts whose embeddings were made by another CLIP than the first part's, or than is there now.
+    """Yield an error for each part whose embeddings are not those of the first part's or the present CLIP.
 
-    Those that others have made are of the CLIP that `train_clip.pretrained` names, as `embed_clip` takes them.
+    Imported embeddings count as made by the CLIP that `train_clip.pretrained` names, as in `embed_clip`.
     """
     remedy = "make them again with `dvc repro embed_clip`"
     now = next(iter(found.values()), None)

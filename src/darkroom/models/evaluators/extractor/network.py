@@ -1,6 +1,6 @@
-"""The network that judges: a small classifier of the data's own classes, whose features the scores compare.
+"""The in-domain extractor: a small classifier of the classes of the data, whose features the scores compare.
 
-It is trained by `train_extractor` on the train split, and nothing that generates may learn from it.
+It is an evaluator: `train_extractor` trains it on the train split, and no generator may be trained with it.
 """
 
 import math
@@ -16,7 +16,7 @@ from darkroom.errors import DarkroomError
 
 
 def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
-    """Return convolution, group norm, SiLU: no batch norm, so an image's features do not depend on its neighbours."""
+    """Return convolution, group norm, SiLU: no batch norm, so features do not depend on the other images of a batch."""
     return nn.Sequential(
         nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False),
         nn.GroupNorm(math.gcd(8, width), width),
@@ -32,7 +32,7 @@ class Classifier(nn.Module):
         classes: number of classes.
         channels: width of each level; each but the first halves the resolution.
         features: D, length of the feature vector.
-        dropout: share of features dropped before the head while training.
+        dropout: fraction of features dropped before the head while training.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
         }
         self.dim = features
         levels = [_block(in_channels, channels[0], 1), *(_block(*widths, 2) for widths in pairwise(channels))]
-        # Two more where they are cheapest: with three levels a feature sees 25 x 25 pixels, and not 9 x 9.
+        # Two more blocks at the lowest resolution: with three levels the receptive field is 25 x 25 pixels, not 9 x 9.
         self.levels = nn.Sequential(*levels, *(_block(channels[-1], channels[-1], 1) for _ in range(2)))
         self.project = nn.Linear(channels[-1], features)
         self.dropout = nn.Dropout(dropout)
@@ -59,7 +59,7 @@ class Classifier(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """Return the features, (N, D) float32, of uint8 images (N, C, H, W).
 
-        They are taken before a nonlinearity, where they are nearer to the Gaussian that a Fréchet distance assumes.
+        They are pre-activation features, which are closer to the Gaussian that a Fréchet distance assumes.
 
         Raises:
             DarkroomError: not uint8, or another number of channels.

@@ -1,4 +1,4 @@
-"""Trains the classifier whose features the scores compare."""
+"""The recipe of the in-domain extractor: cross-entropy of the classes."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,11 +16,11 @@ class ExtractorRecipe(Recipe):
         self.phases = (Phase("extractor", self.loss),)
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the cross-entropy and the share of images classified as they should be."""
+        """Return the cross-entropy and the accuracy."""
         return {name: values.mean() for name, values in self.validate(batch).items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the same for each image: without dropout, since the loop puts the network in evaluation mode."""
+        """Return cross-entropy and accuracy of each image, (N,); the loop sets evaluation mode, so without dropout."""
         logits = self.modules["extractor"](batch.data["images"]).float()
         labels = batch.data["labels"]
         accuracy = (logits.argmax(dim=1) == labels).float()

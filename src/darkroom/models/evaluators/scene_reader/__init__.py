@@ -1,1 +1,1 @@
-"""The attribute classifier of rendered scenes."""
+"""The attribute classifier of rendered scenes: it detects things with their colour, form, size and position."""

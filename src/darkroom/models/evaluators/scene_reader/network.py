@@ -1,6 +1,6 @@
-"""The network that reads pictures of scenes: which things are there, and where.
+"""The attribute classifier of rendered scenes: a detector of things and their positions.
 
-It is trained by `train_scene_reader` on renders of its own. It judges, and nothing that generates may learn from it.
+It is an evaluator: `train_scene_reader` trains it on renders of its own, and no generator may be trained with it.
 """
 
 import math
@@ -21,11 +21,11 @@ from darkroom.models.evaluators.scene_reader.settings import GRID
 from darkroom.models.tokenizers.perceptual import to_rgb
 
 WORDS = ("colour", "form", "size")
-_THERE = 0.5  # probability from which a thing is one
+_THERE = 0.5  # minimum probability of a detected thing
 
 
 class Seen(NamedTuple):
-    """A thing in a picture; x, y: its centre, as shares of the picture's side, to the right and downwards."""
+    """A detected thing; x, y: its centre, as fractions of the picture's side, from the left and from the top."""
 
     colour: str
     form: str
@@ -35,11 +35,11 @@ class Seen(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the network says of each cell.
+    """The output of the network for each cell.
 
-    there: logit of a centre in it, (N, P), P cells row by row.
-    place: how far right and down the centre lies in it, in cells, (N, P, 2), float, about 0 to 1.
-    words: logits of colour, form and size, each (N, P, values).
+    there: the logit of a centre in the cell, (N, P), P cells row by row.
+    place: the position x, y of the centre within the cell, in cells, (N, P, 2), about 0 to 1.
+    words: the logits of colour, form and size, each (N, P, values).
     """
 
     there: Tensor
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 
 def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
-    """Return convolution, group norm, SiLU: no batch norm, so what is read does not depend on the other images."""
+    """Return convolution, group norm, SiLU: no batch norm, so outputs do not depend on the other images of a batch."""
     size = 3 if stride == 1 else 5
     return nn.Sequential(
         nn.Conv2d(inputs, width, size, stride=stride, padding=size // 2, bias=False),
@@ -62,8 +62,8 @@ class SceneReader(nn.Module):
 
     Args:
         words: the values of `colour`, `form` and `size`.
-        channels: width of each level; each halves the resolution.
-        layers: convolutions behind them, at the resolution of the grid.
+        channels: the width of each level; each level halves the resolution.
+        layers: the number of convolutions after the levels, at the resolution of the grid.
     """
 
     def __init__(self, words: Mapping[str, Sequence[str]], channels: list[int], layers: int) -> None:
@@ -79,27 +79,27 @@ class SceneReader(nn.Module):
         self.sizes = [1, 2, *(len(values) for values in self.words.values())]
         self.head = nn.Conv2d(channels[-1], sum(self.sizes), 1)
         with torch.no_grad():
-            self.head.bias[0] = -math.log(GRID**2 / 2 - 1)  # type: ignore[index]  # of the cells about two hold a centre
+            self.head.bias[0] = -math.log(GRID**2 / 2 - 1)  # type: ignore[index]  # about two of the cells hold a centre
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what is said of each cell, (N, P, K), of RGB images x (N, 3, H, H) in [-1, 1]; see `answer`.
+        """Return the outputs of each cell, (N, P, K), for RGB images x (N, 3, H, H) in [-1, 1]; see `answer`.
 
-        H: a multiple of the cells in height times two to the power of the levels.
+        H must be a multiple of `GRID` times two to the power of the number of levels.
         """
         maps = self.levels(x)
         maps = functional.avg_pool2d(maps, maps.shape[2] // GRID)
         return self.head(self.layers(maps)).flatten(2).transpose(1, 2)
 
     def answer(self, said: Tensor) -> Answer:
-        """Return the parts of what is said of each cell, (N, P, K)."""
+        """Split the outputs of each cell, (N, P, K), into their parts."""
         there, place, *words = said.float().split(self.sizes, dim=2)
         return Answer(there[..., 0], place, tuple(words))
 
     def read(self, said: Tensor) -> list[list[Seen]]:
-        """Return the things in each picture, of what is said of its cells, (N, P, K); row by row of their cells.
+        """Return the detected things of each picture from the outputs (N, P, K), in the order of their cells.
 
-        A thing is in a cell that is likelier than its eight neighbours to hold a centre, where the nine together are
-        more likely than not to hold one: a centre on a border is shared between two cells.
+        A thing is detected in a cell with a higher probability of a centre than its eight neighbours, where the
+        probability of a centre in the nine cells together is above one half: a centre on a border belongs to two cells.
         """
         answer = self.answer(said)
         there = answer.there.unflatten(1, (GRID, GRID))  # (N, 8, 8)
@@ -118,7 +118,7 @@ class SceneReader(nn.Module):
         return things
 
     def prepared(self, images: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) as the network sees them, (N, 3, H, W) in [-1, 1]; RGBA over white."""
+        """Return uint8 images (N, C, H, W) as network input, (N, 3, H, W) in [-1, 1]; RGBA is composited over white."""
         return to_rgb(images.float() / 127.5 - 1)
 
     def save_pretrained(self, folder: Path) -> None:
@@ -138,14 +138,14 @@ class SceneReader(nn.Module):
 def things_in(
     reader: SceneReader, images: Iterable[Images], batch: int, device: torch.device
 ) -> Iterator[list[list[Seen]]]:
-    """Yield the things seen in each of some uint8 images, which come in groups (n, C, H, W), `batch` at once."""
+    """Yield the detected things of uint8 images in groups (n, C, H, W), computed at a fixed batch size."""
     network = reader.to(device).eval()
     for said in batched(lambda group: network(network.prepared(group)), images, batch, device):
         yield reader.read(said)
 
 
 def open_scene_reader(folder: Path, image_shape: tuple[int, int, int]) -> SceneReader:
-    """Return the reader in `folder`, in evaluation mode, for images of shape (C, H, W).
+    """Return the attribute classifier in `folder`, in evaluation mode, for images of shape (C, H, W).
 
     Raises:
         ArtifactError: missing, not trained, damaged, or trained on images of another size.
@@ -153,7 +153,7 @@ def open_scene_reader(folder: Path, image_shape: tuple[int, int, int]) -> SceneR
     manifest = open_artifact(folder, SCENE_READER)
     if not manifest["trained"]:
         raise ArtifactError(
-            f"{folder} holds a reader without weights, which was not trained since {manifest['reason']}: run "
+            f"{folder} holds an attribute classifier that was not trained, because {manifest['reason']}: run "
             "`dvc repro train_scene_reader`."
         )
     if manifest["image_shape"] != list(image_shape):

@@ -1,4 +1,4 @@
-"""Trains the network that reads scenes, on renders that no data set holds."""
+"""The recipe of the attribute classifier of scenes, trained on renders that are in no data set."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -23,18 +23,18 @@ from darkroom.random import draws, normal
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
 
 _STREAM = "scene_reader"
-_REACH = 2  # pixels on either side that the blur looks at
+_REACH = 2  # radius of the blur kernel in pixels
 
 
 WORDS: dict[str, tuple[str, ...]] = {"colour": tuple(COLOURS), "form": FORMS, "size": tuple(RADII)}
 
 
 class Renders:
-    """Scenes rendered when they are asked for: `images` uint8 (N, 3, size, size), `things` float32 (N, 3, 6).
+    """A dataset of scenes, rendered on access: `images` uint8 (N, 3, size, size), `things` float32 (N, 3, 6).
 
-    A thing is 1, x, y and the numbers of its colour, form and size in `WORDS`; zeros where there are fewer than three.
-    The scenes come from streams of numbers of their own, one a split: they are never those of the source `shapes`.
-    Every other one is drawn at twice the size and reduced, as `ingest` reduces images that are larger than it stores.
+    A thing is 1, x, y and the indices of its colour, form and size in `WORDS`; unused rows are zeros. Each split has
+    its own random stream, so the scenes are never those of the source `shapes`. Every other scene is rendered at twice
+    the size and reduced, as `ingest` reduces larger images.
     """
 
     def __init__(self, seed: int, split: str, count: int, size: int, kinds: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class Renders:
         return scene(self.seed, row, self.kinds, self.stream)
 
     def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
-        """Return the pictures of some scenes, and what is in them; nothing is augmented here."""
+        """Return the pictures and the things of some scenes, without augmentation."""
         scenes = [self.scene(int(row)) for row in rows]
         things = np.zeros((len(rows), 3, 6), dtype=np.float32)
         for place, each in enumerate(scenes):
@@ -69,7 +69,7 @@ class Renders:
 
 
 def accuracy(model: SceneReader, renders: Renders, batch: int, device: torch.device) -> dict[str, float]:
-    """Return for each attribute the share of renders in which the reader sees it as their caption says it."""
+    """Return for each attribute the fraction of renders for which the prediction agrees with the caption."""
     said = [canonical(facts(renders.scene(row))) for row in range(len(renders))]
     groups = (range(at, min(at + batch, len(renders))) for at in range(0, len(renders), batch))
     images = (renders.__getitems__(group)["images"] for group in groups)
@@ -78,9 +78,9 @@ def accuracy(model: SceneReader, renders: Renders, batch: int, device: torch.dev
 
 
 def blurred(x: Tensor, sigma: Tensor) -> Tensor:
-    """Return images x (N, C, H, W), each blurred by a Gaussian of its own sigma, (N,) pixels, cut off at two pixels.
+    """Return images x (N, C, H, W), each blurred by a Gaussian with its own sigma (N,) in pixels, cut at 2 pixels.
 
-    0 is no blur; edges are repeated.
+    A sigma of 0 means no blur; the padding repeats the edge.
     """
     offsets = torch.arange(-_REACH, _REACH + 1, device=x.device)
     weights = torch.exp(-(offsets**2) / (2 * sigma.clamp(min=0.05)[:, None] ** 2))  # (N, 5)
@@ -93,16 +93,16 @@ def blurred(x: Tensor, sigma: Tensor) -> Tensor:
 
 
 class SceneReaderRecipe(Recipe):
-    """L = Σ cells BCE(there) + mean over things of |place - its place|² + CE(colour) + CE(form) + CE(size).
+    """L = Σ_cells BCE(there) + mean over things of |place - target|² + CE(colour) + CE(form) + CE(size).
 
-    `accuracy` is the share of a picture's things whose colour, form and size are right, at the cell of their centre.
+    `accuracy` is the fraction of a picture's things whose colour, form and size are right, at the cell of their centre.
 
     Args:
         model: the network.
-        augment: what the pictures are put through while training, as generated ones are not quite clean.
-        seed: of the training.
-        train: rows of `images` and `things`.
-        val: likewise.
+        augment: the augmentation of training pictures, since generated pictures are not perfectly clean.
+        seed: the seed of the training.
+        train: the training dataset, with `images` and `things`.
+        val: the validation dataset, with the same columns.
     """
 
     def __init__(self, model: SceneReader, augment: Augment, seed: int, train: Rows, val: Rows) -> None:
@@ -112,16 +112,16 @@ class SceneReaderRecipe(Recipe):
         self.phases = (Phase(_STREAM, self.loss),)
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the loss and the accuracy."""
+        """Return the loss and the accuracy of augmented pictures."""
         x = self.augmented(to_network(batch.data["images"]), batch.positions.tolist())
         return {name: values.mean() for name, values in self._scores(x, batch.data["things"]).items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the same for each picture as it is."""
+        """Return loss and accuracy of each picture, (N,), without augmentation."""
         return self._scores(to_network(batch.data["images"]), batch.data["things"])
 
     def augmented(self, x: Tensor, positions: Sequence[int]) -> Tensor:
-        """Return pictures (N, 3, H, W) in [-1, 1] with blur, other colours and noise, each as strong as its draws say.
+        """Return pictures (N, 3, H, W) in [-1, 1] with blur, changed colours and noise of random strengths.
 
         Each channel v becomes (1 + a) v + b, |a| and |b| up to `colour`.
         """

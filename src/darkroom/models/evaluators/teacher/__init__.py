@@ -1,1 +1,1 @@
-"""The network of perceptual losses where none is downloaded. It never judges."""
+"""The teacher: the network of perceptual losses where no published one is used. It is never an evaluator."""

@@ -1,7 +1,7 @@
-"""The network that teaches: a small classifier whose features the perceptual losses compare. It never judges.
+"""The teacher: a small classifier whose features the perceptual losses compare. It is never an evaluator.
 
-It is trained by `train_teacher` on the parts that the tokenizer is trained on. Another network than the extractor's in
-every respect that could carry the judge's taste over: architecture, seed, and what its images are put through.
+`train_teacher` trains it on the parts that the tokenizer is trained on. It differs from the extractor in architecture,
+seed and augmentation, so that a perceptual loss does not optimise the features that the scores compare.
 """
 
 import math
@@ -27,8 +27,8 @@ class Teacher(nn.Module):
     Args:
         in_channels: 1, 3 or 4.
         classes: number of classes.
-        channels: width of each level; between two levels the resolution is halved.
-        layers: convolutions in each level.
+        channels: the width of each level; between two levels the resolution is halved.
+        layers: the number of convolutions in each level.
     """
 
     def __init__(self, in_channels: int, classes: int, channels: list[int], layers: int) -> None:
@@ -60,10 +60,10 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def lengths(self) -> Tensor:
-        """Return the full length of the features at a position of each level, (levels,) float32: sqrt(Σ_c γ_c² + β_c²).
+        """Return the norm of the features at a position of each level, (levels,) float32: sqrt(Σ_c γ_c² + β_c²).
 
-        That is their root mean square before the last rectifier, which takes about half of the square away: a group
-        norm's output has mean 0 and mean square 1, before its weight γ_c and bias β_c.
+        It is their root mean square norm before the last rectifier, which halves the square on average: the output of
+        a group norm has mean 0 and mean square 1, before its weight γ_c and bias β_c.
         """
         norms = [stage[-2] for stage in self.stages]  # type: ignore[index]
         return torch.stack([(norm.weight.square() + norm.bias.square()).sum().sqrt() for norm in norms])
@@ -90,7 +90,7 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     """Return the teacher in `folder`, in evaluation mode, for images of shape (C, H, W).
 
     Raises:
-        ArtifactError: missing, not trained, damaged, the judge in the teacher's place, or trained on images of another
+        ArtifactError: missing, not trained, damaged, an evaluator instead of a teacher, or trained on images of another
             shape.
     """
     if not (folder / NAME).is_file():
@@ -101,8 +101,8 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     manifest = open_artifact(folder, TEACHER)
     if not manifest.get("trained", True):
         raise ArtifactError(
-            f"{folder} holds a teacher without weights, which was not trained since {manifest['reason']}: train it "
-            "where a loss asks for it (`dvc repro train_teacher`)."
+            f"{folder} holds a teacher that was not trained, because {manifest['reason']}: train it "
+            "where a loss needs it (`dvc repro train_teacher`)."
         )
     if manifest["image_shape"] != list(image_shape):
         raise ArtifactError(

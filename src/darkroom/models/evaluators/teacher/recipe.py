@@ -1,4 +1,4 @@
-"""Trains the network that teaches: to tell the classes, or how an image was turned."""
+"""The recipe of the teacher: classification of labels, or of image rotations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def class_names(*splits: ImageShards) -> list[str]:
     """Return the labels of the images of some splits, sorted.
 
     Raises:
-        DarkroomError: an image has none, the first is named; or all have the same.
+        DarkroomError: an image has no label (the message names the first), or all labels are equal.
     """
     columns = [shards.label_column for shards in splits]
     if missing := sum(column.null_count for column in columns):
@@ -43,9 +43,9 @@ def class_names(*splits: ImageShards) -> list[str]:
 
 
 class NamedImages(Images):
-    """Stored images with the numbers of their labels in a list of names: `labels` int64 (N,).
+    """Stored images with the indices of their labels in a list of names: `labels` int64 (N,).
 
-    The numbers are the teacher's own: those of the catalog change with parts that the tokenizer is not trained on.
+    The indices are the teacher's own: the class numbers of the catalog change with parts outside of the selection.
     """
 
     def __init__(self, shards: ImageShards, names: Sequence[str], seed: int = 0) -> None:
@@ -56,12 +56,12 @@ class NamedImages(Images):
         self.labels = known[encoded.indices.to_numpy()] if len(shards) else np.empty(0, dtype=np.int64)
 
     def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> dict[str, Any]:
-        """Return the images and label numbers of some rows."""
+        """Return the images and label indices of some rows."""
         return {**super().__getitems__(rows, positions), "labels": self.labels[list(rows)]}
 
 
 def shifted(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Return images (N, C, H, W), each moved by so many pixels, (N,) integers; the edge is repeated."""
+    """Return images (N, C, H, W) shifted by `down` and `right` pixels, integers (N,); the padding repeats the edge."""
     rows = (torch.arange(images.shape[2], device=images.device) - down[:, None]).clamp(0, images.shape[2] - 1)
     columns = (torch.arange(images.shape[3], device=images.device) - right[:, None]).clamp(0, images.shape[3] - 1)
     number = torch.arange(len(images), device=images.device)[:, None, None]
@@ -69,7 +69,7 @@ def shifted(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 def turned(images: Tensor, turns: Tensor) -> Tensor:
-    """Return images (N, C, H, H), each turned by so many quarters, (N,) integers from 0 to 3."""
+    """Return images (N, C, H, H) rotated by `turns` quarter turns, integers (N,) from 0 to 3."""
     all_turns = torch.stack([images.rot90(quarter, (2, 3)) for quarter in range(TURNS)])  # (4, N, C, H, H)
     return all_turns[turns, torch.arange(len(images), device=images.device)]
 
@@ -83,10 +83,10 @@ class TeacherRecipe(Recipe):
     Args:
         model: the network.
         target: labels or rotation.
-        augment: how images are moved, and their contrast changed, while training.
-        seed: of the training.
-        train: rows of `images` and, for labels, `labels`.
-        val: likewise.
+        augment: the augmentation of training images: shift and contrast.
+        seed: the seed of the training.
+        train: the training dataset, with `images` and, for the target labels, `labels`.
+        val: the validation dataset, with the same columns.
     """
 
     def __init__(self, model: Teacher, target: str, augment: Augment, seed: int, train: Rows, val: Rows) -> None:
@@ -96,7 +96,7 @@ class TeacherRecipe(Recipe):
         self.phases = (Phase("teacher", self.loss),)
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the cross-entropy and the share of images classified as they should be."""
+        """Return the cross-entropy and the accuracy."""
         numbers = draws(self.seed, "teacher/augment", batch.positions.tolist(), 0, 4)[1]
         down, right, contrast, turn = torch.from_numpy(numbers).to(batch.data["images"].device, torch.float32).T
         reach = self.augment.shift
@@ -107,7 +107,7 @@ class TeacherRecipe(Recipe):
         return {name: values.mean() for name, values in found.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the same for each image as it is; its turn follows from its row."""
+        """Return cross-entropy and accuracy of each image, (N,), not augmented; its rotation follows from its row."""
         x = to_network(batch.data["images"])
         return self._scores(batch, x, torch.from_numpy(batch.positions % TURNS).to(x.device))
 
