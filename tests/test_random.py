@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.random import derive, draws, generator, generators, normal, order
+from darkroom.random import derive, generator, generators, normal, order, random_numbers
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,7 +62,7 @@ def test_moving_one_generator_is_building_each():
 
 
 def test_draws_of_a_position_come_from_its_generator_and_from_no_other():
-    normals, uniforms = draws(3, "a", [7, 2, 9], 5, 2)
+    normals, uniforms = random_numbers(3, "a", [7, 2, 9], 5, 2)
     for row, position in enumerate([7, 2, 9]):
         source = generator(3, "a", position)
         assert np.array_equal(normals[row], source.standard_normal(5, dtype=np.float32))
@@ -84,7 +84,7 @@ def test_noise_is_standard_normal_and_uniform_is_uniform():
     """10,000 draws: mean and variance within 4 standard errors."""
     noise = normal(0, "n", range(100), (100,))
     assert abs(noise.mean()) < 0.04 and abs(noise.var() - 1) < 4 * np.sqrt(2 / 10_000)
-    shares = draws(0, "u", range(2000), 0, 1)[1]
+    shares = random_numbers(0, "u", range(2000), 0, 1)[1]
     assert shares.min() >= 0 and shares.max() < 1 and abs(shares.mean() - 0.5) < 4 * 0.29 / np.sqrt(2000)
 
 

@@ -178,7 +178,7 @@ def training(project, monkeypatch):
         run = types.SimpleNamespace(device=device, accelerate=accelerate, cache_gb=20)
         monkeypatch.setattr(runner, "given", lambda stage, item: values)
         monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
-        monkeypatch.setattr(runner, "launch", lambda *facts: started.append(facts))
+        monkeypatch.setattr(runner, "launch", lambda *metadata: started.append(metadata))
         body = types.SimpleNamespace(run=lambda params: started.append("here"))
         monkeypatch.setitem(sys.modules, "darkroom.stages.train_generator", body)
         runner.run_stage("train_generator", None)

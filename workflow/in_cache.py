@@ -5,14 +5,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from darkroom.dag.dvc_cache import lost_of, sentence
+from darkroom.dag.dvc_cache import lost_of, message
 
 
 def main(stage: str) -> int:
     """Print what is wrong with the outputs of a stage; return 1 where something is."""
     found = lost_of([stage])
     if found:
-        print(f"{stage}: {sentence(found)}", file=sys.stderr)
+        print(f"{stage}: {message(found)}", file=sys.stderr)
     return int(bool(found))
 
 

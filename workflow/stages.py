@@ -19,7 +19,7 @@ from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
 from darkroom.check.check import check, read_params
-from darkroom.dag.dvc_cache import as_recorded, sentence
+from darkroom.dag.dvc_cache import as_recorded, message
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import keep, mend
 from darkroom.dag.stages import STAGES
@@ -130,4 +130,4 @@ def _require_cached(status: Status) -> None:
         if (outs := [out.def_path for out in stage.outs if out.use_cache and out.changed_cache()])
     }
     if found:
-        raise DarkroomError(sentence(found))
+        raise DarkroomError(message(found))

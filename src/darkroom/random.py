@@ -56,7 +56,7 @@ def normal(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, .
     return noise
 
 
-def draws(
+def random_numbers(
     seed: int, stream: str, positions: Sequence[int], normals: int, uniforms: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return standard normal numbers and numbers in [0, 1), so many of each a position.

@@ -20,7 +20,7 @@ import psutil
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
-from darkroom.dag.dvc_cache import lost_of, sentence
+from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.lock_file import keep
 from darkroom.dag.stages import TRAININGS
 from darkroom.data.cache import GIGABYTES
@@ -64,9 +64,9 @@ def params_key(values: Mapping[str, Any]) -> str:
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _note(event: str, name: str, **facts: Any) -> None:
+def _note(event: str, name: str, **metadata: Any) -> None:
     """Append a line to logs/runs.jsonl: the history of the stage bodies that really ran here, with their times."""
-    line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), **facts})
+    line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), **metadata})
     with (LOGS / "runs.jsonl").open("a") as file:
         file.write(line + "\n")
 
@@ -79,7 +79,7 @@ def _require_cached(stage: str, item: str | None) -> None:
     """
     found = lost_of(deps=declared(stage, item, ["deps"])) if "DVC_STAGE" in os.environ else {}
     if found and not _without_commit():
-        raise DarkroomError(sentence(found))
+        raise DarkroomError(message(found))
 
 
 def _require_hashed(stage: str, item: str | None) -> None:

@@ -28,7 +28,7 @@ from darkroom.tools import dry_run
 from darkroom.tools.doctor import clone as doctor
 from darkroom.tools.plan import plan
 from darkroom.training import state
-from darkroom.training.state import FINISHED, LOCK, folder_of, identity, open_state, root, sweep
+from darkroom.training.state import FINISHED, LOCK, fingerprint, folder_of, open_state, root, sweep
 from helpers import training
 
 ROOT = Path(__file__).parents[2]
@@ -202,12 +202,14 @@ def test_each_item_has_its_own_state_and_lock():
             open_state("train_nets", "base"),
         ):
             pass
-    before = identity("train_nets", "base")
+    before = fingerprint("train_nets", "base")
     change("params.yaml", "train_nets", "nets", "up64", "width", value=16)
     Path("data/none").write_text("other")
-    assert identity("train_nets", "base") == before and identity("train_nets", "up64")["stage"] == "train_nets@up64"
+    assert (
+        fingerprint("train_nets", "base") == before and fingerprint("train_nets", "up64")["stage"] == "train_nets@up64"
+    )
     change("params.yaml", "train_nets", "nets", "base", "width", value=16)
-    assert identity("train_nets", "base") != before
+    assert fingerprint("train_nets", "base") != before
 
 
 @pytest.mark.usefixtures("clone")
@@ -248,7 +250,7 @@ def started(clone, monkeypatch):
     seen: list[Any] = []
     body = types.SimpleNamespace(run=lambda params, item: seen.append((item, params.train_nets.nets.keys())))
     monkeypatch.setitem(sys.modules, "darkroom.stages.train_nets", body)
-    monkeypatch.setattr(runner, "launch", lambda *facts: seen.append(facts))
+    monkeypatch.setattr(runner, "launch", lambda *metadata: seen.append(metadata))
 
     def start(processes):
         change("params.yaml", "train_nets", "training", "processes", value=processes)

@@ -81,4 +81,4 @@ def guided(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict
         return sandbox, ran
 
     told = side_by_side({engine: partial(change, engine) for engine in ENGINES})
-    return {engine: facts.result() for engine, facts in told.items()}
+    return {engine: metadata.result() for engine, metadata in told.items()}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from darkroom.dag.dvc_cache import lost, lost_of, sentence, uncached
+from darkroom.dag.dvc_cache import lost, lost_of, message, uncached
 from darkroom.params.stage import read_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_what_is_lost_is_named_with_its_stage(clone: Path) -> None:
     assert lost_of() == {"train_generator": ["models/generator"], "score_generator": ["samples/generator"]}
     assert lost_of(["score_generator"]) == {"score_generator": ["samples/generator"]}
     assert lost_of(deps=["models/generator/raw", "data/catalog"]) == {"train_generator": ["models/generator"]}
-    assert "`dvc commit train_generator score_generator`" in sentence(
+    assert "`dvc commit train_generator score_generator`" in message(
         {"train_generator": ["models/generator"], "score_generator": ["samples/generator"]}
     )
     shutil.rmtree("samples/generator")  # of another machine's run, as in a fresh clone

@@ -83,7 +83,7 @@ def larger(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict
         return sandbox, ran
 
     told = side_by_side({engine: partial(grow, engine) for engine in ENGINES})
-    return {engine: facts.result() for engine, facts in told.items()}
+    return {engine: metadata.result() for engine, metadata in told.items()}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

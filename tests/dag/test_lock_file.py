@@ -21,8 +21,8 @@ SMALL = "schema: '2.0'\nstages:\n  a:\n    cmd: b\n    outs:\n    - path: c\n   
 
 
 def git(*words: str) -> str:
-    identity = ["-c", "user.name=Tester", "-c", "user.email=tester@example.org"]
-    return subprocess.run(["git", *identity, *words], check=True, capture_output=True, text=True).stdout
+    fingerprint = ["-c", "user.name=Tester", "-c", "user.email=tester@example.org"]
+    return subprocess.run(["git", *fingerprint, *words], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class Noise:
         (sample,) = samples(entry.payload, entry.payload + 1, self.spec)
         return Raw(sample.image, sample.label, sample.caption)
 
-    def facts(self) -> dict:
+    def metadata(self) -> dict:
         return {}
 
 
@@ -71,7 +71,7 @@ def preparation(spec: ImageSpec = SPEC, **changes: Any) -> Preparation:
 
 
 def policy(**changes: Any) -> Policy:
-    return Policy(**{"rules": RULES, "max_quarantined": 0.05, "shares": SHARES, "split_seed": 0, **changes})
+    return Policy(**{"rules": RULES, "max_quarantined": 0.05, "fractions": SHARES, "split_seed": 0, **changes})
 
 
 def make_part(

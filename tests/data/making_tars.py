@@ -49,7 +49,7 @@ def img2dataset(folder: Path, shards: int = 2, rows: int = 10) -> list[str]:
             key = f"{shard:05d}{row:04d}"
             status, error = FAILED.get(row, ("success", None))
             data = None if error else picture(100 * shard + row)
-            facts = {
+            metadata = {
                 "url": f"https://example.org/{key}.jpg",
                 "caption": f"picture {row}, größer",
                 "key": key,
@@ -62,11 +62,11 @@ def img2dataset(folder: Path, shards: int = 2, rows: int = 10) -> list[str]:
                 "exif": "{}" if data else None,
                 "sha256": sha256(data).hexdigest() if data else None,
             }
-            table.append(facts)
+            table.append(metadata)
             if data is not None:
                 kept.append(key)
-                members |= {f"{key}.jpg": data, f"{key}.txt": facts["caption"].encode()}
-                members[f"{key}.json"] = json.dumps({**facts, "label": row % 3}, indent=4).encode()
+                members |= {f"{key}.jpg": data, f"{key}.txt": metadata["caption"].encode()}
+                members[f"{key}.json"] = json.dumps({**metadata, "label": row % 3}, indent=4).encode()
         tar(folder / f"{shard:05d}.tar", members)
         pq.write_table(pa.Table.from_pylist(table), folder / f"{shard:05d}.parquet")
         stats = {"count": rows, "successes": rows - len(FAILED), "failed_to_download": 1, "failed_to_resize": 1}

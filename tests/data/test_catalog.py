@@ -67,7 +67,7 @@ def test_images_are_counted(root: Path) -> None:
         assert read_manifest(folder, "catalog")["unlabelled"][split] == labels.count(None)
     assert catalog.parts == {part: manifest_hash(root / part) for part in PARTS}
     assert list(catalog.parts) == PARTS
-    assert catalog.identity == manifest_hash(folder)
+    assert catalog.fingerprint == manifest_hash(folder)
 
 
 def test_captions_are_counted(root: Path) -> None:
@@ -92,11 +92,11 @@ class Damaged(Noise):
 def test_what_was_left_out_and_how_large_the_originals_were(root: Path) -> None:
     manifest = make_part(root, "third", 60, 80, source=Damaged(), mirror=True, max_quarantined=0.5)
     assert read_manifest(manifest, "shards")["quarantine"]["rows"] == 6
-    facts = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")
-    first, _, third = facts["parts"]
+    metadata = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")
+    first, _, third = metadata["parts"]
     assert third["quarantine"] == {"quarantine": {"empty": 2}, "repair": {}, "keep": {"caption_missing": 4}}
     assert first["quarantine"] == {"quarantine": {}, "repair": {}, "keep": {}}
-    assert facts["quarantine"] == third["quarantine"]
+    assert metadata["quarantine"] == third["quarantine"]
     assert (first["mirror"], third["mirror"]) == (False, True)
     assert (third["shorter_side"], third["enlarged"]) == ([3, 6, 9], 1)
     assert (first["images"], first["shards"], first["enlarged"]) == (40, 7, 0)
@@ -105,10 +105,10 @@ def test_what_was_left_out_and_how_large_the_originals_were(root: Path) -> None:
 
 def test_keys_in_two_parts_are_counted(root: Path) -> None:
     make_part(root, "third", 38, 43, ImageSpec(6, "RGB", "png"), source=Brighter())
-    facts = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")
-    assert facts["shared_keys"]["keys"] == 5 and facts["duplicates"]["images"] == 0
+    metadata = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")
+    assert metadata["shared_keys"]["keys"] == 5 and metadata["duplicates"]["images"] == 0
     split = split_of("noise-0041", SHARES, 0)
-    assert [f"second/{split}/noise-0041", f"third/{split}/noise-0041"] in facts["shared_keys"]["first"]
+    assert [f"second/{split}/noise-0041", f"third/{split}/noise-0041"] in metadata["shared_keys"]["first"]
     assert read_manifest(catalogue(root), "catalog")["shared_keys"] == {"keys": 0, "first": []}
 
 
@@ -232,7 +232,7 @@ def test_parts_whose_images_differ_are_refused(root: Path) -> None:
 
 
 def test_no_training_image_is_refused(tmp_path: Path) -> None:
-    make_part(tmp_path / "shards", "p", 0, 3, shares={"train": 0.0, "val": 0.0, "test": 1.0})
+    make_part(tmp_path / "shards", "p", 0, 3, fractions={"train": 0.0, "val": 0.0, "test": 1.0})
     with pytest.raises(DarkroomError, match="train split"):
         catalogue(tmp_path / "shards", ["p"])
 

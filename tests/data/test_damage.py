@@ -95,8 +95,8 @@ def test_1900_are_stored_and_100_are_listed_each_with_its_reason(mess: Mess, wor
 def test_the_manifest_counts_the_same(mess: Mess, working: Path) -> None:
     manifest = read_manifest(SHARDS, "shards")
     reasons = dict(sorted(Counter(reason for _, reason, _ in mess.wrong).items()))
-    facts = manifest["quarantine"]
-    assert (facts["rows"], facts["quarantine"], facts["repair"], facts["keep"]) == (100, reasons, {}, {})
+    metadata = manifest["quarantine"]
+    assert (metadata["rows"], metadata["quarantine"], metadata["repair"], metadata["keep"]) == (100, reasons, {}, {})
     labels: Counter[str] = Counter()
     for split in SPLITS:
         labels.update(manifest["splits"][split]["labels"])

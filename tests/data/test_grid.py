@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from darkroom.data.grid import image_grid, opaque, save_png, spread
+from darkroom.data.grid import evenly_spaced, image_grid, opaque, save_png
 from darkroom.errors import DarkroomError
 
 
@@ -77,7 +77,7 @@ def test_transparent_images_lie_on_a_checkerboard() -> None:
 
 @given(st.integers(0, 50), st.integers(0, 200))
 def test_rows_are_spread_from_the_first_to_the_last(count: int, of: int) -> None:
-    rows = spread(count, of)
+    rows = evenly_spaced(count, of)
     assert len(rows) == min(count, of) and rows == sorted(set(rows))
     if len(rows) > 1:
         assert (rows[0], rows[-1]) == (0, of - 1)

@@ -55,10 +55,10 @@ def ingest(
     folder = root / part
     folder.mkdir(parents=True)
     rule = policy(max_quarantined=0.5)
-    facts = source.facts()
+    metadata = source.metadata()
     if tars is None:
-        return write_part(folder, part, found, facts, how, rule, shard_size=9, mirror=False, logs=root)
-    return write_in_place(folder, part, found, tars, facts, how, rule, mirror=False, logs=root)
+        return write_part(folder, part, found, metadata, how, rule, shard_size=9, mirror=False, logs=root)
+    return write_in_place(folder, part, found, tars, metadata, how, rule, mirror=False, logs=root)
 
 
 def rows(root: Path, part: str, split: str) -> dict[str, tuple[bytes, str | None, str | None]]:
@@ -94,10 +94,10 @@ def test_no_image_is_copied_and_no_tar_is_touched(tmp_path: Path, laion: Path) -
     ]
     assert (manifest["in_place"], manifest["image"]["format"]) == (True, "original")
     assert Preparation.of(manifest).crop == "random"
-    for split, facts in manifest["splits"].items():
+    for split, metadata in manifest["splits"].items():
         table = pq.ParquetFile(tmp_path / "here" / split / "index.parquet")
-        assert table.num_row_groups == len(facts["shards"])
-        for number, entry in enumerate(facts["shards"]):
+        assert table.num_row_groups == len(metadata["shards"])
+        for number, entry in enumerate(metadata["shards"]):
             path = laion / f"{entry['name']}.tar"
             expected = {"tar": str(path), "bytes": path.stat().st_size, "sha256": sha256_file(path)}
             assert {name: entry[name] for name in expected} == expected

@@ -23,8 +23,8 @@ def made_of(folder: Path, keys, caption=None):
     known = {sample.key: sample for sample in samples(0, 40)}
     found = [known.get(key, known["noise-0000"]) for key in keys]
     chosen = [Sample(key, one.image, one.label, caption or one.caption) for key, one in zip(keys, found, strict=True)]
-    facts = write_shards(folder, chosen, 5, "png")
-    write_manifest(folder, "samples", image_shape=list(SPEC.shape), images=len(keys), files={}, **facts)
+    metadata = write_shards(folder, chosen, 5, "png")
+    write_manifest(folder, "samples", image_shape=list(SPEC.shape), images=len(keys), files={}, **metadata)
     return ImageShards.open_folder(folder, "samples")
 
 

@@ -315,7 +315,7 @@ def test_another_shape_than_the_tokenizers_is_refused(root: Path) -> None:
 
 
 def test_no_train_image_no_statistics(tmp_path: Path) -> None:
-    make_part(tmp_path / "shards", "p", 0, 3, shares={"train": 0.0, "val": 0.0, "test": 1.0})
+    make_part(tmp_path / "shards", "p", 0, 3, fractions={"train": 0.0, "val": 0.0, "test": 1.0})
     make_latents(tmp_path / "shards", tmp_path / "latents", "p")
     reader = LatentShards.open_parts(["p"], "test", tmp_path / "latents")
     assert len(reader) == 3

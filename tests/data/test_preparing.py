@@ -294,8 +294,8 @@ def weights(taps: int, wanted: int, kernel: Callable[[NDArray], NDArray], suppor
     wide = max(scale, 1.0)
     centres = (np.arange(wanted) + 0.5) * scale
     distance = (np.arange(taps)[None] + 0.5 - centres[:, None]) / wide
-    shares = np.where(np.abs(distance) < support, kernel(distance), 0.0)
-    return shares / shares.sum(axis=1, keepdims=True)
+    fractions = np.where(np.abs(distance) < support, kernel(distance), 0.0)
+    return fractions / fractions.sum(axis=1, keepdims=True)
 
 
 def bicubic(x: NDArray) -> NDArray:

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from darkroom.data.scenes.attributes import (
     ATTRIBUTES,
-    asked,
     canonical,
+    canonical_description,
     compare,
     described,
     require_scenes,
     rightness,
 )
-from darkroom.data.scenes.captions import POSITIONS, Facts, caption, facts, parse
+from darkroom.data.scenes.captions import POSITIONS, Description, caption, describe, parse
 from darkroom.data.scenes.scene import COLOURS, FORMS, KINDS, RADII, Thing, scene
 from darkroom.errors import DarkroomError
 
@@ -41,7 +41,7 @@ def things(text):
 
 def wrong(text, seen):
     """Return which attributes are not as said."""
-    return {name for name, right in compare(asked(text), seen).items() if not right}
+    return {name for name, right in compare(canonical_description(text), seen).items() if not right}
 
 
 ONE, TWO, RELATED = (
@@ -55,7 +55,7 @@ ONE, TWO, RELATED = (
 def test_a_scene_is_as_its_caption_says_in_whatever_order_its_things_are_seen(found, random):
     seen = list(found.objects)
     random.shuffle(seen)
-    assert compare(asked(caption(found)), seen) == NONE
+    assert compare(canonical_description(caption(found)), seen) == NONE
 
 
 @pytest.mark.parametrize(
@@ -66,21 +66,23 @@ def test_a_scene_is_as_its_caption_says_in_whatever_order_its_things_are_seen(fo
     ],
 )
 def test_two_sentences_of_one_picture_ask_for_the_same(one, other):
-    assert asked(one) == asked(other) == parse(other) and asked(one) != parse(one)
+    assert canonical_description(one) == canonical_description(other) == parse(other) and canonical_description(
+        one
+    ) != parse(one)
     assert not wrong(one, things(other)) and not wrong(other, things(one))
 
 
 @given(SCENES)
 def test_the_canonical_way_is_left_of_or_above_and_stays(found):
-    said = canonical(facts(found))
+    said = canonical(describe(found))
     assert said.relation in (None, "left of", "above") and canonical(said) == said
-    before = facts(found)
+    before = describe(found)
     assert (said.position, said.count, set(said.things)) == (before.position, before.count, set(before.things))
 
 
 @given(SCENES, st.data())
 def test_one_wrong_word_of_a_thing_lowers_that_attribute_alone(found, data):
-    seen, said = list(found.objects), asked(caption(found))
+    seen, said = list(found.objects), canonical_description(caption(found))
     at = data.draw(st.integers(0, len(seen) - 1))
     name, values = data.draw(st.sampled_from([("colour", COLOURS), ("form", FORMS), ("size", RADII)]))
     used = {getattr(thing, name) for thing in seen}
@@ -140,9 +142,11 @@ def test_a_missing_caption_and_a_kind_that_was_not_learned_are_refused_with_thei
         require_scenes(["shapes-6"], [None], KINDS)
     with pytest.raises(DarkroomError, match=r"^shapes-6: .*kind count, which `train_scene_reader\.kinds` does not"):
         require_scenes(["shapes-6"], [TWO], ["position", "relation"])
-    assert require_scenes(["a", "b"], [ONE, TWO], KINDS) == [parse(ONE), Facts(parse(TWO).things, count=2)]
+    assert require_scenes(["a", "b"], [ONE, TWO], KINDS) == [parse(ONE), Description(parse(TWO).things, count=2)]
 
 
 def test_each_picture_is_right_or_not_in_each_attribute():
-    found = rightness([asked(ONE), asked(TWO)], [things(ONE), things("two large red stars")])
+    found = rightness(
+        [canonical_description(ONE), canonical_description(TWO)], [things(ONE), things("two large red stars")]
+    )
     assert found["colour"] == [1, 0] and found["form"] == [1, 1] and found["as_described"] == [1, 0]

@@ -13,15 +13,15 @@ from darkroom.data.scenes.captions import (
     BORDERS,
     COUNTS,
     POSITIONS,
-    Facts,
+    Description,
     Words,
     caption,
-    facts,
+    caption_of_description,
+    describe,
     label,
     parse,
     position,
     relation,
-    sentence,
 )
 from darkroom.data.scenes.rendering import coverage, render
 from darkroom.data.scenes.scene import (
@@ -42,21 +42,21 @@ from darkroom.errors import DarkroomError
 SCENES = [scene(3, index) for index in range(300)]
 NAMES = st.builds(Words, st.sampled_from(tuple(RADII)), st.sampled_from(tuple(COLOURS)), st.sampled_from(FORMS))
 FACTS = st.one_of(
-    st.builds(Facts, st.tuples(NAMES), position=st.sampled_from(tuple(POSITIONS.values()))),
-    st.builds(Facts, st.tuples(NAMES), count=st.sampled_from(tuple(COUNTS))),
-    st.builds(Facts, st.tuples(NAMES, NAMES), relation=st.sampled_from(RELATIONS)),
+    st.builds(Description, st.tuples(NAMES), position=st.sampled_from(tuple(POSITIONS.values()))),
+    st.builds(Description, st.tuples(NAMES), count=st.sampled_from(tuple(COUNTS))),
+    st.builds(Description, st.tuples(NAMES, NAMES), relation=st.sampled_from(RELATIONS)),
 )
 
 
 @given(FACTS)
-def test_a_caption_is_read_back(said: Facts) -> None:
-    assert parse(sentence(said)) == said
+def test_a_caption_is_read_back(said: Description) -> None:
+    assert parse(caption_of_description(said)) == said
 
 
 @given(st.integers(0, 2**32), st.integers(0, 2**40))
 def test_so_is_that_of_a_scene(seed: int, index: int) -> None:
     found = scene(seed, index)
-    assert parse(caption(found)) == facts(found)
+    assert parse(caption(found)) == describe(found)
     assert label(found).split() == [found.objects[0].colour, found.objects[0].form]
 
 
@@ -70,19 +70,19 @@ def test_what_is_read_is_a_caption_and_all_else_is_refused(text: str) -> None:
     except DarkroomError as error:
         assert repr(text) in str(error)
     else:
-        assert sentence(said) == text
+        assert caption_of_description(said) == text
 
 
 def test_a_scene_is_its_number_alone() -> None:
     alone = scene(3, 17)
     assert alone == SCENES[17] and scene(4, 17) != alone
-    assert {len(facts(scene(3, n, ["relation"])).things) for n in range(20)} == {2}
-    kinds = [facts(scene(3, n, ["position", "count"])) for n in range(40)]
+    assert {len(describe(scene(3, n, ["relation"])).things) for n in range(20)} == {2}
+    kinds = [describe(scene(3, n, ["position", "count"])) for n in range(40)]
     assert {said.position is None for said in kinds} == {True, False} and all(said.relation is None for said in kinds)
 
 
 def test_all_words_come_up() -> None:
-    said = [facts(one) for one in SCENES]
+    said = [describe(one) for one in SCENES]
     assert {each.position for each in said} == {None, *POSITIONS.values()}
     assert {each.relation for each in said} == {None, *RELATIONS}
     assert {each.count for each in said} == {1, 2, 3}
@@ -90,10 +90,10 @@ def test_all_words_come_up() -> None:
     assert {name.size for name in names} == set(RADII)
     assert {(name.colour, name.form) for name in names} == {(colour, form) for colour in COLOURS for form in FORMS}
     assert {one.background for one in SCENES} == set(BACKGROUNDS)
-    shares = [
+    fractions = [
         sum(part) / len(said) for part in zip(*[(e.position is None, e.relation is None) for e in said], strict=True)
     ]
-    assert all(0.55 < share < 0.78 for share in shares)
+    assert all(0.55 < share < 0.78 for share in fractions)
 
 
 @pytest.mark.parametrize("one", SCENES[:150], ids=range(150))
@@ -105,7 +105,7 @@ def test_things_are_apart_whole_and_clearly_where_they_are_said_to_be(one: Scene
     for first, second in combinations(one.objects, 2):
         far = max(abs(first.x - second.x), abs(first.y - second.y))
         assert far >= first.radius + second.radius + GAP - 1e-12
-    said = facts(one)
+    said = describe(one)
     if said.position:
         (thing,) = one.objects
         assert all(abs(value - border) >= 0.05 for value in (thing.x, thing.y) for border in BORDERS)

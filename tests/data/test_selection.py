@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 def test_parts_are_known_by_their_manifests_in_the_order_of_their_names(root: Path) -> None:
     chosen = load_selection(root / "selection", root / "shards")
     assert list(chosen.parts.items()) == [(part, manifest_hash(root / "shards" / part)) for part in ("a", "b")]
-    assert chosen.spec.shape == (3, 6, 6) and chosen.identity == manifest_hash(root / "selection")
+    assert chosen.spec.shape == (3, 6, 6) and chosen.fingerprint == manifest_hash(root / "selection")
 
 
 def test_a_part_written_again_is_refused(root: Path) -> None:

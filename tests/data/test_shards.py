@@ -32,13 +32,13 @@ def test_two_writes_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_the_layout_is_that_of_img2dataset(tmp_path: Path) -> None:
-    facts = write_shards(tmp_path, samples(0, 16), 7, "png")
-    entries = facts["shards"]
+    metadata = write_shards(tmp_path, samples(0, 16), 7, "png")
+    entries = metadata["shards"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         ["index.parquet", *(f"0000{n}{end}" for n in range(3) for end in (".tar", "_stats.json"))]
     )
     index = tmp_path / "index.parquet"
-    assert facts["index_sha256"] == hashlib.sha256(index.read_bytes()).hexdigest()
+    assert metadata["index_sha256"] == hashlib.sha256(index.read_bytes()).hexdigest()
     metadata = pq.read_metadata(index)  # a row group a shard
     assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [7, 7, 2]
     assert [entry["images"] for entry in entries] == [7, 7, 2]
@@ -94,10 +94,10 @@ def test_packing_and_unpacking_is_the_identity(
     folder = tmp_path_factory.mktemp("packed")
     spec = ImageSpec(5, channels, format)
     given_samples = [Sample(f"{n:03d}", to_pil(pixels(n, spec)), *text) for n, text in enumerate(texts)]
-    facts = write_shards(folder, given_samples, shard_size, format)
-    write_manifest(folder, "samples", image_shape=list(spec.shape), **facts)
+    metadata = write_shards(folder, given_samples, shard_size, format)
+    write_manifest(folder, "samples", image_shape=list(spec.shape), **metadata)
     reader = ImageShards.open_folder(folder)
-    assert (len(reader), len(facts["shards"])) == (len(texts), -(-len(texts) // shard_size))
+    assert (len(reader), len(metadata["shards"])) == (len(texts), -(-len(texts) // shard_size))
     assert reader.keys == [sample.key for sample in given_samples]
     assert list(zip(reader.labels, reader.captions, strict=True)) == texts
     for row in range(len(texts)):
@@ -116,16 +116,16 @@ def test_every_sample_lands_in_the_split_of_its_key(root: Path) -> None:
 
 def test_the_manifest_counts_labels(root: Path) -> None:
     splits = json.loads((root / "first" / "manifest.json").read_text())["splits"]
-    for split, facts in splits.items():
+    for split, metadata in splits.items():
         labels = ImageShards.open_parts(["first"], split, root).labels
-        assert facts["images"] == len(labels)
-        assert facts["unlabelled"] == labels.count(None)
-        assert facts["labels"] == {name: labels.count(name) for name in set(labels) - {None}}
+        assert metadata["images"] == len(labels)
+        assert metadata["unlabelled"] == labels.count(None)
+        assert metadata["labels"] == {name: labels.count(name) for name in set(labels) - {None}}
 
 
 def test_an_empty_split_has_no_shards(tmp_path: Path) -> None:
     source, how = Noise(), preparation()
-    rule = policy(shares={"train": 1.0, "val": 0.0, "test": 0.0})
+    rule = policy(fractions={"train": 1.0, "val": 0.0, "test": 0.0})
     found = outcomes(source, source.entries(0, 3), how, processes=1)
     write_part(tmp_path / "p", "p", found, {}, how, rule, shard_size=7, mirror=False, logs=tmp_path)
     empty = ImageShards.open_parts(["p"], "val", tmp_path)

@@ -1,13 +1,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.data.splits import SPLITS, place, split_of
+from darkroom.data.splits import SPLITS, split_of, uniform_hash
 
 KEYS = [f"key-{number}" for number in range(2000)]
 
 
 @st.composite
-def shares(draw: st.DrawFn) -> dict[str, float]:
+def fractions(draw: st.DrawFn) -> dict[str, float]:
     weights = [draw(st.integers(1, 100)), draw(st.integers(0, 100)), draw(st.integers(0, 100))]
     return {name: weight / sum(weights) for name, weight in zip(SPLITS, weights, strict=True)}
 
@@ -19,7 +19,7 @@ def members(wanted: dict[str, float], seed: int) -> dict[str, set[str]]:
     return found
 
 
-@given(shares(), st.integers(0, 1000))
+@given(fractions(), st.integers(0, 1000))
 def test_shares_are_met(wanted: dict[str, float], seed: int) -> None:
     found = members(wanted, seed)
     for split in SPLITS:
@@ -28,7 +28,7 @@ def test_shares_are_met(wanted: dict[str, float], seed: int) -> None:
         assert wanted[split] > 0 or not found[split]
 
 
-@given(shares(), shares(), st.integers(0, 1000))
+@given(fractions(), fractions(), st.integers(0, 1000))
 def test_a_split_that_grows_at_the_cost_of_the_others_keeps_its_members(
     before: dict[str, float], after: dict[str, float], seed: int
 ) -> None:
@@ -46,5 +46,5 @@ def test_the_seed_and_the_key_decide_and_nothing_else() -> None:
 
 def test_places_are_fixed_for_good() -> None:
     """A change would move images between the splits of everybody's data."""
-    assert place(0, "digits-0042") == 0.6346874154951075
+    assert uniform_hash(0, "digits-0042") == 0.6346874154951075
     assert split_of("digits-0042", {"train": 0.6, "val": 0.1, "test": 0.3}, 0) == "val"

@@ -69,13 +69,13 @@ def unet(objective):
     diffusion = section.diffusion.model_copy(update={"objective": objective})
     recipe = small_decoder.recipe(section.model_copy(update={"diffusion": diffusion}))
     data = {name: torch.as_tensor(value[:16]) for name, value in small_decoder.Rows().all.items()}
-    facts = {"embedding_mean": small_decoder.MEAN, "embedding_std": small_decoder.STD}
+    metadata = {"embedding_mean": small_decoder.MEAN, "embedding_std": small_decoder.STD}
 
     def sampled(solver):
         how = UNetSampling(
             solver=solver, steps=4, guidance=2.0, threshold="clip", percentile=1.0, embedding_noise=0.0, low_noise=0.0
         )
-        stage = CascadeStage("base", recipe.model.eval(), recipe.objective, True, facts)
+        stage = CascadeStage("base", recipe.model.eval(), recipe.objective, True, metadata)
         request = SampleRequest([0, 1], random(2, 6), random(2, 4, 5))
         return sample_stage(stage, how, request, None, 0, torch.device("cpu"))
 

@@ -9,7 +9,7 @@ from darkroom.metrics.table import scores
 
 
 def card(**changes: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "scores": {"fd": 1.0, "fd_se": 0.1, "kid": 0.0, "n": 1000},
         "extractors": {"in_domain": {"sha256": "ab" * 32, "dim": 64, "n": 1400, "kid_n": 1400}},
         "reference_id": "cd" * 32,
@@ -19,7 +19,7 @@ def card(**changes: Any) -> dict[str, Any]:
         "seed": 1,
         "sampler": {"solver": "euler", "steps": 25, "guidance": 1.5, "weights": "ema"},
     }
-    return score_card(**{**facts, **changes})
+    return score_card(**{**metadata, **changes})
 
 
 def test_holds_the_whole_protocol() -> None:

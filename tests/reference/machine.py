@@ -43,6 +43,6 @@ def _processor() -> dict[str, Any]:
     if not path.exists():
         return {}
     first = path.read_text().split("\n\n")[0]
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
-    flags = facts.get("flags", "").split()
-    return {name: facts[name] for name in _NAMES if name in facts} | {"sets": [s for s in _SETS if s in flags]}
+    metadata = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    flags = metadata.get("flags", "").split()
+    return {name: metadata[name] for name in _NAMES if name in metadata} | {"sets": [s for s in _SETS if s in flags]}

@@ -138,8 +138,8 @@ def main() -> None:
                 found, scores = whole(name, root, options.threads)
         for stage, rows in found.items():
             curves.write(options.to / name / f"{stage}.tsv", rows)
-        facts = {"machine": machine(), "scores": scores}
-        (options.to / name / "recorded.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        metadata = {"machine": machine(), "scores": scores}
+        (options.to / name / "recorded.json").write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
         print(f"{options.to / name}: {', '.join(found)}  {scores}")
 
 

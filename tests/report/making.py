@@ -150,7 +150,7 @@ def project(
         for folder in ("metrics", "cards"):
             write_json(Path(folder) / "tokenizer_samples.json", {})
     made = {"generator": samples, "tokenizer_samples": own}
-    for name, scores, identity, n in (
+    for name, scores, fingerprint, n in (
         ("generator", dit, manifest_hash(reference), 40),
         ("tokenizer", tokenizer, manifest_hash(catalog), 260),
         *([("tokenizer_samples", OWN, manifest_hash(reference), 20)] if generating else []),
@@ -159,7 +159,7 @@ def project(
         card = {
             "n_fake": n,
             "samples": manifest_hash(made[name]) if name in made else None,
-            "reference": {"id": identity, "split": "test"},
+            "reference": {"id": fingerprint, "split": "test"},
             "formulas": {key: f"formula of {key} <&>" for key in scores if key != "n"},
             "notes": [],
             "seed": None,

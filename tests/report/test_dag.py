@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from darkroom.cli import main
 from darkroom.dag.drawing import draw
 from darkroom.dag.graph import Graph, read_graph
-from darkroom.dag.layout import Layout, spread
+from darkroom.dag.layout import Layout, spaced_apart
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import resolve
 
@@ -99,11 +99,11 @@ def test_boxes_stand_apart_and_edges_lead_right(made: tuple[list[tuple[int, int]
 
 @given(st.lists(st.floats(-10, 10), max_size=8))
 def test_spread_keeps_order_and_distance_and_moves_nothing_needlessly(wish: list[float]) -> None:
-    found = spread(wish)
+    found = spaced_apart(wish)
     assert all(b - a >= 1 - 1e-9 for a, b in pairwise(found))
     assert sum(found) == pytest.approx(sum(wish), abs=1e-6)
     apart = [3.0 * place for place in range(len(wish))]
-    assert spread(apart) == apart
+    assert spaced_apart(apart) == apart
 
 
 def test_a_crossing_is_undone() -> None:

@@ -88,13 +88,13 @@ def make_webdataset(folder: Path, patch: Any) -> Made:
         for number in range(shard * COUNT // 2, (shard + 1) * COUNT // 2):
             data, label = found[number]
             key = f"{shard:05d}{number:04d}"
-            facts = {"key": key, "status": "success", "error_message": None, "label": str(label)}
+            metadata = {"key": key, "status": "success", "error_message": None, "label": str(label)}
             members |= {
                 f"{key}.jpg": data,
                 f"{key}.txt": f"a {label}".encode(),
-                f"{key}.json": json.dumps(facts).encode(),
+                f"{key}.json": json.dumps(metadata).encode(),
             }
-            rows.append(facts)
+            rows.append(metadata)
         tar(folder / f"{shard:05d}.tar", members)
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{shard:05d}.parquet")
         (folder / f"{shard:05d}_stats.json").write_text(json.dumps({"count": len(rows), "successes": len(rows)}))

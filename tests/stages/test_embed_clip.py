@@ -66,7 +66,7 @@ def test_embeddings_are_those_of_clip_called_directly(clip: Clip, normalise: boo
     """To the rounding to float16, 2^-11 of a number, and of other batches, 1e-6."""
     manifest = embed(normalise=normalise)
     assert (manifest["clip"], manifest["normalised"], manifest["names"]) == (
-        *(clip.identity, normalise),
+        *(clip.fingerprint, normalise),
         ["image", "text", "encoding"],
     )
     for split in SPLITS:

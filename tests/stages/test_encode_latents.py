@@ -22,7 +22,7 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.tokenizers.encode_settings import Params
-from darkroom.random import draws
+from darkroom.random import random_numbers
 from darkroom.stages import encode_latents
 from darkroom.training.data import mirrored
 from darkroom.training.loop import seeded, train
@@ -138,7 +138,7 @@ def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(form: str, d
     np.testing.assert_allclose(found.std, np.sqrt(variance), rtol=1e-9)
 
     size = mean[0].size
-    normals = draws(9, "dit/train", positions, 2 * size + 1, 2)[0].astype(np.float64)
+    normals = random_numbers(9, "dit/train", positions, 2 * size + 1, 2)[0].astype(np.float64)
     posterior, noise = (normals[:, at : at + size].reshape(mean.shape) for at in (0, size))
     z = mean + np.exp(logvar[0] / 2) * posterior if logvar else mean
     x0 = (z - np.array(found.mean)[:, None, None]) / np.array(found.std)[:, None, None]
@@ -250,8 +250,8 @@ def test_parts_of_different_codebooks_are_refused(codes: None) -> None:
     write_codebook(folder, np.ones((SIZE, 3), np.float32))
     manifest = read_manifest(folder, "latents")
     manifest["codebook"]["sha256"] = sha256_file(folder / CODEBOOK)
-    facts = {key: value for key, value in manifest.items() if key not in ("kind", "format", "seal")}
-    write_manifest(folder, "latents", **facts)
+    metadata = {key: value for key, value in manifest.items() if key not in ("kind", "format", "seal")}
+    write_manifest(folder, "latents", **metadata)
     with pytest.raises(DarkroomError, match="`one` and `two` have different codebooks"):
         LatentShards.open_parts(["one", "two"], "train")
 

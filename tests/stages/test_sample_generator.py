@@ -54,7 +54,7 @@ def write_models(profiles: bool) -> None:
         "generator",
         generator_kind="dit",
         classes=list("0123456789"),
-        image=ImageSpec(16, "RGB", "png").facts(),
+        image=ImageSpec(16, "RGB", "png").metadata(),
         latent_mean=[0.0, 0.0],
         latent_std=[1.0, 1.0],
         tokenizer=load_tokenizer(Path("models/tokenizer"))[1],

@@ -52,7 +52,7 @@ SCENES = {f"{name}{error}" for name in ATTRIBUTES for error in ("", "_se")}
 class Means:
     """In CLIP's place: an image is the means of its quarters, a text its length and the number of its words."""
 
-    identity = "c" * 64
+    fingerprint = "c" * 64
 
     def to(self, device):
         return self
@@ -87,8 +87,8 @@ def made(tmp_path_factory):
         reader = Path("models/scene_reader")
         reader.mkdir()
         SceneReader(WORDS, [8], 1).save_pretrained(reader)
-        facts = {"trained": True, "image_shape": [3, SIDE, SIDE], "kinds": ["position", "count", "relation"]}
-        write_manifest(reader, "scene_reader", accuracy={"colour": 0.99}, **facts, files=file_hashes(reader))
+        metadata = {"trained": True, "image_shape": [3, SIDE, SIDE], "kinds": ["position", "count", "relation"]}
+        write_manifest(reader, "scene_reader", accuracy={"colour": 0.99}, **metadata, files=file_hashes(reader))
         clip = Path("models/clip")
         clip.mkdir()
         said = save_clip(clip, Contrastive(SIZE))
@@ -113,10 +113,10 @@ def write_samples(folder="samples/decoder", change=lambda key, image: image, cap
         Sample(key, to_pil(change(key, shards[row])), shards.labels[row], caption(shards.captions[row]))
         for row, key in enumerate(shards.keys[:count])
     ]
-    facts = write_shards(place, chosen, 5, "png")
+    metadata = write_shards(place, chosen, 5, "png")
     sampler = {"seed": 3, "solver": "ddim", "steps": 20}
     said = {"split": "test", "condition": "image", "clip": "c" * 64, "model": "m" * 64, "sampler": sampler}
-    write_manifest(place, "samples", image_shape=[3, SIDE, SIDE], images=count, files={}, **said, **facts)
+    write_manifest(place, "samples", image_shape=[3, SIDE, SIDE], images=count, files={}, **said, **metadata)
 
 
 def score(stage=score_decoder, **judges):
@@ -191,15 +191,15 @@ def test_a_wrong_colour_lowers_the_colour_alone(clone, oracle):
     assert told["n"] == 12 and told["id"] == manifest_hash(Path("models/scene_reader"))
 
 
-@pytest.mark.parametrize("identity", ["c" * 64, "d" * 64])
-def test_the_card_says_whether_the_clip_that_judges_conditioned(clone, monkeypatch, identity):
+@pytest.mark.parametrize("fingerprint", ["c" * 64, "d" * 64])
+def test_the_card_says_whether_the_clip_that_judges_conditioned(clone, monkeypatch, fingerprint):
     monkeypatch.setattr(scoring_pairs, "open_clip", lambda path, key: Means())
-    monkeypatch.setattr(Means, "identity", identity)
+    monkeypatch.setattr(Means, "identity", fingerprint)
     write_samples(change=lambda key, image: 255 - image)
     scores, card = score(clip="models/clip")
     assert set(scores) == ALWAYS | PAIRS | CLIPS and set(card["formulas"]) == set(scores) - {"n"}
-    assert card["clip"] == identity and card["clip_is_condition"] == (identity == "c" * 64)
-    assert any("conditioned the samples" in note for note in card["notes"]) == (identity == "c" * 64)
+    assert card["clip"] == fingerprint and card["clip_is_condition"] == (fingerprint == "c" * 64)
+    assert any("conditioned the samples" in note for note in card["notes"]) == (fingerprint == "c" * 64)
     images, judge = torch.from_numpy(originals().__getitems__(range(12))), Means()
     pair = [judge.images(each).double().numpy() for each in (255 - images, images)]
     cosines = (pair[0] * pair[1]).sum(1) / np.linalg.norm(pair[0], axis=1) / np.linalg.norm(pair[1], axis=1)
@@ -229,7 +229,7 @@ def test_the_judges_come_from_their_folders(clone):
     scores, card = score(clip="models/clip", attributes="scenes")
     assert set(scores) == ALWAYS | PAIRS | CLIPS | SCENES
     assert scores["clip_image"] == pytest.approx(1) and scores["clip_text"] == scores["clip_text_real"]
-    assert card["clip"] == load_clip().identity and card["clip_is_condition"] is False
+    assert card["clip"] == load_clip().fingerprint and card["clip_is_condition"] is False
     assert {name: scores[name] for name in ATTRIBUTES} == card["scene_reader"]["originals"]
 
 

@@ -51,7 +51,7 @@ def whole(tmp_path_factory):
         write_clip()
         embed(PARTS)
         train()
-        write_decoder(load_clip().identity)
+        write_decoder(load_clip().fingerprint)
     return root
 
 
@@ -70,13 +70,13 @@ def clone(whole, tmp_path, monkeypatch):
 
 
 def test_the_manifest_says_of_which_clip_and_how_near_it_comes(clone):
-    facts = read_manifest(Path("models/prior"), "prior")
-    assert facts["clip"] == load_clip().identity and facts["normalised"] is True
-    assert (facts["embed_dim"], facts["text_shape"], facts["images_seen"]) == (8, [8, 64], 16)
-    assert facts["objective"] == "gaussian"
+    metadata = read_manifest(Path("models/prior"), "prior")
+    assert metadata["clip"] == load_clip().fingerprint and metadata["normalised"] is True
+    assert (metadata["embed_dim"], metadata["text_shape"], metadata["images_seen"]) == (8, [8, 64], 16)
+    assert metadata["objective"] == "gaussian"
     says = {"schedule": "cosine", "timesteps": 20, "target": "x0"}
-    assert facts["prediction"] == says | {"learned_variance": False, "variance_range": "linear"}
-    scores = facts["scores"]
+    assert metadata["prediction"] == says | {"learned_variance": False, "variance_range": "linear"}
+    scores = metadata["scores"]
     assert scores["split"] == "test" and scores["images"] == 8
     assert (
         all(-1 <= scores[name] <= 1 for name in ("cosine", "cosine_other", "cosine_text")) and scores["cosine_se"] > 0
@@ -142,10 +142,10 @@ def test_images_of_captions_stand_beside_their_originals(clone):
     assert found.keys == test.keys_of(captioned)
     assert found.captions == [test.captions[row] for row in captioned]
     assert found.labels == ["noise"] * 5
-    facts = read_manifest(Path("samples/text"), "samples")
-    assert (facts["images"], facts["condition"], facts["split"]) == (5, "text", "test")
-    assert facts["clip"] == load_clip().identity and facts["prior"] == hashes("models/prior")
-    assert [shard["images"] for shard in facts["shards"]] == [3, 2]
+    metadata = read_manifest(Path("samples/text"), "samples")
+    assert (metadata["images"], metadata["condition"], metadata["split"]) == (5, "text", "test")
+    assert metadata["clip"] == load_clip().fingerprint and metadata["prior"] == hashes("models/prior")
+    assert [shard["images"] for shard in metadata["shards"]] == [3, 2]
     with Image.open("samples/text/grid.png") as grid:
         assert grid.width > 2 * 2 * 8
 
@@ -177,10 +177,10 @@ def test_models_of_other_clips_are_refused(clone):
     write_decoder("d" * 64)
     with pytest.raises(ArtifactError, match=r"models/decoder was trained with another CLIP than that of data/embedd"):
         make()
-    write_decoder(load_clip().identity, normalised=False)
+    write_decoder(load_clip().fingerprint, normalised=False)
     with pytest.raises(ArtifactError, match="those of models/prior are of"):
         make()
-    write_decoder(load_clip().identity)
+    write_decoder(load_clip().fingerprint)
     write_clip(seed=1)
     embed(PARTS)
     with pytest.raises(ArtifactError, match=r"models/prior was trained with another CLIP .*dvc repro train_prior"):
@@ -188,7 +188,7 @@ def test_models_of_other_clips_are_refused(clone):
 
 
 def test_a_decoder_that_is_told_no_text_is_told_the_embedding(clone):
-    write_decoder(load_clip().identity, text=False)
+    write_decoder(load_clip().fingerprint, text=False)
     assert len(make()) == 5
 
 
@@ -252,7 +252,7 @@ def test_what_cannot_be_made_is_told(clone, asked, message):
 
 
 def test_texts_alone_give_an_up_sampler_nothing_to_enlarge(clone):
-    write_decoder(load_clip().identity, low_size=4)
+    write_decoder(load_clip().fingerprint, low_size=4)
     with pytest.raises(ArtifactError, match="enlarges images"):
         sample(["a ring"], [], 1, None, "out.png")
     Image.new("RGB", (8, 8)).save("mine.png")

@@ -76,13 +76,13 @@ def test_it_writes_what_clip_opens_and_how_good_it_is(clone: Path) -> None:
     ours = load_clip()
     assert all(torch.equal(value, ours.network.state_dict()[name]) for name, value in network.state_dict().items())
     manifest = read_manifest(Path("models/clip"), "clip")
-    assert (manifest["source"], manifest["images_seen"], manifest["weights"]) == ("trained", 32, ours.identity)
+    assert (manifest["source"], manifest["images_seen"], manifest["weights"]) == ("trained", 32, ours.fingerprint)
     assert manifest["prompts"]["1"] == ["a one", "the one"]
     scores, card = (json.loads(Path(f"{name}/clip.json").read_text()) for name in ("metrics", "cards"))
     images = CaptionedImages(ImageShards.open_parts(["first"], "test"), 8, False)
     assert (scores["images"], scores["captions"]) == (len(images), 6) == (card["images"], card["captions"])
     assert {"zero_shot_accuracy", "image_to_text_r1", "text_to_image_r5", "text_to_image_r5_se"} <= set(scores)
-    assert (card["clip"], card["classes"]) == (ours.identity, 3)
+    assert (card["clip"], card["classes"]) == (ours.fingerprint, 3)
     # Zero-shot accuracy by clip-anytorch alone: prompts of a class, their mean, the nearest.
     with torch.no_grad():
         classes = []
@@ -108,7 +108,7 @@ def test_two_trainings_give_the_same_bytes(clone: Path) -> None:
 def test_weights_of_others_are_taken_as_they_are(clone: Path) -> None:
     make_clip(clone / "theirs")
     train_clip.run(params(source="pretrained", pretrained={"name": None, "file": "theirs/model.pt"}))
-    assert load_clip().identity == load_clip(clone / "theirs").identity
+    assert load_clip().fingerprint == load_clip(clone / "theirs").fingerprint
     assert (clone / "theirs/model.pt").read_bytes() == Path("models/clip/model.pt").read_bytes()
     assert json.loads(Path("metrics/clip.json").read_text())["image_to_text_r1"] >= 0
     assert not list(Path("curves/clip").rglob("*.tsv"))

@@ -54,8 +54,10 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with seeded(0):
         network = Contrastive({**SIZE, "context_length": 12})
     Path("models/clip").mkdir(parents=True)
-    facts = save_clip(Path("models/clip"), network)
-    write_manifest(Path("models/clip"), "clip", **facts, long_captions="stop", files=file_hashes(Path("models/clip")))
+    metadata = save_clip(Path("models/clip"), network)
+    write_manifest(
+        Path("models/clip"), "clip", **metadata, long_captions="stop", files=file_hashes(Path("models/clip"))
+    )
     embed()
     tokenizer = Patches(16)
     write_tokenizer(tokenizer)
@@ -159,7 +161,7 @@ def test_from_shards_to_samples_with_an_up_sampler(clone: Path) -> None:
     assert made.keys == real.keys[:6] and made.labels == real.labels[:6] and made.captions == real.captions[:6]
     assert made.image_shape == (3, 16, 16)
     manifest = read_manifest(Path("samples/decoder"), "samples")
-    assert manifest["clip"] == load_clip().identity and manifest["condition"] == "image"
+    assert manifest["clip"] == load_clip().fingerprint and manifest["condition"] == "image"
     assert set(manifest["files"]) == {"grid.png", "variations.png", "interpolations.png", "inpainted.png"}
     assert (Path("curves/decoder/base/metrics.json")).is_file() or any(Path("curves/decoder/base").iterdir())
 
@@ -169,9 +171,9 @@ def test_computed_embeddings_train_nearly_the_same_as_stored_ones(clone: Path) -
     found = {}
     for name, told in (("stored", TOLD), ("computed", COMPUTED)):
         train_decoder.run(params(name, **told), name)
-        facts = read_manifest(Path("models/decoder") / name, "decoder")
-        found[name] = facts["best_validation"]["loss"]
-        assert facts["clip"] == load_clip().identity
+        metadata = read_manifest(Path("models/decoder") / name, "decoder")
+        found[name] = metadata["best_validation"]["loss"]
+        assert metadata["clip"] == load_clip().fingerprint
     assert found["stored"] == pytest.approx(found["computed"], rel=1e-2)
     assert weights("stored") != weights("computed")
 
@@ -190,8 +192,8 @@ def test_a_decoder_of_latents(clone: Path, latents: bool) -> None:
     train_decoder.run(settings, "base")
     sample_decoder.run(sampling(("base",)))
     assert ImageShards.open_folder(Path("samples/decoder")).image_shape == (3, 16, 16)
-    facts = read_manifest(Path("models/decoder/base"), "decoder")
-    assert facts["tokenizer"] == manifest_hash(Path("models/tokenizer"))
+    metadata = read_manifest(Path("models/decoder/base"), "decoder")
+    assert metadata["tokenizer"] == manifest_hash(Path("models/tokenizer"))
     shutil.rmtree("models/tokenizer")
     write_tokenizer(Patches(16, size=5))
     with pytest.raises(ArtifactError, match="latents of another tokenizer"):
@@ -253,9 +255,9 @@ def test_samples_of_another_clip_are_refused(clone: Path) -> None:
     train_decoder.run(params(), "base")
     with seeded(1):
         network = Contrastive({**SIZE, "context_length": 12})
-    facts = save_clip(Path("models/clip"), network)
+    metadata = save_clip(Path("models/clip"), network)
     files = file_hashes(Path("models/clip"))
-    write_manifest(Path("models/clip"), "clip", **facts, long_captions="stop", files=files)
+    write_manifest(Path("models/clip"), "clip", **metadata, long_captions="stop", files=files)
     embed()
     with pytest.raises(ArtifactError, match="trained with another CLIP than that of data/embeddings"):
         sample_decoder.run(sampling(("base",)))
@@ -296,12 +298,12 @@ def test_samples_say_by_what_they_were_told(clone: Path, model: dict[str, Any], 
 
 def test_the_same_bytes_twice(clone: Path) -> None:
     train_decoder.run(params(), "base")
-    first, facts = weights(), json.loads(Path("models/decoder/base/manifest.json").read_text())
+    first, metadata = weights(), json.loads(Path("models/decoder/base/manifest.json").read_text())
     shutil.rmtree("models/decoder")
     shutil.rmtree("state")
     train_decoder.run(params(), "base")
     assert weights() == first
-    assert json.loads(Path("models/decoder/base/manifest.json").read_text()) == facts
+    assert json.loads(Path("models/decoder/base/manifest.json").read_text()) == metadata
 
 
 def test_only_the_images_of_the_grid_are_kept() -> None:

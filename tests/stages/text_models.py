@@ -80,8 +80,8 @@ def write_clip(seed: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        facts = save_clip(folder, Contrastive(SIZE))
-    write_manifest(folder, "clip", source="trained", long_captions="stop", **facts, files=file_hashes(folder))
+        metadata = save_clip(folder, Contrastive(SIZE))
+    write_manifest(folder, "clip", source="trained", long_captions="stop", **metadata, files=file_hashes(folder))
 
 
 def embed(parts: dict[str, bool], normalise: bool = True, store: Sequence[str] = ("train", "val", "test")) -> None:
@@ -125,7 +125,7 @@ def write_decoder(clip: str | None, normalised: bool = True, text: bool = True, 
         trained=True,
         timesteps=20,
         prediction={"schedule": "cosine", "target": "x0", "learned_variance": False, "variance_range": "linear"},
-        image=SPEC.facts(),
+        image=SPEC.metadata(),
         clip=clip,
         normalised=normalised,
         embedding_mean=[0.0] * SIZE["embed_dim"],

@@ -62,12 +62,12 @@ def test_updates_shares_and_rates_follow_from_the_parameters():
         values["run"] |= {"micro_batch": 10, "device": "cpu"}
 
     edit(change)
-    facts = told("train_generator")
-    assert facts["updates"] == "100 of 64 images"
-    assert facts["processes"] == "2, each with 32 images of an update, in 4 passes of at most 10"
-    assert facts["learning rate"].startswith("0 at image 0, 0.0015 at its peak at image 640, ")
-    assert facts["device"] == "cpu" and facts["writes"] == "curves/generator, models/generator"
-    assert facts["reads"] == "data/catalog, data/latents, models/tokenizer"
+    metadata = told("train_generator")
+    assert metadata["updates"] == "100 of 64 images"
+    assert metadata["processes"] == "2, each with 32 images of an update, in 4 passes of at most 10"
+    assert metadata["learning rate"].startswith("0 at image 0, 0.0015 at its peak at image 640, ")
+    assert metadata["device"] == "cpu" and metadata["writes"] == "curves/generator, models/generator"
+    assert metadata["reads"] == "data/catalog, data/latents, models/tokenizer"
 
 
 @pytest.mark.usefixtures("clone")
@@ -87,8 +87,8 @@ def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):
         (clone / name).mkdir()
     state = Path(f".darkroom/state/train_extractor-{key(identity('train_extractor'))}")
     before = files(clone)
-    facts = told("train_extractor")
-    assert facts["state"] == str(state) and facts["begins"] == "at image 0, there is no checkpoint"
+    metadata = told("train_extractor")
+    assert metadata["state"] == str(state) and metadata["begins"] == "at image 0, there is no checkpoint"
     assert files(clone) == before
     for images in (640, 12800):
         folder = state / f"images-{images:012d}"

@@ -172,8 +172,10 @@ def main() -> int:
         tally = whole_run(asked, asked.folder or Path(folder))
     print(f"seed {asked.seed}\n{table(tally, time.monotonic() - began)}")
     if asked.json:
-        facts = {name: getattr(tally, name) for name in ("counts", "differing", "crashes", "flips", "faults", "disk")}
-        asked.json.write_text(json.dumps(facts, indent=2))
+        metadata = {
+            name: getattr(tally, name) for name in ("counts", "differing", "crashes", "flips", "faults", "disk")
+        }
+        asked.json.write_text(json.dumps(metadata, indent=2))
     return 1 if tally.faults else 0
 
 

@@ -42,7 +42,7 @@ def test_the_same_code_continues_and_says_nothing_of_code(tmp_path, capsys):
     done = trained(tmp_path, OLD)
     told = capsys.readouterr().out
     assert "resumes at image" in told and "code" not in told
-    assert "code_changed_at" not in done.facts()
+    assert "code_changed_at" not in done.metadata()
 
 
 def test_other_code_begins_anew_and_says_what_changed_and_what_it_costs(tmp_path, capsys):
@@ -51,7 +51,7 @@ def test_other_code_begins_anew_and_says_what_changed_and_what_it_costs(tmp_path
     told = capsys.readouterr().out
     assert "darkroom.models.tokenizers.kl.recipe: KLRecipe.loss changed" in told
     assert "`run.changed_code` is restart: the 32 images trained before are left in" in told
-    assert "resumes at image" not in told and done.facts().get("code_changed_at") is None
+    assert "resumes at image" not in told and done.metadata().get("code_changed_at") is None
     assert weights(done) == weights(trained(tmp_path / "alone", NEW))
 
 
@@ -60,7 +60,7 @@ def test_resumed_with_other_code_the_manifest_says_at_which_image(tmp_path, caps
     trained(tmp_path, NEW, 16, "resume")
     done = trained(tmp_path, OLD, choice="resume")
     assert "resumes at image 32 of 64" in capsys.readouterr().out
-    assert done.facts()["code_changed_at"] == [16, 32]
+    assert done.metadata()["code_changed_at"] == [16, 32]
     assert weights(done) == weights(trained(tmp_path / "alone", OLD)), "the toy's code is the same in truth"
 
 
@@ -87,7 +87,7 @@ def test_resume_finds_what_a_restart_set_aside(tmp_path, capsys):
     capsys.readouterr()
     done = trained(tmp_path, NEW, choice="resume")
     assert "resumes at image 40 of 64" in capsys.readouterr().out
-    assert done.facts()["code_changed_at"] == [40]
+    assert done.metadata()["code_changed_at"] == [40]
 
 
 def test_a_damaged_checkpoint_is_not_chosen(tmp_path, capsys):

@@ -9,7 +9,7 @@ from torch import nn
 
 from darkroom.errors import DarkroomError
 from darkroom.training.loop import seeded, train
-from darkroom.training.precision import lay_out
+from darkroom.training.precision import set_memory_format
 from darkroom.training.recipe import Phase, Recipe
 from darkroom.training.trainer import Trainer
 from helpers import run, training
@@ -113,7 +113,7 @@ def test_layout_and_compilation_train_to_the_same_numbers_and_names(tmp_path, sw
 
 def test_channels_last_is_the_layout(tmp_path):
     net = Pictures().modules["net"]
-    lay_out(net, training(channels_last=True))
+    set_memory_format(net, training(channels_last=True))
     assert net[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 

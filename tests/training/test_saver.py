@@ -83,8 +83,8 @@ def test_the_training_does_not_wait_for_the_disk_and_what_is_written_is_of_its_m
     assert checkpoint.newest(tmp_path) is None
     held.set()
     made.finish()
-    images, found, facts = checkpoint.read(checkpoint.newest(tmp_path))
-    assert images == 8 and facts == {"records": []}
+    images, found, metadata = checkpoint.read(checkpoint.newest(tmp_path))
+    assert images == 8 and metadata == {"records": []}
     assert torch.equal(found["modules"]["net/weight"], torch.ones(1000))
 
 
@@ -171,10 +171,10 @@ def test_a_slow_disk_changes_no_bit(tmp_path, monkeypatch):
 
 def test_what_a_checkpoint_says_is_of_its_moment(tmp_path):
     trainer = train(Toy(), training(), run(), places(tmp_path))
-    facts = trainer.state()[1]
+    metadata = trainer.state()[1]
     trainer.records[0]["train/loss"] = 0.0
     trainer.records.append({})
-    assert len(facts["records"]) == 4 and facts["records"][0]["train/loss"] != 0.0
+    assert len(metadata["records"]) == 4 and metadata["records"][0]["train/loss"] != 0.0
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ class ArtifactError(DarkroomError):
     """An artifact is missing, damaged, or does not fit its consumer."""
 
 
-def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
+def write_manifest(folder: Path, kind: str, **metadata: Any) -> None:
     """Write `folder/manifest.json` with `kind`, the format version, the metadata (JSON values) and the seal."""
-    content = json.loads(json_bytes({"kind": kind, "format": FORMAT, **facts}))
+    content = json.loads(json_bytes({"kind": kind, "format": FORMAT, **metadata}))
     write_json(folder / NAME, {**content, "seal": sha256_json(content)})
 
 

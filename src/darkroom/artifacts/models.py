@@ -16,6 +16,6 @@ def trained(names: Sequence[str], root: Path = DECODER_FOLDER) -> list[str]:
     return [name for name in names if read_manifest(root / name, DECODER)["trained"]]
 
 
-def told_of_clip(names: Sequence[str], root: Path = DECODER_FOLDER) -> bool:
+def conditioned_on_clip(names: Sequence[str], root: Path = DECODER_FOLDER) -> bool:
     """Return whether at least one of the U-Nets was trained and is conditioned on CLIP."""
     return any(read_manifest(root / name, DECODER)["clip"] is not None for name in trained(names, root))

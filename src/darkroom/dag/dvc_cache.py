@@ -79,7 +79,7 @@ def _as_recorded(names: Collection[str]) -> list[str]:
     return []
 
 
-def sentence(found: Mapping[str, Sequence[str]]) -> str:
+def message(found: Mapping[str, Sequence[str]]) -> str:
     """Return a message on outputs that are in no cache, by their stages: what is wrong and what to do."""
     paths = ", ".join(path for outs in found.values() for path in outs)
     return (

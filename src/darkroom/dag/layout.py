@@ -68,7 +68,7 @@ class Layout:
         height: dict[Node, float] = {node: float(at) for layer in self.layers for at, node in enumerate(layer)}
         for _ in range(10 * _SWEEPS):
             for layer in (*self.layers, *reversed(self.layers)):
-                height.update(zip(layer, spread([self._wish(node, height) for node in layer]), strict=True))
+                height.update(zip(layer, spaced_apart([self._wish(node, height) for node in layer]), strict=True))
         # Halves make almost level edges level; floor(2 y + 1/2) keeps the distance of 1.
         top = min(height.values())
         return {node: floor(2 * round(value - top, 6) + 0.5) / 2 for node, value in height.items()}
@@ -106,7 +106,7 @@ def _depths(graph: Graph) -> dict[str, int]:
     return depth
 
 
-def spread(wish: Sequence[float]) -> list[float]:
+def spaced_apart(wish: Sequence[float]) -> list[float]:
     """Return the heights nearest to `wish`, in least squares, in the same order and at least 1 apart.
 
     With y_i = wish_i - i this is isotonic regression: pool adjacent violators.

@@ -88,8 +88,8 @@ class Cache:
             files = []
             for path in self.folder.glob("*.tar"):
                 with suppress(FileNotFoundError):
-                    facts = path.stat()
-                    files.append((facts.st_mtime_ns, facts.st_size, path))
+                    metadata = path.stat()
+                    files.append((metadata.st_mtime_ns, metadata.st_size, path))
             total = size + sum(size for _, size, _ in files)
             for _, size, path in sorted(files):
                 if total <= self.limit:

@@ -22,7 +22,7 @@ class Catalog:
     spec: size and channels of all images, and their file format ("mixed" where the parts have different formats).
     images: the number of images in each split.
     counts: for each split, the number of images of each class.
-    identity: the SHA-256 of the manifest of the catalog, its fingerprint.
+    fingerprint: the SHA-256 of the manifest of the catalog, its fingerprint.
     """
 
     classes: tuple[str, ...]
@@ -30,7 +30,7 @@ class Catalog:
     spec: ImageSpec
     images: dict[str, int]
     counts: dict[str, dict[str, int]]
-    identity: str
+    fingerprint: str
     _numbers: dict[str, int] = field(repr=False, compare=False)
 
     @property
@@ -87,7 +87,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
         spec=ImageSpec.of(manifest),
         images=manifest["images"],
         counts=manifest["counts"],
-        identity=manifest_hash(folder),
+        fingerprint=manifest_hash(folder),
         _numbers={name: number for number, name in enumerate(classes)},
     )
     if shards is not None:

@@ -14,7 +14,7 @@ from PIL import Image
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
 from darkroom.data.catalog import KIND
 from darkroom.data.duplicates import find_duplicates, find_shared_keys
-from darkroom.data.grid import image_grid, opaque, save_png, spread
+from darkroom.data.grid import evenly_spaced, image_grid, opaque, save_png
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
@@ -83,7 +83,7 @@ def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
         "unlabelled": total("unlabelled"),
         "captions": dict(captions),
         "counts": {split: {name: counts[split][name] for name in classes} for split in SPLITS},
-        "image": spec.facts(),
+        "image": spec.metadata(),
         "parts": described,
         "quarantine": {action: dict(sorted(reasons.items())) for action, reasons in wrong.items()},
         "duplicates": find_duplicates(manifests, root),
@@ -105,7 +105,7 @@ def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> di
         for entry in manifest["splits"][split]["shards"]
     }
     return {
-        "images": sum(facts["images"] for facts in splits),
+        "images": sum(metadata["images"] for metadata in splits),
         "shards": len(tars),
         "bytes": sum(tars.values()),
         "mirror": manifest["mirror"],
@@ -122,13 +122,13 @@ def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> di
         ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
         DarkroomError: no image is in the train split.
     """
-    facts = catalog_facts(parts, root)
-    if not facts["images"]["train"]:
+    metadata = catalog_facts(parts, root)
+    if not metadata["images"]["train"]:
         raise DarkroomError(
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    write_manifest(folder, KIND, **facts)
+    write_manifest(folder, KIND, **metadata)
     return read_manifest(folder, KIND)
 
 
@@ -146,7 +146,7 @@ def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS)
     parts = [part["name"] for part in read_manifest(catalog, KIND)["parts"]]
     train = ImageShards.open_parts(parts, "train", root)
     rows = shown_rows(train)
-    save_png(folder / "grid.png", data_grid(train.__getitems__(rows[spread(images, len(rows))].tolist())))
+    save_png(folder / "grid.png", data_grid(train.__getitems__(rows[evenly_spaced(images, len(rows))].tolist())))
     write_manifest(folder, PICTURES_KIND, catalog=manifest_hash(catalog), files=file_hashes(folder))
 
 
@@ -156,7 +156,7 @@ def shown_rows(shards: ImageShards) -> NDArray[np.int64]:
     A shard is downloaded as a whole, so one image of each of a thousand shards would download all of them.
     """
     far = [number for number, shard in enumerate(shards.shards) if is_remote(shard.tar)]
-    left_out = set(far) - {far[place] for place in spread(_FETCHED, len(far))}
+    left_out = set(far) - {far[place] for place in evenly_spaced(_FETCHED, len(far))}
     return np.concatenate(
         [np.empty(0, np.int64)]
         + [

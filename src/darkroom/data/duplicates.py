@@ -14,7 +14,7 @@ from darkroom.data.splits import SPLITS
 _NAMED = 10  # maximum number of groups in the manifest
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """The location of an image: its part, split and key."""
 
     part: str
@@ -54,7 +54,7 @@ def _repeated(
     root: Path,
     prefixes: Callable[[Index], NDArray[np.uint64]],
     identities: Callable[[Index, Sequence[int]], list[Any]],
-) -> list[list[Place]]:
+) -> list[list[Location]]:
     """Return the groups of rows with equal identities, in the order of their first rows.
 
     Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. The
@@ -63,11 +63,11 @@ def _repeated(
     found = [prefixes(index) for _, _, index in _indexes(manifests, root)]
     values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *found]), return_counts=True)
     candidates = values[counts > 1]
-    groups: dict[Any, list[Place]] = {}
+    groups: dict[Any, list[Location]] = {}
     for part, split, index in _indexes(manifests, root) if len(candidates) else ():
         rows = np.flatnonzero(np.isin(prefixes(index), candidates)).tolist()
         for identity, key in zip(identities(index, rows), index.some("key", rows), strict=True):
-            groups.setdefault(identity, []).append(Place(part, split, key))
+            groups.setdefault(identity, []).append(Location(part, split, key))
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest
 from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, PREFIXES, file_name, map_embeddings, row_shapes
 from darkroom.data.index import EMBEDDINGS, Index, Indexed
 from darkroom.data.reader import ImageShards
-from darkroom.data.together import require_alike, require_made_of
+from darkroom.data.together import require_equal_metadata, require_made_from
 from darkroom.urls import redacted
 
 EMBEDDING_PARTS = Path("data/embeddings")
@@ -63,8 +63,8 @@ class EmbeddingShards(Indexed):
         folders = {root / part / split: manifest["splits"][split] for part, manifest in manifests.items()}
         self._shards = [
             _Shard(folder, entry["name"], entry["images"], entry["sha256"])
-            for folder, facts in folders.items()
-            for entry in facts["shards"]
+            for folder, metadata in folders.items()
+            for entry in metadata["shards"]
         ]
         self._firsts = np.concatenate([[0], np.cumsum([shard.images for shard in self._shards], dtype=np.int64)])
         self._index = Index(folders, EMBEDDINGS)
@@ -99,10 +99,10 @@ class EmbeddingShards(Indexed):
                 or are normalised differently, or the image shards have changed; the message names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
-        facts = {part: _alike(manifest) for part, manifest in manifests.items()}
-        require_alike("embeddings", facts, *_AGAIN)
+        metadata = {part: _alike(manifest) for part, manifest in manifests.items()}
+        require_equal_metadata("embeddings", metadata, *_AGAIN)
         if shards_root is not None:
-            require_made_of("embeddings", manifests, shards_root, *_AGAIN)
+            require_made_from("embeddings", manifests, shards_root, *_AGAIN)
         for part, manifest in manifests.items():
             if not manifest["splits"][split]["stored"]:
                 raise ArtifactError(

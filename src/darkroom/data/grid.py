@@ -63,7 +63,7 @@ def opaque(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return ((alpha * images[:, :3] + (255 - alpha) * board + 127) // 255).astype(np.uint8)
 
 
-def spread(count: int, of: int) -> list[int]:
+def evenly_spaced(count: int, of: int) -> list[int]:
     """Return at most `count` row numbers, evenly spaced from the first to the last of `of` rows."""
     return np.unique(np.linspace(0, of - 1, min(count, of)).round().astype(int)).tolist() if of else []
 

@@ -43,7 +43,7 @@ class ImageSpec:
         depth = {mode: count for count, mode in MODES.items()}
         return (depth[self.channels], self.size, self.size)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the entry `image` of a manifest."""
         return asdict(self)
 

@@ -33,18 +33,18 @@ class _Facts:
     def __call__(self, number: int) -> dict[str, Any]:
         if number not in self._known:
             path = self._tars(number)
-            facts = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-            self._known[number] = {"tar": self._tars.names[number], **facts}
+            metadata = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+            self._known[number] = {"tar": self._tars.names[number], **metadata}
         return self._known[number]
 
 
 class _Pointers:
     """The index of one split: a row group for each tar that has images in it."""
 
-    def __init__(self, folder: Path, facts: _Facts, size: int) -> None:
+    def __init__(self, folder: Path, metadata: _Facts, size: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._index = IndexWriter(folder, IMAGES)
-        self._facts, self._size = facts, size
+        self._facts, self._size = metadata, size
         self._number = -1
         self._rows: list[dict[str, Any]] = []
         self._entries: list[dict[str, Any]] = []
@@ -120,9 +120,9 @@ def write_in_place(
     """
     known = _Facts(tars)
     writers = {split: _Pointers(folder / split, known, how.spec.size) for split in SPLITS}
-    facts = {"source": dict(source), "mirror": mirror, "in_place": True}
+    metadata = {"source": dict(source), "mirror": mirror, "in_place": True}
     prepared = replace(how, spec=replace(how.spec, format=FORMAT))
     try:
-        return write_with(writers, folder, part, outcomes, prepared, policy, facts, logs)
+        return write_with(writers, folder, part, outcomes, prepared, policy, metadata, logs)
     except FileNotFoundError as error:
         raise DarkroomError(f"{error.filename} was there when it was read, and is gone: put it back.") from error

@@ -100,7 +100,7 @@ class Index:
         Raises:
             ArtifactError: missing, damaged, or with other counts than the manifest; the message names the file.
         """
-        self._folders = [(folder, facts["index_sha256"], _images(facts)) for folder, facts in folders.items()]
+        self._folders = [(folder, metadata["index_sha256"], _images(metadata)) for folder, metadata in folders.items()]
         self._schema = schema
         self._columns: dict[str, pa.ChunkedArray] = {}
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -180,8 +180,8 @@ class Indexed:
         return self._index.some("key", rows)
 
 
-def _images(facts: Mapping[str, Any]) -> list[int]:
-    return [entry["images"] for entry in facts["shards"]]
+def _images(metadata: Mapping[str, Any]) -> list[int]:
+    return [entry["images"] for entry in metadata["shards"]]
 
 
 def _read(path: Path, names: list[str]) -> pa.Table:

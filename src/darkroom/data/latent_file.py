@@ -154,15 +154,15 @@ def map_latent_shard(path: Path) -> LatentFile:
         found = json.loads(bytes(content[8:start]))
         header = {name: found[name] for name in _order(found)}
         form, mirror = _form(header)
-        (shape,) = {tuple(facts["shape"]) for facts in header.values()}
-        (code,) = {facts["dtype"] for facts in header.values()}
+        (shape,) = {tuple(metadata["shape"]) for metadata in header.values()}
+        (code,) = {metadata["dtype"] for metadata in header.values()}
         dtype = next(name for name in (_CODES if form == "codes" else _CONTINUOUS) if _NAMES[name] == code)
         bytes_each = int(np.prod(shape)) * DTYPES[dtype].itemsize
-        for name, facts in header.items():
-            begin, end = facts["data_offsets"]
+        for name, metadata in header.items():
+            begin, end = metadata["data_offsets"]
             if not 0 <= begin <= end == begin + bytes_each <= len(content) - start:
                 raise ValueError(f"{name} has bytes {begin} to {end} of {len(content) - start} for shape {shape}")
-        starts = {name: start + facts["data_offsets"][0] for name, facts in header.items()}
+        starts = {name: start + metadata["data_offsets"][0] for name, metadata in header.items()}
         return LatentFile(content, starts, form, mirror, shape, dtype)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ArtifactError(

@@ -126,7 +126,7 @@ def write_latents(
             codebook=book,
             mirror=mirror,
             splits=splits,
-            statistics=totals.facts(),
+            statistics=totals.metadata(),
         )
     return read_manifest(folder, KIND)
 
@@ -152,7 +152,7 @@ class _Totals:
             squares += np.exp(logvar.astype(np.float64))
         self._squares += weight * squares.sum(axis=(0, 2, 3))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the entry `statistics` of the manifest."""
         return {"count": int(self._count), "sum": self._sum.tolist(), "sum_of_squares": self._squares.tolist()}
 

@@ -22,7 +22,7 @@ from darkroom.data.latent_file import (
     stored_shape,
     to_float32,
 )
-from darkroom.data.together import require_alike, require_made_of
+from darkroom.data.together import require_equal_metadata, require_made_from
 
 LATENT_PARTS = Path("data/latents")
 _THREADS = 4  # threads that open shards in parallel
@@ -133,10 +133,10 @@ class LatentShards(Indexed):
                 forms, shapes or codebooks, or the image shards have changed; the message names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
-        facts = {part: _alike(manifest) for part, manifest in manifests.items()}
-        require_alike("latents", facts, *_AGAIN)
+        metadata = {part: _alike(manifest) for part, manifest in manifests.items()}
+        require_equal_metadata("latents", metadata, *_AGAIN)
         if shards_root is not None:
-            require_made_of("latents", manifests, shards_root, *_AGAIN)
+            require_made_from("latents", manifests, shards_root, *_AGAIN)
         return cls(manifests, split, root)
 
     def __len__(self) -> int:

@@ -23,14 +23,14 @@ class Policy:
 
     rules: the action for each reason.
     max_quarantined: the maximum fraction of quarantined samples.
-    shares: the fraction of each split.
+    fractions: the fraction of each split.
     split_seed: the seed of the hash that assigns splits.
     default_label: the label of samples without one; None: no label.
     """
 
     rules: Mapping[str, str]
     max_quarantined: float
-    shares: Mapping[str, float]
+    fractions: Mapping[str, float]
     split_seed: int
     default_label: str | None = None
 
@@ -121,8 +121,8 @@ def write_part(
         DarkroomError: more samples are damaged than `policy` allows; the message names the reasons and the list.
     """
     writers = {split: _Stored(ShardWriter(folder / split, shard_size, how.spec.format), how) for split in SPLITS}
-    facts = {"source": dict(source), "mirror": mirror, "in_place": False}
-    return write_with(writers, folder, part, outcomes, how, policy, facts, logs)
+    metadata = {"source": dict(source), "mirror": mirror, "in_place": False}
+    return write_with(writers, folder, part, outcomes, how, policy, metadata, logs)
 
 
 class Writer(Protocol):
@@ -158,7 +158,7 @@ def write_with(
     outcomes: Iterable[Outcome],
     how: Preparation,
     policy: Policy,
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     logs: Path,
 ) -> dict[str, Any]:
     """Pass each valid sample to the writer of its split; write the list of the others and the manifest.
@@ -170,7 +170,7 @@ def write_with(
         outcomes: the outcomes in the form that the writers accept.
         how: the preparation of the images, now or on reading.
         policy: which samples are used, and in which split.
-        facts: further entries of the manifest.
+        metadata: further entries of the manifest.
         logs: the folder for the list of damaged samples where there are too many.
 
     Raises:
@@ -179,7 +179,7 @@ def write_with(
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
     sieve = Sieve(policy.rules, policy.default_label)
     for one in sieve.passed(outcomes):
-        split = split_of(one.key, policy.shares, policy.split_seed)
+        split = split_of(one.key, policy.fractions, policy.split_seed)
         writers[split].add(one)
         labels[split][one.label] += 1
     splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
@@ -188,11 +188,11 @@ def write_with(
         folder,
         KIND,
         part=part,
-        image=how.spec.facts(),
-        preparation=how.facts(),
+        image=how.spec.metadata(),
+        preparation=how.metadata(),
         quarantine=write_quarantine(folder, sieve.listed),
         splits=splits,
-        **facts,
+        **metadata,
     )
     return read_manifest(folder, KIND)
 

@@ -49,11 +49,11 @@ class Preparation:
     min_size: int
     quality: int
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the entry `preparation` of a manifest."""
-        facts = asdict(self)
-        del facts["spec"]
-        return facts
+        metadata = asdict(self)
+        del metadata["spec"]
+        return metadata
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> "Preparation":

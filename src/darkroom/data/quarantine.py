@@ -37,11 +37,11 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
         ArtifactError: missing, damaged, or with another number of rows than in the manifest; the message names the
             file.
     """
-    facts = manifest["quarantine"]
-    check_file(folder / NAME, facts["sha256"])
+    metadata = manifest["quarantine"]
+    check_file(folder / NAME, metadata["sha256"])
     table = pq.read_table(folder / NAME, schema=SCHEMA)
-    if table.num_rows != facts["rows"]:
-        raise ArtifactError(f"{folder / NAME} has {table.num_rows} rows, and the manifest says {facts['rows']}.")
+    if table.num_rows != metadata["rows"]:
+        raise ArtifactError(f"{folder / NAME} has {table.num_rows} rows, and the manifest says {metadata['rows']}.")
     return table
 
 

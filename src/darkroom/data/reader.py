@@ -80,8 +80,8 @@ class ImageShards(Indexed):
         self.shards: list[Shard] = []
         self.sources: dict[str, str] = {}
         first = 0
-        for folder, facts in folders.items():
-            for entry in facts["shards"]:
+        for folder, metadata in folders.items():
+            for entry in metadata["shards"]:
                 tar = entry.get("tar", f"{folder / entry['name']}.tar")
                 shard = Shard(
                     folder, entry["name"], first, entry["images"], entry["sha256"], tar, (how or {}).get(folder)
@@ -250,8 +250,8 @@ def same_spec(manifests: Mapping[str, Mapping[str, Any]]) -> ImageSpec:
     for part in others:
         if specs[part].shape != specs[first].shape:
             raise ArtifactError(
-                f"the parts `{first}` and `{part}` do not fit together: {specs[first].facts()} and "
-                f"{specs[part].facts()}; ingest both with the same settings (`dvc repro ingest`)."
+                f"the parts `{first}` and `{part}` do not fit together: {specs[first].metadata()} and "
+                f"{specs[part].metadata()}; ingest both with the same settings (`dvc repro ingest`)."
             )
     formats = {spec.format for spec in specs.values()}
     return specs[first] if len(formats) == 1 else replace(specs[first], format="mixed")

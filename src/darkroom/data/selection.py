@@ -24,12 +24,12 @@ class Selection:
 
     parts: the SHA-256 of the manifest of each part.
     spec: size and channels of every image.
-    identity: the SHA-256 of the manifest of the selection, its fingerprint.
+    fingerprint: the SHA-256 of the manifest of the selection, its fingerprint.
     """
 
     parts: dict[str, str]
     spec: ImageSpec
-    identity: str
+    fingerprint: str
 
 
 def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> None:
@@ -41,7 +41,7 @@ def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> 
     manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in sorted(parts)}
     spec = same_spec(manifests)
     chosen = [{"name": part, "sha256": manifest_hash(root / part)} for part in manifests]
-    write_manifest(folder, KIND, image=spec.facts(), parts=chosen)
+    write_manifest(folder, KIND, image=spec.metadata(), parts=chosen)
 
 
 def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:

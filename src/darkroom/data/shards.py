@@ -82,7 +82,7 @@ class ShardWriter:
         if self._tar is None:
             path = self._folder / f"{len(self._entries):05d}.tar"
             self._tar = tarfile.open(path, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115, closed with the shard
-        facts: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "key": key,
             "label": label,
             "caption": caption,
@@ -93,14 +93,14 @@ class ShardWriter:
             "sha256": sha256_bytes(data),
         }
         image = EXTENSION[self._format]
-        members = {"json": json.dumps(facts, sort_keys=True, ensure_ascii=False).encode(), image: data}
+        members = {"json": json.dumps(metadata, sort_keys=True, ensure_ascii=False).encode(), image: data}
         if label is not None:
             members["cls"] = label.encode()
         if caption is not None:
             members["txt"] = caption.encode()
         offsets = {name: _append(self._tar, f"{key}.{name}", members[name]) for name in sorted(members)}
-        index = {"offset": offsets[image], "size": len(data), "sha256": bytes.fromhex(facts["sha256"])}
-        self._rows.append({**facts, **index})
+        index = {"offset": offsets[image], "size": len(data), "sha256": bytes.fromhex(metadata["sha256"])}
+        self._rows.append({**metadata, **index})
         if len(self._rows) == self._shard_size:
             self._finish()
 

@@ -56,9 +56,9 @@ class TarFiles:
         self.remote.prefetch([self.names[number] for number in numbers if is_remote(self.names[number])])
 
     def _unpacked(self, path: Path, name: str, kind: str) -> Path:
-        facts = path.stat()
+        metadata = path.stat()
         # The name of a cached file contains the hash of its content; its time is the time of its last use.
-        version = path.name if is_remote(name) else f"{facts.st_size} {facts.st_mtime_ns}"
+        version = path.name if is_remote(name) else f"{metadata.st_size} {metadata.st_mtime_ns}"
         what = name if is_remote(name) else str(path.resolve())
         return self._cache.make(f"unpacked {what}", version, lambda part: self._unpack(path, part, kind, name))
 

@@ -7,21 +7,21 @@ from typing import Any
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash
 
 
-def require_alike(what: str, facts: Mapping[str, Mapping[str, Any]], again: str, stage: str) -> None:
+def require_equal_metadata(what: str, metadata: Mapping[str, Mapping[str, Any]], again: str, stage: str) -> None:
     """Check that there is at least one part, and that all parts have equal metadata; None matches any value.
 
     Args:
         what: the kind of artifact as a plural, for the message: "latents".
-        facts: the metadata of each part, by a plural noun for the message: "shapes".
+        metadata: the metadata of each part, by a plural noun for the message: "shapes".
         again: the remedy, as an imperative.
         stage: the stage that carries out the remedy.
 
     Raises:
         ArtifactError: two parts differ (the message names them and the entry), or there is no part.
     """
-    if not facts:
+    if not metadata:
         raise ArtifactError("no part was requested: name at least one under `parts` in params.yaml.")
-    (one, first), *others = facts.items()
+    (one, first), *others = metadata.items()
     for part, theirs in others:
         for name, fact in first.items():
             if theirs[name] != fact and None not in (fact, theirs[name]):
@@ -31,7 +31,7 @@ def require_alike(what: str, facts: Mapping[str, Mapping[str, Any]], again: str,
                 )
 
 
-def require_made_of(
+def require_made_from(
     what: str, manifests: Mapping[str, Mapping[str, Any]], shards_root: Path, again: str, stage: str
 ) -> None:
     """Check that the artifacts of each part were made from the image shards in `shards_root`/PART.

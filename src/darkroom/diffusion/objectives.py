@@ -75,8 +75,8 @@ def objective_of(settings: Diffusion, timesteps: int) -> Objective:
     return OBJECTIVES[settings.objective](settings, timesteps)
 
 
-def stored_objective(facts: Mapping[str, Any], default: str) -> Objective:
+def stored_objective(metadata: Mapping[str, Any], default: str) -> Objective:
     """Return the objective of a trained network by its manifest; `default` where the manifest names none."""
-    prediction = dict(facts.get("prediction", {}))
-    timesteps = prediction.pop("timesteps", facts.get("timesteps", 1000))
-    return objective_of(Diffusion(**{"objective": facts.get("objective", default), **prediction}), timesteps)
+    prediction = dict(metadata.get("prediction", {}))
+    timesteps = prediction.pop("timesteps", metadata.get("timesteps", 1000))
+    return objective_of(Diffusion(**{"objective": metadata.get("objective", default), **prediction}), timesteps)

@@ -68,11 +68,11 @@ class EmbeddingScaler(Scaler):
         return cls(mean, std)
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> "EmbeddingScaler":
+    def from_facts(cls, metadata: Mapping[str, Any]) -> "EmbeddingScaler":
         """Return what a manifest holds."""
-        return cls(facts["embedding_mean"], facts["embedding_std"])
+        return cls(metadata["embedding_mean"], metadata["embedding_std"])
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return what a manifest holds; JSON keeps a float32 exactly."""
         return {"embedding_mean": self.mean.tolist(), "embedding_std": self.std.tolist()}
 

@@ -53,13 +53,13 @@ def score_card(
         more: further facts, JSON values, under names of their own.
     """
     notes = [
-        f"{name}: {n_fake} samples are fewer than twice its {facts['dim']} features; "
+        f"{name}: {n_fake} samples are fewer than twice its {metadata['dim']} features; "
         "the Fréchet distance is dominated by its bias, compare at equal n_fake only"
-        for name, facts in sorted(extractors.items())
-        if n_fake < 2 * int(facts["dim"])
+        for name, metadata in sorted(extractors.items())
+        if n_fake < 2 * int(metadata["dim"])
     ]
     return {
-        "extractors": {name: {**facts, "resize": RESIZE[name]} for name, facts in extractors.items()},
+        "extractors": {name: {**metadata, "resize": RESIZE[name]} for name, metadata in extractors.items()},
         "quantisation": quantisation,
         "reference": {"id": reference_id, "split": reference_split},
         "n_fake": n_fake,

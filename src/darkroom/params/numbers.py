@@ -7,7 +7,7 @@ from pydantic import Field
 Positive = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0)]
 Weight = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 PartNames = Annotated[list[PartName], Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from darkroom.params.numbers import NO_FILE, Positive, Seed, Sha256, Share
+from darkroom.params.numbers import NO_FILE, Fraction, Positive, Seed, Sha256
 from darkroom.params.section import Section
 
 Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise"]
@@ -88,7 +88,7 @@ class Training(Section):
     """Learning rate schedule."""
     warmup: Annotated[int, Field(ge=0)] = 0
     """Images until the learning rate is at its highest."""
-    final_rate: Share = 0.0
+    final_rate: Fraction = 0.0
     """linear, cosine, exponential: the last learning rate, as a fraction of the highest."""
     decay_images: Positive | None = None
     """inverse_sqrt: images after which the learning rate falls."""
@@ -96,7 +96,7 @@ class Training(Section):
     """piecewise: `images: N, rate: FRACTION` each; from N images on this fraction of the highest rate."""
     optimizer: Optimizer = "adamw"
     """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
-    betas: Annotated[tuple[Share, Share], Field(strict=False)] = (0.9, 0.999)
+    betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.9, 0.999)
     """Betas of AdamW."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay; not of norms, biases and embeddings."""
@@ -104,7 +104,7 @@ class Training(Section):
     """Largest gradient norm; null: no clipping."""
     groups: list[Group] = []
     """Groups of parameters with a learning rate, weight decay, schedule or optimizer of their own."""
-    ema_decay: Share = 0.9999
+    ema_decay: Fraction = 0.9999
     """Decay of the averaged weights in each optimizer step; 0: no average."""
     ema_profiles: list[Annotated[float, Field(gt=0, lt=0.28)]] = []
     """Relative widths, say 0.05 and 0.1, of EDM2's power averages, to rebuild any width after the training."""

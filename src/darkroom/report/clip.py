@@ -6,7 +6,7 @@ from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.table import of_group
-from darkroom.report.facts import ClipCard, Scores, read_json, typed
+from darkroom.report.metadata import ClipCard, Scores, read_json, typed
 from darkroom.report.scores import error_of
 
 METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")

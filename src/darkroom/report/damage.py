@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from darkroom.report.facts import Catalog
+from darkroom.report.metadata import Catalog
 
 _DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
 

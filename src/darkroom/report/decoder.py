@@ -8,7 +8,7 @@ from typing import Any
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.metrics.table import of_group
 from darkroom.report.cards import written
-from darkroom.report.facts import PriorFacts, Scores, ToldSamples, typed
+from darkroom.report.metadata import ConditionedSamples, PriorFacts, Scores, typed
 from darkroom.report.numbers import Number, number
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scored import Scored, read_scored
@@ -21,23 +21,23 @@ FURTHER = ("variations", "interpolations", "inpainted")
 
 
 @dataclass(frozen=True)
-class Told:
+class Conditioned:
     """Images conditioned on embeddings or captions of test images: their grid, further pictures by name, and scores."""
 
-    samples: ToldSamples
+    samples: ConditionedSamples
     scored: Scored
     grid: Picture
     pictures: dict[str, Picture]
 
 
-def read_told(name: str) -> Told | None:
+def read_conditioned(name: str) -> Conditioned | None:
     """Return the content of samples/NAME, metrics/NAME.json and cards/NAME.json; None where no image was sampled.
 
     Raises:
         ArtifactError: a file is missing or damaged, or the inputs have changed; the message names the file.
     """
     folder = SAMPLES / name
-    samples = typed(ToldSamples, read_manifest(folder, "samples"), folder)
+    samples = typed(ConditionedSamples, read_manifest(folder, "samples"), folder)
     if not samples.images:
         return None
     scored = read_scored(name)
@@ -50,7 +50,7 @@ def read_told(name: str) -> Told | None:
             f"{folder} was made with another {PRIOR}: run `dvc repro`, which makes what is out of date again."
         )
     further = {each: read_png(folder / f"{each}.png") for each in FURTHER if f"{each}.png" in samples.files}
-    return Told(samples, scored, read_png(folder / GRID), further)
+    return Conditioned(samples, scored, read_png(folder / GRID), further)
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ def read_prior() -> PriorScored | None:
     Raises:
         ArtifactError: the manifest is missing or damaged, or the page cannot explain a score.
     """
-    facts = typed(PriorFacts, read_manifest(PRIOR, "prior"), PRIOR)
-    if not facts.trained or not facts.scores:
+    metadata = typed(PriorFacts, read_manifest(PRIOR, "prior"), PRIOR)
+    if not metadata.trained or not metadata.scores:
         return None
-    found = dict(facts.scores)
+    found = dict(metadata.scores)
     split, images = typed(str, found.pop("split", None), PRIOR), typed(int, found.pop("images", None), PRIOR)
     scores = typed(Scores, found, PRIOR)
     if strange := sorted(set(scores) - {*of_group("prior"), "cosine_se"}):

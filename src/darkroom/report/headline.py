@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from darkroom.metrics.table import score_names
-from darkroom.report.decoder import Told
+from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent
 from darkroom.report.scores import DEBIASED, DISTANCES, title, value_of
@@ -42,7 +42,7 @@ def _share(title: str, fraction: float, n: int, says: str) -> Headline:
     return Headline(title, fraction, percent(fraction), sentence)
 
 
-def _conditioned(conditioned: Told | None, of: str) -> Iterator[Headline]:
+def _conditioned(conditioned: Conditioned | None, of: str) -> Iterator[Headline]:
     """Yield how many images follow their condition: in colour and form by the attribute classifier, else in class."""
     if conditioned is None:
         return

@@ -10,8 +10,8 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manif
 from darkroom.report.clip import ClipScored, read_clip
 from darkroom.report.codes import CodeCounts, read_codes
 from darkroom.report.curves import CURVES, Training, read_training
-from darkroom.report.decoder import PriorScored, Told, read_prior, read_told
-from darkroom.report.facts import Catalog, Reconstructions, Reference, Samples, typed
+from darkroom.report.decoder import Conditioned, PriorScored, read_conditioned, read_prior
+from darkroom.report.metadata import Catalog, Reconstructions, Reference, Samples, typed
 from darkroom.report.pictures import Picture, read_png, read_svg
 from darkroom.report.scored import Scored, read_scored
 
@@ -49,8 +49,8 @@ class Inputs:
     tokenizer: Scored
     own: Own | None
     clip: ClipScored
-    decoder: Told | None
-    text: Told | None
+    decoder: Conditioned | None
+    text: Conditioned | None
     prior: PriorScored | None
     trainings: tuple[Training, ...]
     sample_grid: Picture
@@ -121,8 +121,8 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         tokenizer=read_scored("tokenizer"),
         own=read_own(),
         clip=read_clip(),
-        decoder=read_told("decoder"),
-        text=read_told("text"),
+        decoder=read_conditioned("decoder"),
+        text=read_conditioned("text"),
         prior=read_prior(),
         trainings=tuple(
             read_training(CURVES / name) for name in (*TRAININGS, *(f"decoder/{unet}" for unet in unets), *FURTHER)

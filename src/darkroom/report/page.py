@@ -12,7 +12,7 @@ from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
 from darkroom.report.codes import drawn as draw_codes
 from darkroom.report.damage import damage_rows, range_of
-from darkroom.report.decoder import PAIR_COLUMNS, PairRow, Told, pair_rows, sampling
+from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, widths
@@ -48,7 +48,7 @@ def _cells(rows: Sequence[Row | PairRow]) -> list[Number]:
     return [cell for row in rows for cell in row.cells if cell]
 
 
-def told(inputs: Inputs) -> Iterator[tuple[str, Told]]:
+def conditioned_images(inputs: Inputs) -> Iterator[tuple[str, Conditioned]]:
     """Yield the images sampled from embeddings, and from captions, with their titles."""
     if inputs.decoder is not None:
         yield (
@@ -70,11 +70,11 @@ def _bars(row: Row, where: str, others: dict[str, Number | None]) -> Markup | No
 
 def groups(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
-    others = {name.removeprefix("Images "): each.scored for name, each in told(inputs)}
+    others = {name.removeprefix("Images "): each.scored for name, each in conditioned_images(inputs)}
     yield from generated(inputs, inputs.generator, "Generated images", others)
     if inputs.own is not None:
         yield from generated(inputs, inputs.own.scored, "The tokenizer's own images", {})
-    for title, each in told(inputs):
+    for title, each in conditioned_images(inputs):
         yield from generated(inputs, each.scored, title)
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.reference.split} split"
@@ -104,7 +104,7 @@ def clip_group(inputs: Inputs) -> Iterator[Group]:
 
 def pair_groups(inputs: Inputs) -> list[Group]:
     """Return the groups of the table that compares images with their originals and captions; none without any."""
-    found = [(title, each, list(pair_rows(each.scored))) for title, each in told(inputs)]
+    found = [(title, each, list(pair_rows(each.scored))) for title, each in conditioned_images(inputs)]
     return [
         Group(f"{title}, {each.samples.split} split", (f"n = {each.samples.images:,}",), rows)
         for title, each, rows in found
@@ -117,7 +117,9 @@ def _notes(inputs: Inputs) -> list[str]:
     plain = [inputs.generator, *([inputs.own.scored] if inputs.own else []), inputs.tokenizer]
     notes = [note for each in plain for note in each.card.notes]
     return list(
-        dict.fromkeys([*notes, *(f"{name}: {note}" for name, of in told(inputs) for note in of.scored.card.notes)])
+        dict.fromkeys(
+            [*notes, *(f"{name}: {note}" for name, of in conditioned_images(inputs) for note in of.scored.card.notes)]
+        )
     )
 
 
@@ -179,7 +181,7 @@ def render(title: str, inputs: Inputs) -> str:
         pairs=pairs,
         pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
         notes=_notes(inputs),
-        conditioned=dict(told(inputs)),
+        conditioned=dict(conditioned_images(inputs)),
         whole=widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.
         meanings={
@@ -201,7 +203,7 @@ def render(title: str, inputs: Inputs) -> str:
             "Generated images": list(flat(inputs.generator.protocol)),
             **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),
             "Reconstructions": list(flat(inputs.tokenizer.protocol)),
-            **{name: list(flat(each.scored.protocol)) for name, each in told(inputs)},
+            **{name: list(flat(each.scored.protocol)) for name, each in conditioned_images(inputs)},
             "CLIP": list(flat(inputs.clip.protocol)),
         },
     )

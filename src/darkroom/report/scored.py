@@ -7,7 +7,7 @@ from typing import Any
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.table import COUNT
 from darkroom.metrics.table import scores as known_scores
-from darkroom.report.facts import Card, Scores, read_json, typed
+from darkroom.report.metadata import Card, Scores, read_json, typed
 from darkroom.report.scores import unknown
 
 
@@ -28,19 +28,19 @@ def read_scored(name: str) -> Scored:
     """
     metrics, card = Path(f"metrics/{name}.json"), Path(f"cards/{name}.json")
     protocol = read_json(card)
-    facts = typed(Card, protocol, card)
+    metadata = typed(Card, protocol, card)
     scores = typed(Scores, read_json(metrics), metrics)
     if strange := unknown(scores):
         raise ArtifactError(
             f"{metrics} holds `{strange[0]}`, which the page cannot explain: describe it in "
             "src/darkroom/metrics/table.py."
         )
-    if missing := sorted(set(scores) - {COUNT} ^ set(facts.formulas)):
+    if missing := sorted(set(scores) - {COUNT} ^ set(metadata.formulas)):
         raise ArtifactError(f"{card} is not the card of {metrics}: only one of them has `{missing[0]}`.")
     if not set(scores) & set(known_scores()):
         raise ArtifactError(f"{metrics} holds no score: run the stage that writes it again.")
-    if scores.get(COUNT, facts.n_fake) != facts.n_fake:
+    if scores.get(COUNT, metadata.n_fake) != metadata.n_fake:
         raise ArtifactError(
-            f"{card} is not the card of {metrics}: they count {facts.n_fake} and {scores[COUNT]:g} images."
+            f"{card} is not the card of {metrics}: they count {metadata.n_fake} and {scores[COUNT]:g} images."
         )
-    return Scored(scores, facts, protocol)
+    return Scored(scores, metadata, protocol)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
-from darkroom.data.grid import save_png, spread
+from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
@@ -23,7 +23,7 @@ _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
 _TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
 
 # From rows to their image embeddings (N, D) and text encodings (N, L, W), as far as the decoder is told them.
-Told = Callable[[Sequence[int]], tuple[Tensor | None, Tensor | None]]
+Condition = Callable[[Sequence[int]], tuple[Tensor | None, Tensor | None]]
 
 
 def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.device) -> Decoder:
@@ -33,7 +33,7 @@ def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.d
     return Decoder(cascade, sampling, seed, section.batch)
 
 
-def told_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards) -> Told:
+def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards) -> Condition:
     """Return what reads the embeddings and encodings of images.
 
     Raises:
@@ -54,7 +54,7 @@ def told_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards)
     return told
 
 
-def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Told) -> Iterator[Tensor]:
+def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Condition) -> Iterator[Tensor]:
     """Yield what the decoder makes of some rows, in batches, uint8 (n, C, H, W).
 
     What it is told is read a batch at a time, so that any number of images takes the memory of one.
@@ -73,7 +73,7 @@ def samples(
     Those that `write_pairs` shows are kept, by their row.
     """
     keys, labels, captions = images.keys, images.labels, images.captions
-    shown = {rows[at] for at in spread(_GROUPS * _ROWS, len(rows))}
+    shown = {rows[at] for at in evenly_spaced(_GROUPS * _ROWS, len(rows))}
     number = 0
     for batch in batches:
         for image in batch.numpy():

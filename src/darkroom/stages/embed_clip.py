@@ -74,11 +74,11 @@ def _embed(params: Params, part: str, splits: Mapping[str, ImageShards]) -> None
         splits,
         embed,
         names,
-        clip=clip.identity,
+        clip=clip.fingerprint,
         normalised=settings.normalise,
         dim=clip.embed_dim,
         encoding_shape=(clip.context_length, clip.text_width),
         store=settings.store,
         source={"layout": settings.imported.layout if joined else None},
     )
-    print(f"{done:,} images to embeddings of {clip.embed_dim}{f', {joined.told()}' if joined else ''}")
+    print(f"{done:,} images to embeddings of {clip.embed_dim}{f', {joined.summary()}' if joined else ''}")

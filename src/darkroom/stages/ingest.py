@@ -16,7 +16,7 @@ from darkroom.data.sources import open_source, slice_of
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest, Params
 from darkroom.params.sources import settings_of
-from darkroom.terminal.progress import told_singly
+from darkroom.terminal.progress import each_with_progress
 
 LOGS = Path("logs")
 
@@ -53,8 +53,8 @@ def run(params: Params, part: str) -> None:
         manifest = write(
             folder,
             part,
-            told_singly(found, stop - start if stop is not None and unit == "images" else None, part),
-            source={"name": chosen.source, "start": start, "stop": stop, **source.facts()},
+            each_with_progress(found, stop - start if stop is not None and unit == "images" else None, part),
+            source={"name": chosen.source, "start": start, "stop": stop, **source.metadata()},
             how=how,
             policy=Policy(
                 settings.rules.model_dump(),
@@ -72,8 +72,8 @@ def run(params: Params, part: str) -> None:
 def summary(manifest: Mapping[str, Any]) -> str:
     """Return the summary of a part for the log: images by split, and samples by action and reason."""
     splits, wrong = manifest["splits"], manifest["quarantine"]
-    shards = sum(len(facts["shards"]) for facts in splits.values())
-    images = sum(facts["images"] for facts in splits.values())
+    shards = sum(len(metadata["shards"]) for metadata in splits.values())
+    images = sum(metadata["images"] for metadata in splits.values())
     counts = ", ".join(f"{split} {splits[split]['images']:,}" for split in SPLITS)
     text = f"{images:,} images in {shards:,} shards: {counts}"
     for action, done in (("quarantine", "left out"), ("repair", "mended"), ("keep", "kept as they are")):

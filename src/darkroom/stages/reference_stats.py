@@ -13,10 +13,10 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.reference import build_reference, distances
-from darkroom.models.evaluators.load import extract, load_extractor, open_judge, stream
+from darkroom.models.evaluators.load import extract, load_extractor, open_evaluator, stream
 from darkroom.params.reference_stats import Params
 from darkroom.random import order
-from darkroom.terminal.progress import told
+from darkroom.terminal.progress import with_progress
 
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
@@ -39,7 +39,7 @@ def run(params: Params) -> None:
     require_writable(OUT)
     device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
-    judge = open_judge(EXTRACTOR, catalog.image_shape)
+    judge = open_evaluator(EXTRACTOR, catalog.image_shape)
     weights = Path(settings.inception.weights), settings.inception.sha256
     extractors = {name: load_extractor(name, EXTRACTOR, *weights) for name in settings.extractors}
     parts, batch = list(catalog.parts), settings.batch
@@ -50,17 +50,19 @@ def run(params: Params) -> None:
             f"{settings.held_out} ({len(unseen)}) and in half of {settings.split} ({len(real)}, at most "
             f"`reference_stats.kid_images` {settings.kid_images}); lower blocks, or ingest more."
         )
-    facts = {}
+    metadata = {}
     with atomic_folder(OUT) as folder:
         for name, extractor in extractors.items():
             network = extractor.network
             print(f"{name}: {len(real):,} images of {settings.split}, {len(unseen):,} of {settings.held_out}")
-            batches = stream(network, told(real.batches(batch), len(real), name), batch, device)
+            batches = stream(network, with_progress(real.batches(batch), len(real), name), batch, device)
             reference = build_reference(name, extractor.sha256, batches, len(real), settings.kid_images)
             reference.save(folder)
-            held_out = shuffled(extract(network, told(unseen.batches(batch), len(unseen), name), batch, device))
+            held_out = shuffled(
+                extract(network, with_progress(unseen.batches(batch), len(unseen), name), batch, device)
+            )
             unseen_scores = distances(held_out, reference, settings.blocks)
-            facts[name] = {
+            metadata[name] = {
                 "sha256": extractor.sha256,
                 "dim": extractor.dim,
                 "n": reference.n,
@@ -75,8 +77,8 @@ def run(params: Params) -> None:
             split=settings.split,
             held_out=settings.held_out,
             blocks=settings.blocks,
-            catalog=catalog.identity,
-            extractor=judge.identity,
-            extractors=facts,
+            catalog=catalog.fingerprint,
+            extractor=judge.fingerprint,
+            extractors=metadata,
             files=file_hashes(folder),
         )

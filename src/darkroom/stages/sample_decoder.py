@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from darkroom.data.reader import ImageShards
     from darkroom.models.decoder.cascade import Decoder
-    from darkroom.stages.decoding import Told
+    from darkroom.stages.decoding import Condition
 
 OUT = Path("samples/decoder")
 
 
 def _pictures(
-    folder: Path, section: SampleDecoder, decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Told
+    folder: Path, section: SampleDecoder, decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Condition
 ) -> None:
     """Write the further pictures that the section asks for, of the first rows."""
     from darkroom.data.grid import image_grid, opaque, save_png
@@ -70,7 +70,7 @@ def _sample(params: Params) -> None:
     from darkroom.data.reader import ImageShards
     from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
-    from darkroom.stages.decoding import decoded, open_decoder, samples, told_by, write_pairs
+    from darkroom.stages.decoding import conditioned_by, decoded, open_decoder, samples, write_pairs
 
     section, names = params.sample_decoder, list(params.train_decoder.unets)
     device = set_up_device(section.threads, params.run.device)
@@ -79,7 +79,7 @@ def _sample(params: Params) -> None:
     images = ImageShards.open_parts(parts, section.split)
     rows = list(range(min(section.images or len(images), len(images))))
     decoder = open_decoder(section, names, section.seed, device)
-    told = told_by(decoder, parts, section.split, images)
+    told = conditioned_by(decoder, parts, section.split, images)
     cascade = decoder.cascade
     kept: dict[int, NDArray[np.uint8]] = {}
     with atomic_folder(OUT) as folder:
@@ -93,7 +93,7 @@ def _sample(params: Params) -> None:
             images=len(rows),
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
-            model=cascade.identity,
+            model=cascade.fingerprint,
             condition="image"
             if cascade.conditioned_on("image")
             else "encoding"

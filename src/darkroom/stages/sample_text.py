@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
-from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, told_of_clip
+from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, conditioned_on_clip
 from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.empty import write_no_samples
@@ -49,7 +49,7 @@ def run(params: Params) -> None:
     if not read_manifest(PRIOR_FOLDER, PRIOR)["trained"]:
         write_no_samples(OUT, "there is no prior")
         return
-    if not told_of_clip(list(params.train_decoder.unets)):
+    if not conditioned_on_clip(list(params.train_decoder.unets)):
         write_no_samples(OUT, "no U-Net is trained that is told of an embedding or a text")
         return
     _sample(params)
@@ -100,7 +100,7 @@ def _sample(params: Params) -> None:
             images=len(rows),
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
-            model=decoder.cascade.identity,
+            model=decoder.cascade.fingerprint,
             prior=manifest_hash(PRIOR_FOLDER),
             condition="text",
             clip=stored.clip,

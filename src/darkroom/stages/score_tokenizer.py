@@ -21,12 +21,12 @@ from darkroom.metrics.image import image_scores
 from darkroom.metrics.pictures import rows
 from darkroom.metrics.reference import build_reference, moments_of
 from darkroom.metrics.table import score_names
-from darkroom.models.evaluators.load import Extractor, extract, load_extractor, open_judge
+from darkroom.models.evaluators.load import Extractor, extract, load_extractor, open_evaluator
 from darkroom.models.tokenizers.batches import reconstruct_all
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.score_settings import Params
 from darkroom.models.tokenizers.scoring import counted, measures
-from darkroom.terminal.progress import told
+from darkroom.terminal.progress import with_progress
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
 METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json"), Path("samples/reconstructions")
@@ -48,14 +48,14 @@ def run(params: Params) -> None:
         )
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, catalog.image_shape)
     tokenizer = tokenizer.to(device)
-    judge = open_judge(EXTRACTOR, catalog.image_shape)
+    judge = open_evaluator(EXTRACTOR, catalog.image_shape)
     extractors = {"in_domain": Extractor(judge.network, judge.sha256, judge.network.dim)}
     if "inception" in params.reference_stats.extractors:
         inception = params.reference_stats.inception
         extractors["inception"] = load_extractor("inception", EXTRACTOR, Path(inception.weights), inception.sha256)
 
     def pairs(what: str) -> Iterator[tuple[Tensor, Tensor]]:
-        for pixels in told(shards.batches(batch), len(shards), what):
+        for pixels in with_progress(shards.batches(batch), len(shards), what):
             images = torch.from_numpy(pixels)
             yield images, reconstruct_all(tokenizer, images, batch, device)
 
@@ -78,7 +78,7 @@ def run(params: Params) -> None:
                 name: {"sha256": extractor.sha256, "dim": extractor.dim, "n": len(shards), "kid_n": 0}
                 for name, extractor in extractors.items()
             },
-            reference_id=catalog.identity,
+            reference_id=catalog.fingerprint,
             reference_split=settings.split,
             n_fake=len(shards),
             lpips=lpips,

@@ -18,10 +18,10 @@ from darkroom.metrics.cards import score_card
 from darkroom.metrics.labels import require_known
 from darkroom.metrics.reference import Reference, distances
 from darkroom.metrics.score import Samples
-from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_judge
+from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_evaluator
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.params.inception import Inception
-from darkroom.terminal.progress import told
+from darkroom.terminal.progress import with_progress
 
 REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
@@ -30,7 +30,7 @@ class Further(NamedTuple):
     """Scores that other samples have not, and what the card says of them."""
 
     scores: dict[str, float]
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     notes: list[str]
 
 
@@ -54,11 +54,11 @@ def score(
     where = set_up_device(settings.threads, device)
     samples = read_manifest(folder, "samples")
     images = ImageShards.open_folder(folder, "samples")
-    judge = open_judge(EXTRACTOR, images.image_shape)
+    judge = open_evaluator(EXTRACTOR, images.image_shape)
     if any(label is not None for label in images.labels):
         require_known(images.labels, judge.classes)
     reference = open_artifact(REFERENCE, "reference")
-    if reference["extractor"] != judge.identity:
+    if reference["extractor"] != judge.fingerprint:
         raise ArtifactError(
             f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
         )
@@ -70,7 +70,7 @@ def score(
     more = measured(images, samples, where) if measured is not None else Further({}, {}, [])
 
     def batches(name: str) -> Iterator[NDArray[np.uint8]]:
-        return told(images.batches(settings.batch), len(images), name)
+        return with_progress(images.batches(settings.batch), len(images), name)
 
     def features_of(network: FeatureNetwork, name: str) -> Tensor:
         return extract(network, batches(name), settings.batch, where)
@@ -92,8 +92,8 @@ def score(
         score_card(
             scores=scores,
             extractors={
-                name: {key: facts[key] for key in ("sha256", "dim", "n", "kid_n")}
-                for name, facts in reference["extractors"].items()
+                name: {key: metadata[key] for key in ("sha256", "dim", "n", "kid_n")}
+                for name, metadata in reference["extractors"].items()
             },
             reference_id=manifest_hash(REFERENCE),
             reference_split=reference["split"],
@@ -103,7 +103,7 @@ def score(
             sampler=samples["sampler"],
             samples=manifest_hash(folder),
             more_notes=more.notes,
-            more=more.facts,
+            more=more.metadata,
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

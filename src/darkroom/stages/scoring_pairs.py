@@ -17,19 +17,19 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.joining import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.attributes import require_scenes, rightness
-from darkroom.data.scenes.captions import Facts
+from darkroom.data.scenes.captions import Description
 from darkroom.metrics.image import Measure, image_scores, psnr
 from darkroom.metrics.uncertainty import mean_and_error
-from darkroom.models.clip.judge import open_clip
+from darkroom.models.clip.evaluator import open_clip
 from darkroom.models.clip.network import Clip
-from darkroom.models.decoder.score_settings import Judges
+from darkroom.models.decoder.score_settings import Evaluators
 from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
 from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader, things_in
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.params.inception import Inception
 from darkroom.params.numbers import NO_FILE
 from darkroom.stages.scoring import Further, score
-from darkroom.terminal.progress import told
+from darkroom.terminal.progress import with_progress
 
 MODEL, READER = Path("models/clip"), Path("models/scene_reader")
 
@@ -46,12 +46,12 @@ class Pairs:
 
     def made(self, what: str) -> Iterator[NDArray[np.uint8]]:
         """Yield the samples, uint8 (n, C, H, W); `what` is done with them, for the person who waits."""
-        return told(self.samples.batches(self.batch), len(self.samples), what)
+        return with_progress(self.samples.batches(self.batch), len(self.samples), what)
 
     def real(self, what: str) -> Iterator[NDArray[np.uint8]]:
         """Yield the original of each sample, likewise."""
         groups = (self.rows[at : at + self.batch] for at in range(0, len(self.rows), self.batch))
-        return told((self.originals.__getitems__(group) for group in groups), len(self.rows), what)
+        return with_progress((self.originals.__getitems__(group) for group in groups), len(self.rows), what)
 
 
 def _distances(pairs: Pairs, measures: Mapping[str, Measure]) -> dict[str, float]:
@@ -87,15 +87,15 @@ def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, conditio
     )
     texts = None if captions is None else text_embeddings(lambda group: clip.texts(group)[0], captions, pairs.batch)
     scores, unrelated = clip_scores(real, made, texts)
-    conditioned = clip.identity == condition
+    conditioned = clip.fingerprint == condition
     notes = ["clip_text is left out: the images have no captions"] if texts is None else []
     if conditioned:
         notes.append("clip_image and clip_text: by the CLIP that conditioned the samples, which flatters them")
-    facts = {"clip": clip.identity, "clip_is_condition": conditioned, "clip_unrelated": unrelated}
-    return Further(scores, facts, notes)
+    metadata = {"clip": clip.fingerprint, "clip_is_condition": conditioned, "clip_unrelated": unrelated}
+    return Further(scores, metadata, notes)
 
 
-def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Facts]) -> Further:
+def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description]) -> Further:
     """Return the share of samples that are as described, and of the originals, as this reader sees them."""
 
     def right(images: Iterator[NDArray[np.uint8]]) -> dict[str, list[float]]:
@@ -122,18 +122,18 @@ def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Facts]) -> Fu
 
 
 def measure_pairs(
-    judges: Judges, batch: int, where: Path, samples: ImageShards, manifest: Mapping[str, Any], device: torch.device
+    judges: Evaluators, batch: int, where: Path, samples: ImageShards, manifest: Mapping[str, Any], device: torch.device
 ) -> Further:
     """Return the scores of each sample against its original and its caption; all judges are opened before the work."""
     originals = ImageShards.open_parts(list(load_catalog().parts), manifest["split"])
     pairs = Pairs(samples, originals, original_rows(samples, originals, where), batch, device)
     scores: dict[str, float] = {}
-    facts: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     notes: list[str] = []
     measures: dict[str, Measure] = {"psnr": psnr}
     if judges.lpips == "lpips":
         weights, shape = Path(judges.vgg16), samples.image_shape
-        measures["lpips"], facts["lpips"] = perceptual_measure(weights, shape, "score_decoder.vgg16", device)
+        measures["lpips"], metadata["lpips"] = perceptual_measure(weights, shape, "score_decoder.vgg16", device)
     clip = _clip(judges.clip)
     captions = None if clip is None else _captions(pairs, where)
     reader, asked = None, []
@@ -144,12 +144,18 @@ def measure_pairs(
     found = [] if clip is None else [_similarities(pairs, clip, captions, manifest.get("clip"))]
     found += [] if reader is None else [_attributes(pairs, reader, asked)]
     for each in found:
-        scores, facts, notes = scores | each.scores, facts | each.facts, notes + each.notes
-    return Further(scores, facts, notes)
+        scores, metadata, notes = scores | each.scores, metadata | each.metadata, notes + each.notes
+    return Further(scores, metadata, notes)
 
 
 def score_pairs(
-    folder: Path, settings: ScoreGenerator, judges: Judges, inception: Inception, device: str, metrics: Path, card: Path
+    folder: Path,
+    settings: ScoreGenerator,
+    judges: Evaluators,
+    inception: Inception,
+    device: str,
+    metrics: Path,
+    card: Path,
 ) -> None:
     """Score the samples in `folder`, and write how it was done."""
     measured = partial(measure_pairs, judges, settings.batch, folder)

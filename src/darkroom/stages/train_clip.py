@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from darkroom.models.clip.package import CLIP
     from darkroom.models.clip.recipe import ClipRecipe
     from darkroom.models.clip.scores import Examples
-    from darkroom.training.recipe import Rows
+    from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES, LOGS = Path("models/clip"), Path("curves/clip"), Path("logs/train_clip")
 METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
 Prompts = Mapping[str, Sequence[str]]
 
 
-def build(params: Params, train_rows: Rows, val_rows: Rows, scorer: Examples | None = None) -> ClipRecipe:
+def build(
+    params: Params, train_rows: IndexedDataset, val_rows: IndexedDataset, scorer: Examples | None = None
+) -> ClipRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
     from darkroom.models.clip.network import Contrastive
     from darkroom.models.clip.recipe import ClipRecipe
@@ -50,7 +52,7 @@ def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, A
 
     settings = params.train_clip
     with atomic_folder(OUT) as folder:
-        facts = save_clip(folder, network)
+        metadata = save_clip(folder, network)
         write_manifest(
             folder,
             KIND,
@@ -58,7 +60,7 @@ def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, A
             name=settings.pretrained.name if settings.source == "pretrained" and settings.pretrained else None,
             long_captions=settings.long_captions,
             prompts=prompts,
-            **facts,
+            **metadata,
             **trained,
             files=file_hashes(folder),
         )
@@ -82,8 +84,8 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
     scores = found | {"images": examples.count, "captions": len(examples.texts)}
     write_json(METRICS, scores)
     card = {
-        "clip": clip.identity,
-        "reference": {"id": catalog.identity, "split": settings.split},
+        "clip": clip.fingerprint,
+        "reference": {"id": catalog.fingerprint, "split": settings.split},
         "images": examples.count,
         "captions": len(examples.texts),
         "classes": len(prompts),
@@ -162,5 +164,5 @@ def _train(params: Params) -> None:
         print(f"{parameters:,} parameters, {len(train_set):,} images, {len(train_set.texts):,} captions that differ")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged():
-            _write(model, params, prompts, {"images_seen": trainer.images, **trainer.facts()})
+            _write(model, params, prompts, {"images_seen": trainer.images, **trainer.metadata()})
         _score(params, catalog, prompts, device)

@@ -58,7 +58,7 @@ def _facts(params: Params, name: str, opened: DecoderData) -> dict[str, Any]:
         "low_downsample": settings.low.downsample,
         "timesteps": section.timesteps,
         **settings.diffusion.prediction(),
-        **opened.facts,
+        **opened.metadata,
     }
 
 
@@ -93,20 +93,20 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
     device = set_up_device(training.threads, params.run.device)
     opened = open_data(section, name, catalog, device)
     recipe = build(params, name, opened)
-    model, facts = recipe.model, {"image": catalog.spec.facts(), "catalog": catalog.identity}
-    facts |= _facts(params, name, opened)
+    model, metadata = recipe.model, {"image": catalog.spec.metadata(), "catalog": catalog.fingerprint}
+    metadata |= _facts(params, name, opened)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
     if not settings.trained:
         if (place := rank()) is not None and place.number:
             return
         begun = initial_manifest(settings.weights, KIND)
-        require_same(weights_key(name), begun, facts, ("size", "low_size", "timesteps", "objective", "prediction"))
+        require_same(weights_key(name), begun, metadata, ("size", "low_size", "timesteps", "objective", "prediction"))
         initialise({"unet": model}, training.init)
         write_curves(curves, [])
         with atomic_folder(out) as folder:
             for where in (folder, folder / "raw"):
                 model.save_pretrained(where)
-            write_manifest(folder, KIND, images_seen=0, **facts, files=file_hashes(folder))
+            write_manifest(folder, KIND, images_seen=0, **metadata, files=file_hashes(folder))
         return
     with open_state("train_decoder", name) as state:
         trainer = train(recipe, training, params.run, Places(state, curves, LOGS / f"train_decoder-{name}"))
@@ -115,7 +115,7 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
             with trainer.averaged():
                 model.save_pretrained(folder)
             write_manifest(
-                folder, KIND, images_seen=trainer.images, **trainer.facts(), **facts, files=file_hashes(folder)
+                folder, KIND, images_seen=trainer.images, **trainer.metadata(), **metadata, files=file_hashes(folder)
             )
 
 

@@ -13,7 +13,7 @@ from darkroom.models.evaluators.extractor.settings import Params
 from darkroom.random import derive
 from darkroom.training.data import LabelledImages
 from darkroom.training.loop import seeded, train
-from darkroom.training.recipe import Rows
+from darkroom.training.recipe import IndexedDataset
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
@@ -21,7 +21,11 @@ OUT, CURVES, LOGS = Path("models/extractor"), Path("curves/extractor"), Path("lo
 
 
 def build(
-    params: Params, image_shape: tuple[int, int, int], classes: int, train_rows: Rows, val_rows: Rows
+    params: Params,
+    image_shape: tuple[int, int, int],
+    classes: int,
+    train_rows: IndexedDataset,
+    val_rows: IndexedDataset,
 ) -> ExtractorRecipe:
     """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
     settings = params.train_extractor
@@ -60,8 +64,8 @@ def run(params: Params) -> None:
                 "extractor",
                 image_shape=list(catalog.image_shape),
                 classes=list(catalog.classes),
-                catalog=catalog.identity,
+                catalog=catalog.fingerprint,
                 images_seen=trainer.images,
-                **trainer.facts(),
+                **trainer.metadata(),
                 files=file_hashes(folder),
             )

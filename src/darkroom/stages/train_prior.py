@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from darkroom.models.prior.network import PriorConfig
     from darkroom.models.prior.recipe import PriorRecipe
     from darkroom.models.prior.scores import Scorer
-    from darkroom.training.recipe import Rows
+    from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES, LOGS = PRIOR_FOLDER, Path("curves/prior"), Path("logs/train_prior")
 _DIGITS = 6  # of a score in the manifest
@@ -33,8 +33,8 @@ def build(
     config: PriorConfig,
     scaler: EmbeddingScaler,
     normalised: bool,
-    train_rows: Rows,
-    val_rows: Rows,
+    train_rows: IndexedDataset,
+    val_rows: IndexedDataset,
     scorer: Scorer | None = None,
 ) -> PriorRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
@@ -96,9 +96,9 @@ def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
     catalog.require_parts(first.sources)
     rows = {split: CaptionedEmbeddings(each) for split, each in shards.items()}
     require_texts(rows["train"])
-    facts = {"clip": first.clip, "normalised": first.normalised}
+    metadata = {"clip": first.clip, "normalised": first.normalised}
     begun = initial_manifest(training.init.folder, KIND)
-    require_same("train_prior.training.init.folder", begun, facts, tuple(facts))
+    require_same("train_prior.training.init.folder", begun, metadata, tuple(metadata))
     with open_state("train_prior") as state:
         scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)
         recipe = build(
@@ -125,14 +125,14 @@ def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
                 folder,
                 KIND,
                 trained=True,
-                **facts,
+                **metadata,
                 embed_dim=first.dim,
                 text_shape=first.encoding_shape,
                 **settings.diffusion.prediction(),
                 scores={"split": settings.evaluate.split, "images": last.count, **scores},
-                catalog=catalog.identity,
+                catalog=catalog.fingerprint,
                 images_seen=trainer.images,
-                **trainer.facts(),
+                **trainer.metadata(),
                 files=file_hashes(folder),
             )
         told = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())

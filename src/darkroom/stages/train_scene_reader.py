@@ -15,12 +15,12 @@ from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
     from darkroom.models.evaluators.scene_reader.recipe import Renders, SceneReaderRecipe
-    from darkroom.training.recipe import Rows
+    from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES, LOGS = Path("models/scene_reader"), Path("curves/scene_reader"), Path("logs/train_scene_reader")
 
 
-def build(params: Params, train_rows: "Rows", val_rows: "Rows") -> "SceneReaderRecipe":
+def build(params: Params, train_rows: "IndexedDataset", val_rows: "IndexedDataset") -> "SceneReaderRecipe":
     """Return the recipe with its untrained network."""
     from darkroom.models.evaluators.scene_reader.network import SceneReader
     from darkroom.models.evaluators.scene_reader.recipe import WORDS, SceneReaderRecipe
@@ -81,6 +81,6 @@ def _train(params: Params) -> None:
                 held_out=settings.held_out,
                 accuracy=found,
                 images_seen=trainer.images,
-                **trainer.facts(),
+                **trainer.metadata(),
                 files=file_hashes(folder),
             )

@@ -15,13 +15,17 @@ from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
     from darkroom.models.evaluators.teacher.recipe import TeacherRecipe
-    from darkroom.training.recipe import Rows
+    from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES, LOGS = Path("models/teacher"), Path("curves/teacher"), Path("logs/train_teacher")
 
 
 def build(
-    params: Params, image_shape: tuple[int, int, int], classes: int, train_rows: "Rows", val_rows: "Rows"
+    params: Params,
+    image_shape: tuple[int, int, int],
+    classes: int,
+    train_rows: "IndexedDataset",
+    val_rows: "IndexedDataset",
 ) -> "TeacherRecipe":
     """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
     from darkroom.models.evaluators.teacher.network import Teacher
@@ -83,8 +87,8 @@ def _train(params: Params) -> None:
                 image_shape=list(selection.spec.shape),
                 target=settings.target,
                 classes=names,
-                selection=selection.identity,
+                selection=selection.fingerprint,
                 images_seen=trainer.images,
-                **trainer.facts(),
+                **trainer.metadata(),
                 files=file_hashes(folder),
             )

@@ -18,7 +18,7 @@ from darkroom.random import derive
 from darkroom.training.curves import write_curves
 from darkroom.training.data import Classes, Images, LabelledImages
 from darkroom.training.loop import seeded, train
-from darkroom.training.recipe import Rows
+from darkroom.training.recipe import IndexedDataset
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
 
@@ -28,8 +28,8 @@ OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("lo
 def build(
     params: Params,
     image_shape: tuple[int, int, int],
-    train_rows: Rows,
-    val_rows: Rows,
+    train_rows: IndexedDataset,
+    val_rows: IndexedDataset,
     perceptual: nn.Module | None = None,
 ) -> TokenizerRecipe:
     """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
@@ -59,7 +59,7 @@ def _write(model: Tokenizer, params: Params, selection: Selection, trained: dict
             tokenizer_kind=params.train_tokenizer.kind,
             image_shape=list(selection.spec.shape),
             latent_shape=list(model.latent_shape),
-            selection=selection.identity,
+            selection=selection.fingerprint,
             **trained,
             files=file_hashes(folder),
         )
@@ -100,4 +100,4 @@ def run(params: Params) -> None:
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         known = {"classes": list(classes.classes)} if labelled else {}
         with trainer.averaged():
-            _write(recipe.model, params, selection, {**known, "images_seen": trainer.images, **trainer.facts()})
+            _write(recipe.model, params, selection, {**known, "images_seen": trainer.images, **trainer.metadata()})

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 INTERVAL = 10.0  # seconds between two lines
 
 
-def told(groups: Iterable[Group], total: int, what: str) -> Iterator[Group]:
+def with_progress(groups: Iterable[Group], total: int, what: str) -> Iterator[Group]:
     """Yield groups of images, and print a line every ten seconds: images done of `total`, speed, remaining time."""
     began = last = time.monotonic()
     done = 0
@@ -26,7 +26,7 @@ def told(groups: Iterable[Group], total: int, what: str) -> Iterator[Group]:
             last = now
 
 
-def told_singly(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
+def each_with_progress(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
     """Yield items one by one, and print a line every ten seconds; `total` None: the number of items is unknown."""
     began = last = time.monotonic()
     for done, item in enumerate(items, start=1):

@@ -68,7 +68,7 @@ def contents(trainer: Trainer) -> tuple[dict[str, Tensors], dict[str, Any]]:
     groups |= {f"profile-{width!r}": _flat(average.state) for width, average in trainer.profiles.items()}
     if trainer.best_state is not None:
         groups["best"] = _flat(trainer.best_state)
-    facts = {
+    metadata = {
         "records": trainer.records,
         "windows": trainer.processes.collect(trainer.window.state()),
         "scalers": {name: scaler.state_dict() for name, scaler in trainer.scalers.items()},
@@ -77,10 +77,10 @@ def contents(trainer: Trainer) -> tuple[dict[str, Tensors], dict[str, Any]]:
         "code": trainer.code,
         "code_changed_at": trainer.code_changed_at,
     }
-    return groups, json.loads(json.dumps(facts))  # a copy: the records go on growing
+    return groups, json.loads(json.dumps(metadata))  # a copy: the records go on growing
 
 
-def restore(trainer: Trainer, groups: Mapping[str, Tensors], facts: Mapping[str, Any]) -> None:
+def restore(trainer: Trainer, groups: Mapping[str, Tensors], metadata: Mapping[str, Any]) -> None:
     """Give a training what `contents` returned.
 
     Raises:
@@ -99,12 +99,12 @@ def restore(trainer: Trainer, groups: Mapping[str, Tensors], facts: Mapping[str,
             for name, tensors in trainer.best_state.items():
                 _fill(tensors, under(name, groups["best"]))
     for name, scaler in trainer.scalers.items():
-        if facts["scalers"][name]:
-            scaler.load_state_dict(facts["scalers"][name])
-    trainer.records, trainer.finite.skipped = facts["records"], facts["skipped"]
-    trainer.code_changed_at = list(facts.get("code_changed_at", []))
-    trainer.best = None if facts["best"] is None else Best(*facts["best"])
-    trainer.window.load(facts["windows"], trainer.processes.rank, trainer.processes.count)
+        if metadata["scalers"][name]:
+            scaler.load_state_dict(metadata["scalers"][name])
+    trainer.records, trainer.finite.skipped = metadata["records"], metadata["skipped"]
+    trainer.code_changed_at = list(metadata.get("code_changed_at", []))
+    trainer.best = None if metadata["best"] is None else Best(*metadata["best"])
+    trainer.window.load(metadata["windows"], trainer.processes.rank, trainer.processes.count)
 
 
 def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
@@ -179,7 +179,7 @@ def save(
     state: Path,
     images: int,
     groups: Mapping[str, Tensors],
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     keep: int,
     held: Path | None = None,
 ) -> Path:
@@ -189,7 +189,7 @@ def save(
         state: the training's state folder.
         images: images seen.
         groups: tensors by name, one safetensors file a group.
-        facts: JSON values; floats return bit for bit.
+        metadata: JSON values; floats return bit for bit.
         keep: how many checkpoints to keep, at least 2: the newest may turn out damaged.
         held: one that stays in any case, because it is being copied elsewhere.
     """
@@ -198,7 +198,7 @@ def save(
     with atomic_folder(folder) as temporary:
         for name, tensors in groups.items():
             files[f"{name}.safetensors"] = write_tensors(temporary / f"{name}.safetensors", tensors)
-        write_manifest(temporary, KIND, images=images, files=files, facts=dict(facts))
+        write_manifest(temporary, KIND, images=images, files=files, facts=dict(metadata))
     for old in folders(state)[: -max(2, keep)]:
         if old != held:
             shutil.rmtree(old)

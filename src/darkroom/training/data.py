@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
-from darkroom.random import draws, order
+from darkroom.random import order, random_numbers
 
 Positions = NDArray[np.int64]
 
@@ -94,7 +94,7 @@ def mirrored(
     chosen = mirrors[list(rows)]
     if positions is None or not chosen.any():
         return np.zeros(len(rows), dtype=bool)
-    return chosen & (draws(seed, "mirror", positions.tolist(), 0, 1)[1][:, 0] < 0.5)
+    return chosen & (random_numbers(seed, "mirror", positions.tolist(), 0, 1)[1][:, 0] < 0.5)
 
 
 class Images:

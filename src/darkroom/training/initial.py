@@ -135,22 +135,22 @@ def initial_manifest(folder: str, kind: str) -> Mapping[str, Any]:
     return read_manifest(Path(folder), kind) if there else {}
 
 
-def require_same(key: str, begun: Mapping[str, Any], facts: Mapping[str, Any], names: Sequence[str]) -> None:
+def require_same(key: str, begun: Mapping[str, Any], metadata: Mapping[str, Any], names: Sequence[str]) -> None:
     """Check that the initial weights of a training come of the same inputs.
 
     Args:
         key: of params.yaml, which names the weights.
         begun: the manifest of the weights, or nothing.
-        facts: for the manifest of what is trained.
+        metadata: for the manifest of what is trained.
         names: of the facts that must be the same; None of a CLIP: no condition, which the shapes show.
 
     Raises:
         DarkroomError: one is not; names it.
     """
     for name in names:
-        if name not in begun or name not in facts:
+        if name not in begun or name not in metadata:
             continue
-        ours, theirs = facts[name], begun[name]
+        ours, theirs = metadata[name], begun[name]
         if ours != theirs and (name == "tokenizer" or None not in (ours, theirs)):
             raise DarkroomError(
                 f"the weights under `{key}` were trained with another {name} ({theirs}, and here {ours}): take others, "

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from darkroom.errors import DarkroomError
 from darkroom.random import order
-from darkroom.training.recipe import Batch, Ordered, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Ordered
 
 _BLOCK = 64  # batches whose rows are found at once: much of the work does not grow with their number
 _GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writes its checkpoint
@@ -20,7 +20,7 @@ _GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writ
 Positions = NDArray[np.int64]
 
 
-def rows_at(rows: Rows, seed: int, positions: Positions) -> NDArray[np.int64]:
+def rows_at(rows: IndexedDataset, seed: int, positions: Positions) -> NDArray[np.int64]:
     """Return which row stands at each position of the endless training sequence over `rows`."""
     if isinstance(rows, Ordered):
         return rows.order(seed, positions)
@@ -37,7 +37,7 @@ class _Draw(NamedTuple):
 class _Fetch(Dataset):
     """A data set in torch's terms: rows in, tensors out."""
 
-    def __init__(self, rows: Rows, seed: int) -> None:
+    def __init__(self, rows: IndexedDataset, seed: int) -> None:
         self._rows, self._seed = rows, seed
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ def _leave_signals(worker: int) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_GRACE) and None)
 
 
-def _load(rows: Rows, seed: int, draws: Sequence[_Draw], workers: int, device: torch.device) -> DataLoader:
+def _load(rows: IndexedDataset, seed: int, draws: Sequence[_Draw], workers: int, device: torch.device) -> DataLoader:
     return DataLoader(
         _Fetch(rows, seed),
         batch_sampler=draws,  # type: ignore[arg-type]  # torch wants lists of rows, and hands on what it is given
@@ -92,10 +92,12 @@ def _load(rows: Rows, seed: int, draws: Sequence[_Draw], workers: int, device: t
     )
 
 
-class _Draws(Sequence[_Draw]):
+class _RandomNumbers(Sequence[_Draw]):
     """The rows of each batch, computed on demand: nothing grows with the length of the training."""
 
-    def __init__(self, rows: Rows, seed: int, start: int, stop: int, batch: int, rank: int, count: int) -> None:
+    def __init__(
+        self, rows: IndexedDataset, seed: int, start: int, stop: int, batch: int, rank: int, count: int
+    ) -> None:
         self._data, self._seed, self._start, self._stop, self._batch = rows, seed, start, stop, batch
         self._share = batch // count  # consecutive images of each batch that a process takes
         self._offset = rank * self._share
@@ -122,7 +124,7 @@ class _Draws(Sequence[_Draw]):
 
 
 def training_batches(
-    rows: Rows,
+    rows: IndexedDataset,
     seed: int,
     start: int,
     stop: int,
@@ -137,14 +139,16 @@ def training_batches(
     Of each batch, process `rank` of `count` gets its part of consecutive images: which image stands where does not
     depend on the number of processes.
     """
-    draws = _Draws(rows, seed, start, stop, batch, rank, count)
+    draws = _RandomNumbers(rows, seed, start, stop, batch, rank, count)
     for number, data in enumerate(_load(rows, seed, draws, workers, device)):
         if isinstance(data, Exception):
             raise data
         yield Batch(draws.positions(number), _to(data, device))
 
 
-def validation_batches(rows: Rows, batch: int, device: torch.device, rank: int = 0, count: int = 1) -> Iterator[Batch]:
+def validation_batches(
+    rows: IndexedDataset, batch: int, device: torch.device, rank: int = 0, count: int = 1
+) -> Iterator[Batch]:
     """Yield all rows in their order, not augmented; a row's position is its number, so its noise is always the same.
 
     Of `count` processes, each takes every `count`-th batch.

@@ -112,9 +112,9 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
         # The first process watches the clock, and any may have had the signal.
         stop, save = trainer.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:
-            groups, facts = trainer.state()
+            groups, metadata = trainer.state()
             if first:
-                saver.save(trainer.images, groups, facts, wait=bool(stop))
+                saver.save(trainer.images, groups, metadata, wait=bool(stop))
             saved = trainer.images
         if stop:
             if first:
@@ -124,9 +124,9 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
             trainer.processes.collect(None)  # torchrun ends the others soon after the first has gone
             raise SystemExit(128 + stop)
     if saved != trainer.images:
-        groups, facts = trainer.state()
+        groups, metadata = trainer.state()
         if first:
-            saver.save(trainer.images, groups, facts, wait=True)
+            saver.save(trainer.images, groups, metadata, wait=True)
     saver.finish(raises=True)
 
 

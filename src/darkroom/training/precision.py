@@ -43,7 +43,7 @@ def allow_tf32(allowed: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
 
 
-def lay_out(module: nn.Module, settings: Training) -> None:
+def set_memory_format(module: nn.Module, settings: Training) -> None:
     """Give a module the memory layout and the compilation of its training's settings, in place: names stay."""
     if settings.channels_last:
         module.to(memory_format=torch.channels_last)

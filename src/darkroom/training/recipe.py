@@ -48,7 +48,7 @@ class Batch:
         ]
 
 
-class Rows(Protocol):
+class IndexedDataset(Protocol):
     """A dataset that is read by row numbers, the sample indices."""
 
     def __len__(self) -> int:
@@ -127,8 +127,8 @@ class Recipe:
 
     modules: dict[str, nn.Module]
     phases: Sequence[Phase]
-    train: Rows
-    val: Rows
+    train: IndexedDataset
+    val: IndexedDataset
     blocks: Sequence[nn.Module] = ()
     evaluate_every: int = 0
     whole_batch: bool = False

@@ -60,7 +60,7 @@ class Saver:
             return False
         return not self._busy() or waited >= self._run.at_risk
 
-    def save(self, images: int, groups: Mapping[str, Tensors], facts: Mapping[str, Any], wait: bool) -> None:
+    def save(self, images: int, groups: Mapping[str, Tensors], metadata: Mapping[str, Any], wait: bool) -> None:
         """Write a checkpoint: beside the training, or at once where `wait` is true.
 
         A full disk is reported and tried again later while the training goes on; the checkpoints before stay.
@@ -77,7 +77,7 @@ class Saver:
         if beside:
             groups = self._copies = self._copied(groups)
         stall = time.monotonic() - began
-        self._thread = threading.Thread(target=self._write, args=(images, groups, facts, needed, stall), daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(images, groups, metadata, needed, stall), daemon=True)
         self._thread.start()
         if not beside:
             self.finish(raises=wait)
@@ -99,13 +99,15 @@ class Saver:
     def _busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _write(self, images: int, groups: dict[str, Tensors], facts: dict[str, Any], needed: int, stall: float) -> None:
+    def _write(
+        self, images: int, groups: dict[str, Tensors], metadata: dict[str, Any], needed: int, stall: float
+    ) -> None:
         began, worked = time.monotonic(), time.thread_time()
         try:
             require_disk(self._state, needed, "a checkpoint")
             copying = self._copying is not None and self._copying.is_alive()
             held = self._held if copying else None
-            folder = checkpoint.save(self._state, images, groups, facts, self._run.keep, held)
+            folder = checkpoint.save(self._state, images, groups, metadata, self._run.keep, held)
         except BaseException as error:
             self._error = error
             return

@@ -34,9 +34,9 @@ from darkroom.training.precision import (
     allow_tf32,
     autocast,
     checkpoint_activations,
-    lay_out,
     loss_scaler,
     seed_rng,
+    set_memory_format,
 )
 from darkroom.training.processes import Processes, unshard, whole
 from darkroom.training.recipe import Batch, Phase, Recipe
@@ -193,7 +193,7 @@ class Trainer:
         betas = {phase.module: phase.betas for phase in recipe.phases}
         for name, module in self.modules.items():
             module.to(self.device)
-            lay_out(module, settings)
+            set_memory_format(module, settings)
             if name in trained:
                 self.optimizers[name] = build_optimizer(module, settings, name, betas[name])
                 if self.processes.sharded and isinstance(self.optimizers[name], Muon):
@@ -233,8 +233,8 @@ class Trainer:
     def _resume(self) -> None:
         if self._folder is None:
             return
-        self.images, groups, facts = checkpoint.read(self._folder)
-        checkpoint.restore(self, groups, facts)
+        self.images, groups, metadata = checkpoint.read(self._folder)
+        checkpoint.restore(self, groups, metadata)
         self.code_changed_at += [self.images] * self._changed
         if self.processes.first:
             print(f"resumes at image {self.images:,} of {self.settings.images:,}")
@@ -260,7 +260,7 @@ class Trainer:
             if self.settings.select == "best":
                 self.best_state = self.ema.copy()
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return what a manifest says of the weights that are written.
 
         Which averages they are, when they were best, and after which images the code changed, where it did.

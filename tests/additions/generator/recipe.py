@@ -35,7 +35,7 @@ class NormalRecipe(GeneratorRecipe):
         """The means as they are."""
         return NormalSampler(self.model, self.data.latents.statistics[1], self.data.tokenizer)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the deviations."""
         return {"latent_std": self.data.latents.statistics[1]}
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, require_fit
 from darkroom.params.training import Training
-from darkroom.training.recipe import Batch, Losses, Phase, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 
 class PatchRecipe(TokenizerRecipe):
@@ -19,8 +19,8 @@ class PatchRecipe(TokenizerRecipe):
         settings: Patches,
         training: Training,
         image_shape: tuple[int, int, int],
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> "PatchRecipe":
         """Return the recipe with an untrained network."""

@@ -84,7 +84,7 @@ def test_images_are_found_by_their_endings_in_any_case_and_at_any_depth(tmp_path
     found = source(tmp_path)
     assert sorted(listed(found)) == ["a/deep/er/c.webp", "a/x.Png", "b.JPG", "dots.in.name.tiff", "one.jpeg"]
     assert found.size() == 5
-    assert found.facts() == {"files": 5, "hidden": 3, "ignored": {".db": 2, "": 1, ".md": 1}, "loops": 0}
+    assert found.metadata() == {"files": 5, "hidden": 3, "ignored": {".db": 2, "": 1, ".md": 1}, "loops": 0}
     raw = found.read(next(found.entries(2, 3)))
     assert raw.extension == "jpg"
     assert raw.identity == raw.image == (tmp_path / "b.JPG").read_bytes()
@@ -163,7 +163,7 @@ def test_links_are_followed_loops_end_and_broken_ones_are_listed(tmp_path: Path)
         "one.png": [Reason.LABEL_MISSING],
         "out/2.png": [],
     }
-    assert found.facts()["loops"] == 1
+    assert found.metadata()["loops"] == 1
     assert read(found)["out/2.png"].label == "out"
 
 
@@ -180,7 +180,7 @@ def test_what_is_called_an_image_and_is_none_is_listed(tmp_path: Path) -> None:
         "good.png": [],
         "pipe.png": [Reason.UNREADABLE],
     }
-    assert found.facts()["ignored"] == {"": 1}
+    assert found.metadata()["ignored"] == {"": 1}
 
 
 def test_what_cannot_be_read_says_why_and_names_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_many_other_endings_are_summed(tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"x.{number:02d}").touch()
     (tmp_path / "y.29").touch()
-    ignored = source(tmp_path).facts()["ignored"]
+    ignored = source(tmp_path).metadata()["ignored"]
     assert ignored[".29"] == 2 and ignored[".18"] == 1
     assert ignored["others"] == 10 and len(ignored) == 21
 
@@ -337,8 +337,8 @@ def test_captions_lie_beside_the_images(tmp_path: Path) -> None:
         "latin.png": [Reason.CAPTION_NOT_UTF8],
         "wide.png": [Reason.CAPTION_NOT_UTF8],
     }
-    assert found.facts()["ignored"] == {".txt": 1}  # the orphan: its image is gone
-    assert source(tmp_path).facts()["ignored"] == {".txt": 10}
+    assert found.metadata()["ignored"] == {".txt": 1}  # the orphan: its image is gone
+    assert source(tmp_path).metadata()["ignored"] == {".txt": 10}
 
 
 @given(st.binary())
@@ -410,8 +410,8 @@ def test_a_table_names_labels_and_captions(tmp_path: Path, kind: str) -> None:
     keys = [entry.key for entry in found.entries(0, None)]
     assert keys == sorted(keys) and keys.count("1") == 2
     columns = ["extra", "file_name", "label", "text"]
-    assert found.facts()["metadata"] == {"tables": 2, "rows": 8, "columns": columns}
-    assert found.facts()["ignored"] == {".pdf": 1}
+    assert found.metadata()["metadata"] == {"tables": 2, "rows": 8, "columns": columns}
+    assert found.metadata()["ignored"] == {".pdf": 1}
 
 
 def test_a_table_is_read_for_what_is_asked_of_it_only(tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def test_a_table_is_read_for_what_is_asked_of_it_only(tmp_path: Path) -> None:
     assert [(one.label, one.caption) for one in read(found).values()] == [("cat", "a cat")]
     found = source(tmp_path, label="metadata", caption="metadata", label_column="prompt", caption_column="prompt")
     assert [(one.label, one.caption) for one in read(found).values()] == [("a cat", "a cat")]
-    assert source(tmp_path).facts()["ignored"] == {".csv": 1}
+    assert source(tmp_path).metadata()["ignored"] == {".csv": 1}
 
 
 def test_numbers_become_texts(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_rows_of_parquet_come_in_their_order_or_are_listed(tmp_path: Path) -> No
     missing, outside, no_caption = Reason.LABEL_MISSING, Reason.LABEL_OUT_OF_RANGE, Reason.CAPTION_MISSING
     reasons = [[finding.reason for finding in raw.findings] for raw in raws.values()]
     assert reasons == [[], [no_caption], [outside], [missing], [missing, no_caption]]
-    assert source.facts() == {"configuration": None, "split": "train"}
+    assert source.metadata() == {"configuration": None, "split": "train"}
 
 
 def test_a_slice_has_the_keys_of_its_rows(tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ class Server(BaseHTTPRequestHandler):
         elif known:
             self._send(404, error="RevisionNotFound")
         elif tree and (listed := [name for name in self.files if name.startswith((tree[1] or "data") + "/")]):
-            facts = [{"type": "file", "oid": "1" * 40, "size": len(self.files[n]), "path": n} for n in listed]
-            self._json(facts if tree[1] else [{"type": "directory", "oid": "2" * 40, "size": 0, "path": "data"}])
+            metadata = [{"type": "file", "oid": "1" * 40, "size": len(self.files[n]), "path": n} for n in listed]
+            self._json(metadata if tree[1] else [{"type": "directory", "oid": "2" * 40, "size": 0, "path": "data"}])
         elif file and file[1] in self.files:
             self._file(self.files[file[1]])
         elif tree or file:
@@ -330,8 +330,8 @@ def test_a_data_set_is_streamed_from_the_hub_at_its_commit(tmp_path: Path, endpo
     command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    facts, *told = json.loads(done.stdout)
-    assert facts == {"dataset": "me/pets", "revision": COMMIT, "configuration": None, "split": "train"}
+    metadata, *told = json.loads(done.stdout)
+    assert metadata == {"dataset": "me/pets", "revision": COMMIT, "configuration": None, "split": "train"}
     assert told[:4] == [[f"hub-0000000{row}", what] for row, what in ((1, "dog"), (2, "7"), (3, "missing"), (4, None))]
     sentences = [
         "the Hub has no data set me/none",

@@ -79,6 +79,6 @@ def test_scenes_become_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert (pixels == to_array(render(expected, 64))).all()
         assert (name, text) == (label(expected), caption(expected))
     manifest = yaml.safe_load((tmp_path / "data/shards/scenes/manifest.json").read_text())
-    facts = {"name": "shapes", "start": 100, "stop": 140, "seed": 5, "size": 64, "transparent": False}
-    assert manifest["source"] == {**facts, "kinds": list(KINDS)}
+    metadata = {"name": "shapes", "start": 100, "stop": 140, "seed": 5, "size": 64, "transparent": False}
+    assert manifest["source"] == {**metadata, "kinds": list(KINDS)}
     assert not manifest["mirror"] and np.sum([each["images"] for each in manifest["splits"].values()]) == 40

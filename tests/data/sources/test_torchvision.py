@@ -71,7 +71,7 @@ def ingested(
     return dict(sorted(stored.items()))
 
 
-def facts() -> dict:
+def metadata() -> dict:
     return read_manifest(Path("data/shards/part"), "shards")["source"]
 
 
@@ -84,7 +84,7 @@ def test_cifar10_from_its_archive(tmp_path, monkeypatch):
         assert (pixels == images[number].transpose(2, 0, 1)).all()
         assert label == made.CIFAR_NAMES[number % 10] and caption == f"a photo of a {label}"
     told = {"name": "torchvision", "start": 0, "stop": 30, "dataset": "CIFAR10", "split": "train", "options": {}}
-    assert facts() == {**told, "images": 30}
+    assert metadata() == {**told, "images": 30}
     assert sorted(path.name for path in root.iterdir()) == ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
 
 

@@ -25,7 +25,7 @@ from darkroom.check.check import read_params
 from darkroom.data.damage import Reason
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Raw
-from darkroom.data.sources.downloads import fault
+from darkroom.data.sources.downloads import error_category
 from darkroom.data.sources.urls import Urls
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
@@ -141,7 +141,7 @@ def test_every_row_comes_in_its_order_with_its_own_image_or_is_listed(here: Path
             assert isinstance(what, Raw)
             assert (colour(what), what.label, what.caption) == (row, str(row % 3), f"number {row}")
             assert where == f"row {row}: https://example.org/{row}.jpg"
-    assert source.facts() == {"addresses": 25, "downloaded": 22, "failed": {"HTTP 404": 1, "not an address": 1}}
+    assert source.metadata() == {"addresses": 25, "downloaded": 22, "failed": {"HTTP 404": 1, "not an address": 1}}
 
 
 def test_a_slice_downloads_its_rows_alone(here: Path) -> None:
@@ -327,7 +327,7 @@ def test_ingest_stores_images_and_lists_failures_without_passwords(here: Path) -
     ],
 )
 def test_messages_become_one_of_a_few_words(message: str, words: str) -> None:
-    assert fault(message) == words
+    assert error_category(message) == words
 
 
 def picture(number: int, **options: Any) -> bytes:
@@ -391,7 +391,7 @@ def test_the_real_img2dataset(here: Path, server: tuple[str, list[str]]) -> None
         assert row in (13, 14, 15) or raw.image == picture(row, format="JPEG")
     assert Image.open(io.BytesIO(raws[15].image)).getexif()[0x0112] == 6  # type: ignore[arg-type]
     failed = {"HTTP 404": 1, "no connection": 1, "not an address": 2, "the server forbids it by X-Robots-Tag": 1}
-    assert source.facts() == {"addresses": 19, "downloaded": 14, "failed": failed}
+    assert source.metadata() == {"addresses": 19, "downloaded": 14, "failed": failed}
     # A shard without stats is fetched again, the other is not.
     next(here.glob(".darkroom/downloads/urls/*/shards/00001_stats.json")).unlink()
     asked.clear()

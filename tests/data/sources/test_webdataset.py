@@ -80,7 +80,7 @@ def test_a_folder_of_img2dataset_comes_whole_or_is_listed(tmp_path: Path) -> Non
     assert read["000010003"] == (Reason.DOWNLOAD_FAILED, "failed_to_download: HTTP 404")
     assert read["000000007"] == (Reason.DOWNLOAD_FAILED, "failed_to_resize: img2dataset cannot decode it")
     assert {entry.where for entry in every[:2]} == {"00000.tar: 000000000", "00000.tar: 000000001"}
-    assert source.facts() == {"shards": 2}
+    assert source.metadata() == {"shards": 2}
 
 
 def test_a_slice_is_one_of_shards(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_shards_behind_urls_are_those_of_the_folder(tmp_path: Path) -> None:
     assert [entry.key for entry in ours] == [entry.key for entry in theirs]
     assert ours[0].where == "memory://bucket/00000.tar: 000000000"
     assert [outcome(source, entry) for entry in ours] == [outcome(local, entry) for entry in theirs]
-    assert source.facts() == {"shards": 3, "url": url}
+    assert source.metadata() == {"shards": 3, "url": url}
     plain = opened(None, url=str(tmp_path / "laion" / "{00000..00002}.tar"))
     assert entries(plain) == theirs
 

@@ -17,6 +17,6 @@ def make_clip(folder: Path, seed: int = 0, long_captions: str = "stop") -> Clip:
     network = Contrastive(SIZE)
     nn.init.normal_(network.visual.conv1.weight, std=0.5)
     folder.mkdir(parents=True)
-    facts = save_clip(folder, network)
-    write_manifest(folder, "clip", **facts, long_captions=long_captions, files=file_hashes(folder))
+    metadata = save_clip(folder, network)
+    write_manifest(folder, "clip", **metadata, long_captions=long_captions, files=file_hashes(folder))
     return load_clip(folder)

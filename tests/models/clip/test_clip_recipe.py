@@ -146,15 +146,6 @@ def test_a_residual_network_in_pieces_is_refused(tmp_path):
         train(recipe(**RESNET), training(images=24, batch=12), run(micro_batch=4), places(tmp_path))
 
 
-def test_it_is_counted_on_paper():
-    """`darkroom plan` runs it on `meta`, which has no values to compare."""
-    made = recipe()
-    made.model.to("meta")
-    batch = batch_of(range(4))
-    batch.data = {name: value.to("meta") for name, value in batch.data.items()}
-    assert made.loss(batch)["loss"].is_meta
-
-
 @pytest.mark.parametrize("precision", ["bf16"])
 def test_pieces_train_under_autocast(tmp_path, precision):
     """Weights cast without gradients would be kept, and nothing would learn."""

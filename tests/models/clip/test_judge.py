@@ -8,7 +8,7 @@ import torch
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import CLIP as KIND
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.judge import open_clip
+from darkroom.models.clip.evaluator import open_clip
 from darkroom.models.clip.load import PICKLE, save_clip
 from darkroom.models.clip.network import Contrastive
 
@@ -31,14 +31,14 @@ def folder(tmp_path):
     place = tmp_path / "clip"
     place.mkdir()
     torch.manual_seed(0)
-    facts = save_clip(place, Contrastive(SIZE))
-    write_manifest(place, KIND, long_captions="stop", **facts, files=file_hashes(place))
+    metadata = save_clip(place, Contrastive(SIZE))
+    write_manifest(place, KIND, long_captions="stop", **metadata, files=file_hashes(place))
     return place
 
 
 def test_a_folder_and_the_file_in_it_are_the_same_clip(folder):
     one, other = open_clip(folder, "score_decoder.clip"), open_clip(folder / PICKLE, "score_decoder.clip")
-    assert one.identity == other.identity and len(one.identity) == 64
+    assert one.fingerprint == other.fingerprint and len(one.fingerprint) == 64
     images = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
     torch.testing.assert_close(one.images(images), other.images(images), rtol=0, atol=0)
     torch.testing.assert_close(one.texts(["a star"])[0], other.texts(["a star"])[0], rtol=0, atol=0)

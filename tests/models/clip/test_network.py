@@ -28,8 +28,8 @@ def folder(tmp_path_factory):
     network = Contrastive(SIZE)
     folder = tmp_path_factory.mktemp("models") / "clip"
     folder.mkdir()
-    facts = save_clip(folder, network)
-    write_manifest(folder, "clip", **facts, long_captions="stop", files=file_hashes(folder))
+    metadata = save_clip(folder, network)
+    write_manifest(folder, "clip", **metadata, long_captions="stop", files=file_hashes(folder))
     return folder
 
 
@@ -91,8 +91,8 @@ def test_clip_opens_a_residual_network_too(tmp_path):
     network = Contrastive(size)
     images = torch.from_numpy(np.stack([photo(32).transpose(2, 0, 1), photo(40)[:32, :32].transpose(2, 0, 1)]))
     network.train().encode_image(preprocessed(images, 32))
-    facts = save_clip(tmp_path, network)
-    write_manifest(tmp_path, "clip", **facts, long_captions="stop", files=file_hashes(tmp_path))
+    metadata = save_clip(tmp_path, network)
+    write_manifest(tmp_path, "clip", **metadata, long_captions="stop", files=file_hashes(tmp_path))
     theirs, ours = clip.load(str(tmp_path / "model.pt"), device="cpu")[0], load_clip(tmp_path)
     with torch.no_grad():
         expected = network.eval().encode_image(preprocessed(images, 32))

@@ -27,7 +27,7 @@ HOW: dict[str, Any] = {
 MEANS = {"schedule": "cosine", "target": "x0", "learned_variance": False, "variance_range": "linear"}
 
 
-def write(root: Path, name: str, network: torch.nn.Module | None, **facts: Any) -> None:
+def write(root: Path, name: str, network: torch.nn.Module | None, **metadata: Any) -> None:
     folder = root / name
     folder.mkdir(parents=True)
     if network is None:
@@ -47,7 +47,7 @@ def write(root: Path, name: str, network: torch.nn.Module | None, **facts: Any) 
     write_manifest(
         folder,
         "decoder",
-        **{"trained": True, "timesteps": 20, "prediction": MEANS, "image": image, **told, **plain, **facts},
+        **{"trained": True, "timesteps": 20, "prediction": MEANS, "image": image, **told, **plain, **metadata},
         files=file_hashes(folder),
     )
 

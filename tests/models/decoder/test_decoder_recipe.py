@@ -12,7 +12,7 @@ import torch
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.settings import UNet
-from darkroom.random import draws
+from darkroom.random import random_numbers
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
@@ -26,7 +26,7 @@ def batch(positions: list[int]) -> Batch:
 
 
 def drawn(positions: list[int], size: int, extra: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    normals, uniforms = draws(3, "decoder/train", positions, size + extra, 10)
+    normals, uniforms = random_numbers(3, "decoder/train", positions, size + extra, 10)
     return normals.astype(np.float64), uniforms
 
 

@@ -53,8 +53,8 @@ def test_the_image_enters_as_tokens_with_the_time_and_as_a_map(way: str) -> None
 
 def test_a_dropped_condition_is_its_null_and_only_of_its_image() -> None:
     network, told = unet(**ALL), everything()
-    facts = {**vars(told), "image_kept": torch.tensor([True, False]), "text_kept": torch.tensor([True, False])}
-    dropped = said(network, Conditions(**facts))
+    metadata = {**vars(told), "image_kept": torch.tensor([True, False]), "text_kept": torch.tensor([True, False])}
+    dropped = said(network, Conditions(**metadata))
     assert torch.allclose(dropped[0], said(network, told)[0], atol=1e-5)
     nulled = said(network, told.nulled())
     assert torch.allclose(dropped[1], nulled[1], atol=1e-5)

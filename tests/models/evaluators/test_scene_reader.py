@@ -7,7 +7,7 @@ import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.artifacts.models import SCENE_READER as KIND
-from darkroom.models.evaluators.scene_reader.network import SceneReader, Seen, open_scene_reader, things_in
+from darkroom.models.evaluators.scene_reader.network import Detection, SceneReader, open_scene_reader, things_in
 from darkroom.models.evaluators.scene_reader.settings import GRID
 
 WORDS = {"colour": ("red", "blue"), "form": ("circle", "star", "ring"), "size": ("small", "large")}
@@ -37,7 +37,9 @@ def test_a_thing_is_read_from_its_cell():
     found = reader().read(
         said((2, 5, 0.9, 0.25, 0.5, "blue", "ring", "small"), (7, 0, 0.6, 0.0, 1.0, "red", "star", "large"))
     )
-    assert found == [[Seen("blue", "ring", "small", 5.25 / 8, 2.5 / 8), Seen("red", "star", "large", 0.0, 1.0)]]
+    assert found == [
+        [Detection("blue", "ring", "small", 5.25 / 8, 2.5 / 8), Detection("red", "star", "large", 0.0, 1.0)]
+    ]
 
 
 def test_a_centre_on_a_border_is_one_thing_that_two_cells_share():
@@ -45,7 +47,7 @@ def test_a_centre_on_a_border_is_one_thing_that_two_cells_share():
     star = ("red", "star", "large")
     for here, there in ((0.45, 0.4), (0.95, 0.9), (1 - 5e-8, 1 - 1e-7)):
         found = reader().read(said((3, 3, here, 1.0, 0.5, *star), (3, 4, there, 0.0, 0.5, *star)))
-        assert found == [[Seen(*star, 0.5, 3.5 / 8)]]
+        assert found == [[Detection(*star, 0.5, 3.5 / 8)]]
     assert reader().read(said((3, 3, 0.45, 1.0, 0.5, *star), (3, 5, 0.4, 0.0, 0.5, *star))) == [[]]
 
 
@@ -83,11 +85,11 @@ def test_an_image_is_read_alike_in_any_company(monkeypatch):
     assert len(whole) == 5 and whole[4] == alone[0] and whole[4]
 
 
-def write(folder, **facts):
+def write(folder, **metadata):
     folder.mkdir()
     reader().save_pretrained(folder)
-    facts = {"trained": True, "image_shape": [3, 32, 32], **facts}
-    write_manifest(folder, KIND, **facts, files=file_hashes(folder))
+    metadata = {"trained": True, "image_shape": [3, 32, 32], **metadata}
+    write_manifest(folder, KIND, **metadata, files=file_hashes(folder))
 
 
 def test_a_reader_is_opened_for_its_own_images_only(tmp_path):

@@ -8,7 +8,7 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.random import draws
+from darkroom.random import random_numbers
 from darkroom.training.recipe import Batch
 
 SHAPE = (2, 4, 4)
@@ -56,7 +56,7 @@ def test_the_loss_is_the_formula_in_float64():
     made, given = recipe(label_dropout=0.0), batch(positions)
     found = made.loss(given)["loss"].item()
     mean, logvar = given.data["mean"].double().numpy(), given.data["logvar"].double().numpy()
-    normals = draws(9, "dit/train", positions, 65, 2)[0].astype(np.float64)
+    normals = random_numbers(9, "dit/train", positions, 65, 2)[0].astype(np.float64)
     posterior, noise = normals[:, :32].reshape(6, *SHAPE), normals[:, 32:64].reshape(6, *SHAPE)
     time = 1 / (1 + np.exp(-(0.2 + 0.7 * normals[:, 64])))
     x0 = (mean + np.exp(logvar / 2) * posterior - np.array(MEAN)[:, None, None]) / np.array(STD)[:, None, None]

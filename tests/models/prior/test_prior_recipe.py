@@ -15,7 +15,7 @@ from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.prior.sample import Prior
 from darkroom.models.prior.scores import Scorer, cosines
 from darkroom.models.prior.settings import PriorDiffusion
-from darkroom.random import draws
+from darkroom.random import random_numbers
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
@@ -65,7 +65,7 @@ def test_the_loss_is_the_formula_in_float64(target, loss):
     positions = list(range(6))
     made, given = recipe(target=target, loss=loss), batch(positions)
     found = made.loss(given)["loss"].item()
-    normals, uniforms = draws(9, "prior/train", positions, 8, 2)
+    normals, uniforms = random_numbers(9, "prior/train", positions, 8, 2)
     x0, noise = np.sqrt(8) * given.data["image"].double().numpy(), normals.astype(np.float64)
     step = np.floor(uniforms[:, 0] * 50).astype(int)
     angle = (np.arange(51) / 50 + 0.008) / 1.008 * np.pi / 2

@@ -19,7 +19,7 @@ def test_what_tells_images_apart_has_unit_variance_however_narrow_the_cone() -> 
 
 def test_it_comes_back_from_a_manifest_to_the_bit() -> None:
     standard = EmbeddingScaler.of(np.random.default_rng(1).standard_normal((50, 8)))
-    again = EmbeddingScaler.from_facts(json.loads(json.dumps(standard.facts())))
+    again = EmbeddingScaler.from_facts(json.loads(json.dumps(standard.metadata())))
     assert torch.equal(again.mean, standard.mean) and torch.equal(again.std, standard.std)
 
 

@@ -57,8 +57,8 @@ class Patches(nn.Module):
         return self.decode_codes(self.encode_codes(images))
 
     def save_pretrained(self, folder: Path) -> None:
-        facts = {"side": self.side, "size": len(self.colours)}
-        (folder / "config.json").write_text(json.dumps(facts))
+        metadata = {"side": self.side, "size": len(self.colours)}
+        (folder / "config.json").write_text(json.dumps(metadata))
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> "Patches":

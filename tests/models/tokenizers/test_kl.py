@@ -85,9 +85,9 @@ def saved(tokenizer, folder):
 
 def test_it_leaves_and_returns_by_the_one_door(tokenizer, tmp_path):
     saved(tokenizer, tmp_path)
-    again, identity = load_tokenizer(tmp_path, (3, 16, 16))
+    again, fingerprint = load_tokenizer(tmp_path, (3, 16, 16))
     images = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
-    assert torch.equal(again.encode(images)[0], tokenizer.encode(images)[0]) and len(identity) == 64
+    assert torch.equal(again.encode(images)[0], tokenizer.encode(images)[0]) and len(fingerprint) == 64
 
 
 def test_other_images_and_damage_are_refused(tokenizer, tmp_path):

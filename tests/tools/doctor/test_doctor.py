@@ -11,7 +11,7 @@ import pytest
 
 from darkroom import cli
 from darkroom.tools.doctor import clone, examine, findings, machine, packages
-from darkroom.tools.doctor.findings import fault, note, ok
+from darkroom.tools.doctor.findings import note, ok, problem
 
 SOURCE = Path(__file__).resolve().parents[3]
 
@@ -164,7 +164,7 @@ def test_git_needs_a_clone_and_an_identity(empty, monkeypatch):
 
 def test_parameters_that_are_not_valid_are_a_fault_each(empty):
     assert list(clone.parameters()) == [
-        fault("params.yaml", "params.yaml is missing: run this in the root of the clone.")
+        problem("params.yaml", "params.yaml is missing: run this in the root of the clone.")
     ]
 
 
@@ -253,11 +253,13 @@ def test_left_over_states_are_told_with_size_and_images(empty):
 
 
 def test_findings_are_aligned_one_line_each():
-    text = findings.lines([ok("a", "x"), note("longer", "y\n  z"), fault("b", "w")])
+    text = findings.lines([ok("a", "x"), note("longer", "y\n  z"), problem("b", "w")])
     assert text == "ok     a       x\nnote   longer  y z\nfault  b       w"
 
 
-@pytest.mark.parametrize(("found", "code"), [([ok("a", "x"), note("b", "y")], 0), ([ok("a", "x"), fault("b", "y")], 1)])
+@pytest.mark.parametrize(
+    ("found", "code"), [([ok("a", "x"), note("b", "y")], 0), ([ok("a", "x"), problem("b", "y")], 1)]
+)
 def test_a_fault_is_an_exit_code(monkeypatch, capsys, found, code):
     monkeypatch.setattr(examine, "findings", lambda: iter(found))
     assert cli.main(["doctor"]) == code

@@ -28,20 +28,20 @@ def facts_of(*words: str) -> dict:
 
 
 def test_counts_of_every_part_and_split(made: Path) -> None:
-    facts = facts_of()
-    for part, total in zip(facts["parts"], (30, 12), strict=True):
+    metadata = facts_of()
+    for part, total in zip(metadata["parts"], (30, 12), strict=True):
         manifest = read_manifest(SHARDS / part["name"], KIND)
         assert part["images"] == {split: manifest["splits"][split]["images"] for split in SPLITS}
         assert sum(part["images"].values()) == total
         assert part["shards"] == len(list((SHARDS / part["name"]).rglob("*.tar")))
         assert part["bytes"] == sum(path.stat().st_size for path in (SHARDS / part["name"]).rglob("*.tar"))
-    assert facts["images"] == 42
+    assert metadata["images"] == 42
     text = said("show")[1]
     head, _, first, second, _, total = text.splitlines()[:6]
     assert head.split()[:5] == ["part", "source", "train", "val", "test"]
     assert first.split()[:2] == ["first", "noise"] and second.split()[0] == "second"
     assert [int(word) for word in total.split()[1:4]] == [
-        sum(part["images"][split] for part in facts["parts"]) for split in SPLITS
+        sum(part["images"][split] for part in metadata["parts"]) for split in SPLITS
     ]
     assert len({len(line) for line in (head, first, second, total)}) == 1  # aligned
 
@@ -51,19 +51,19 @@ def test_embeddings_are_told_where_there_are_any(made: Path) -> None:
     make_embeddings(SHARDS, Path("data/embeddings"), "first", store=("train", "val"))
     none = {"embed": lambda *_: {}, "names": [], "clip": "", "dim": 0, "store": []}
     make_embeddings(SHARDS, Path("data/embeddings"), "second", **none)
-    (facts,) = facts_of()["embeddings"]
-    assert facts["part"] == "first" and facts["splits"] == ["train", "val"] and facts["dim"] == 4
+    (metadata,) = facts_of()["embeddings"]
+    assert metadata["part"] == "first" and metadata["splits"] == ["train", "val"] and metadata["dim"] == 4
     text = said("show")[1]
     assert "embeddings of images and texts and encodings, 4 numbers in float16, train, val: first" in text
 
 
 def test_one_split_of_one_part(made: Path) -> None:
-    facts = facts_of("second", "--split", "test")
+    metadata = facts_of("second", "--split", "test")
     labels = ImageShards.open_parts(["second"], "test").labels
-    assert [part["images"] for part in facts["parts"]] == [{"test": len(labels)}]
-    assert facts["classes"]["counts"] == {name: labels.count(name) for name in labels if name is not None}
-    assert facts["classes"]["unlabelled"] == labels.count(None)
-    assert {image["split"] for row in facts["grid"]["rows"] for image in row} == {"test"}
+    assert [part["images"] for part in metadata["parts"]] == [{"test": len(labels)}]
+    assert metadata["classes"]["counts"] == {name: labels.count(name) for name in labels if name is not None}
+    assert metadata["classes"]["unlabelled"] == labels.count(None)
+    assert {image["split"] for row in metadata["grid"]["rows"] for image in row} == {"test"}
 
 
 class Mess(Noise):
@@ -90,12 +90,12 @@ def mess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_classes_sizes_and_captions(mess: Path) -> None:
-    facts = facts_of()
-    assert facts["classes"] == {"unlabelled": 0, "imbalance": 12 / 5, "counts": {"odd": 12, "even": 5}}
-    assert facts["sizes"]["shorter_side"] == [4, 6, 20]
-    assert facts["sizes"]["aspect_ratio"] == [1.0, 1.0, 3.0]
-    assert facts["sizes"]["enlarged"] == 1
-    captions = facts["captions"]
+    metadata = facts_of()
+    assert metadata["classes"] == {"unlabelled": 0, "imbalance": 12 / 5, "counts": {"odd": 12, "even": 5}}
+    assert metadata["sizes"]["shorter_side"] == [4, 6, 20]
+    assert metadata["sizes"]["aspect_ratio"] == [1.0, 1.0, 3.0]
+    assert metadata["sizes"]["enlarged"] == 1
+    captions = metadata["captions"]
     assert (captions["images"], captions["without"]) == (3, 14)
     assert (captions["words"], captions["characters"]) == ([1, 1, 4], [3, 8, 18])
     assert {one["caption"] for one in captions["examples"]} == {"one", "two of\nthem, schön", "\x1b[31mred"}
@@ -107,15 +107,15 @@ def test_classes_sizes_and_captions(mess: Path) -> None:
 
 
 def test_what_was_wrong_and_where(mess: Path) -> None:
-    facts = facts_of()
-    left_out, mended = facts["quarantine"]
+    metadata = facts_of()
+    left_out, mended = metadata["quarantine"]
     assert (left_out["action"], left_out["reason"], left_out["samples"]) == ("quarantine", "truncated", 3)
     assert left_out["first"][0] == {"key": "noise-0003", "source": "noise 3", "detail": "after 3 bytes"}
     assert (mended["action"], mended["reason"], mended["samples"]) == ("repair", "caption_not_utf8", 1)
     text = said("show")[1]
     assert "left out       truncated" in text and "noise-0009" in text
-    assert facts["duplicates"]["images"] == 1 and "duplicates: 1 stored images repeat an earlier one" in text
-    ((one, other),) = facts["duplicates"]["first"]
+    assert metadata["duplicates"]["images"] == 1 and "duplicates: 1 stored images repeat an earlier one" in text
+    ((one, other),) = metadata["duplicates"]["first"]
     assert {one[-4:], other[-4:]} == {"0010", "0012"} and f"  {one} = {other}" in text.splitlines()
 
 
@@ -138,11 +138,11 @@ def test_the_whole_list_where_that_is_asked_for(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_grid_shows_what_the_lines_name(made: Path) -> None:
-    facts = facts_of("first", "--grid", "deep/some.png", "--images", "9")
-    assert [len(row) for row in facts["grid"]["rows"]] == [3, 3, 3]
+    metadata = facts_of("first", "--grid", "deep/some.png", "--images", "9")
+    assert [len(row) for row in metadata["grid"]["rows"]] == [3, 3, 3]
     grid, scale = Image.open("deep/some.png"), 64 // 6
     readers = {split: ImageShards.open_parts(["first"], split) for split in SPLITS}
-    for y, row in enumerate(facts["grid"]["rows"]):
+    for y, row in enumerate(metadata["grid"]["rows"]):
         for x, shown in enumerate(row):
             reader = readers[shown["split"]]
             image = reader[reader.keys.index(shown["key"])]
@@ -150,7 +150,7 @@ def test_the_grid_shows_what_the_lines_name(made: Path) -> None:
             assert grid.getpixel(corner) == tuple(image[:, 0, 0])
     lines = said("show", "first", "--images", "9")[1].splitlines()[-4:]
     assert lines[0].startswith("logs/data/grid.png: 9 images")
-    for number, (line, row) in enumerate(zip(lines[1:], facts["grid"]["rows"], strict=True), start=1):
+    for number, (line, row) in enumerate(zip(lines[1:], metadata["grid"]["rows"], strict=True), start=1):
         assert line.split()[0] == str(number)
         assert [word for word in line.split() if word.startswith("noise")] == [shown["key"] for shown in row]
     assert Path("logs/data/grid.png").is_file()
@@ -195,8 +195,8 @@ def test_many_classes(tmp_path: Path) -> None:
     writer = IndexWriter(folder / "train", IMAGES)
     writer.add(rows)
     manifest = json.loads((folder / "manifest.json").read_text())
-    facts = {"images": len(rows), "shards": [{"name": "00000", "images": len(rows), "bytes": 9, "sha256": ""}]}
-    manifest["splits"]["train"] |= {**facts, "index_sha256": writer.close()}
+    metadata = {"images": len(rows), "shards": [{"name": "00000", "images": len(rows), "bytes": 9, "sha256": ""}]}
+    manifest["splits"]["train"] |= {**metadata, "index_sha256": writer.close()}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     found = summary(["many"], ["train"], root=tmp_path)
     assert list(found["classes"]["counts"].items())[:2] == [("c24", 25), ("c23", 24)]

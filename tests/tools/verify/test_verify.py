@@ -21,7 +21,7 @@ from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.data.catalog_writer import write_picture
 from darkroom.data.layout import KIND, SHARDS
-from darkroom.tools.verify.faults import Fault, lines, remake
+from darkroom.tools.verify.problems import Problem, lines, remake
 from data.embeddings_made import make_embeddings
 from data.making import make_latents
 from data.making_tars import img2dataset
@@ -32,8 +32,8 @@ def rewritten(folder: Path, kind: str, change: Callable[[dict], None]) -> None:
     """Change a manifest as a program would, seal and all."""
     manifest = read_manifest(folder, kind)
     change(manifest)
-    facts = {key: value for key, value in manifest.items() if key not in ("kind", "format", "seal")}
-    write_manifest(folder, kind, **facts)
+    metadata = {key: value for key, value in manifest.items() if key not in ("kind", "format", "seal")}
+    write_manifest(folder, kind, **metadata)
 
 
 def test_a_sound_project_is_sound(made: Path) -> None:
@@ -172,7 +172,7 @@ def test_other_shares_of_the_splits_are_found_and_not_all_listed(made: Path) -> 
 
 
 def test_of_many_faults_of_a_kind_the_first_are_listed() -> None:
-    found = list(lines(Fault("a", "is wrong", "do", f"k{number}") for number in range(25)))
+    found = list(lines(Problem("a", "is wrong", "do", f"k{number}") for number in range(25)))
     assert found[0] == "a: image k0 is wrong: do." and found[19] == "a: image k19 is wrong: do."
     assert found[20:] == ["a: 5 more images of which each is wrong."]
 

@@ -8,7 +8,17 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Protocol
 
-from darkroom.data.scenes.captions import COUNTS, Facts, Words, facts, parse, position, relation, sentence, words
+from darkroom.data.scenes.captions import (
+    COUNTS,
+    Description,
+    Words,
+    caption_of_description,
+    describe,
+    parse,
+    position,
+    relation,
+    words,
+)
 from darkroom.data.scenes.scene import Scene, Thing
 from darkroom.errors import DarkroomError
 
@@ -16,7 +26,7 @@ ATTRIBUTES = ("colour", "form", "size", "position", "colour_and_form", "as_descr
 _MIRRORED = {"right of": "left of", "below": "above"}
 
 
-class Placed(Protocol):
+class PositionedThing(Protocol):
     """A thing with its centre: in a scene, or detected in a picture."""
 
     @property
@@ -45,14 +55,14 @@ class Placed(Protocol):
         ...
 
 
-def canonical(said: Facts) -> Facts:
+def canonical(said: Description) -> Description:
     """Return the canonical description of the same picture."""
     if said.relation in _MIRRORED:
-        return Facts(said.things[::-1], relation=_MIRRORED[said.relation])
+        return Description(said.things[::-1], relation=_MIRRORED[said.relation])
     return said
 
 
-def asked(caption: str) -> Facts:
+def canonical_description(caption: str) -> Description:
     """Return the canonical description of a caption.
 
     Raises:
@@ -61,18 +71,20 @@ def asked(caption: str) -> Facts:
     """
     said = parse(caption)
     if len({(thing.colour, thing.form) for thing in said.things}) < len(said.things):
-        raise DarkroomError(f"no scene has two things of one colour and form in a relation: {sentence(said)!r}.")
+        raise DarkroomError(
+            f"no scene has two things of one colour and form in a relation: {caption_of_description(said)!r}."
+        )
     return canonical(said)
 
 
-def kind(said: Facts) -> str:
+def kind(said: Description) -> str:
     """Return the kind of scene of a description: position, count or relation."""
     if said.relation is not None:
         return "relation"
     return "position" if said.position is not None else "count"
 
 
-def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: Sequence[str]) -> list[Facts]:
+def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: Sequence[str]) -> list[Description]:
     """Return the canonical description of each caption.
 
     Args:
@@ -86,7 +98,7 @@ def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: S
     found = []
     for key, caption in zip(keys, captions, strict=True):
         try:
-            found.append(asked(caption or ""))
+            found.append(canonical_description(caption or ""))
         except DarkroomError as error:
             raise DarkroomError(
                 f"{key}: {error} `score_decoder.attributes` can be scenes only where all images are: set it to none."
@@ -99,17 +111,17 @@ def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: S
     return found
 
 
-def described(things: Sequence[Thing]) -> Facts | None:
+def described(things: Sequence[Thing]) -> Description | None:
     """Return the canonical description of things; None: no caption describes them.
 
     No caption describes no thing, more than three things, or three things that are not equal.
     """
     if not 1 <= len(things) <= max(COUNTS) or (len(things) > 2 and len({words(thing) for thing in things}) > 1):
         return None
-    return canonical(facts(Scene(tuple(things), (0, 0, 0))))
+    return canonical(describe(Scene(tuple(things), (0, 0, 0))))
 
 
-def compare(said: Facts, seen: Sequence[Placed]) -> dict[str, bool]:
+def compare(said: Description, seen: Sequence[PositionedThing]) -> dict[str, bool]:
     """Return for each of `ATTRIBUTES` whether the picture agrees with the description.
 
     colour, form, size: each detected thing has the value of the described thing that it is matched with. Two things are
@@ -121,7 +133,7 @@ def compare(said: Facts, seen: Sequence[Placed]) -> dict[str, bool]:
     as_described: the canonical description of the picture equals the given one.
 
     Args:
-        said: the description, as `asked` returns it.
+        said: the description, as `canonical_description` returns it.
         seen: the detected things, in any order.
     """
     things = [Thing(one.size, one.colour, one.form, one.x, one.y, 0.0) for one in seen]
@@ -138,13 +150,15 @@ def compare(said: Facts, seen: Sequence[Placed]) -> dict[str, bool]:
     }
 
 
-def rightness(asked_for: Iterable[Facts], pictures: Iterable[Sequence[Placed]]) -> dict[str, list[float]]:
+def rightness(
+    asked_for: Iterable[Description], pictures: Iterable[Sequence[PositionedThing]]
+) -> dict[str, list[float]]:
     """Return for each of `ATTRIBUTES` and each picture 1 where it agrees with the description, and 0 where not."""
     found = [compare(said, seen) for said, seen in zip(asked_for, pictures, strict=True)]
     return {name: [float(each[name]) for each in found] for name in ATTRIBUTES}
 
 
-def _matched(said: Facts, things: Sequence[Thing]) -> tuple[bool, list[tuple[Words, Words]]]:
+def _matched(said: Description, things: Sequence[Thing]) -> tuple[bool, list[tuple[Words, Words]]]:
     """Return whether number and positions of things are right, and pairs of each thing and its described thing."""
     found = [words(thing) for thing in things]
     if said.relation is None or len(things) != 2:

@@ -31,7 +31,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Description:
     """A description: of one thing its position, of several equal things their number, of two things their relation.
 
     things: one thing, or two things with a relation.
@@ -62,17 +62,17 @@ def relation(first: Thing, second: Thing) -> str:
     return "above" if y > 0 else "below"
 
 
-def facts(scene: Scene) -> Facts:
+def describe(scene: Scene) -> Description:
     """Return the description of a scene."""
     first, *others = scene.objects
     if not others:
-        return Facts((words(first),), position=position(first))
+        return Description((words(first),), position=position(first))
     if words(first) == words(others[0]):
-        return Facts((words(first),), count=len(scene.objects))
-    return Facts((words(first), words(others[0])), relation=relation(first, others[0]))
+        return Description((words(first),), count=len(scene.objects))
+    return Description((words(first), words(others[0])), relation=relation(first, others[0]))
 
 
-def sentence(said: Facts) -> str:
+def caption_of_description(said: Description) -> str:
     """Return the caption of a description: "a small red circle left of a large blue square"."""
     names = [f"{thing.size} {thing.colour} {thing.form}" for thing in said.things]
     if said.relation is not None:
@@ -84,7 +84,7 @@ def sentence(said: Facts) -> str:
 
 def caption(scene: Scene) -> str:
     """Return the caption of a scene."""
-    return sentence(facts(scene))
+    return caption_of_description(describe(scene))
 
 
 def label(scene: Scene) -> str:
@@ -93,32 +93,34 @@ def label(scene: Scene) -> str:
     return f"{first.colour} {first.form}"
 
 
-def parse(caption: str) -> Facts:
-    """Return the description of a caption, the inverse of `sentence`.
+def parse(caption: str) -> Description:
+    """Return the description of a caption, the inverse of `caption_of_description`.
 
     Raises:
         DarkroomError: the text is no caption of a scene.
     """
     for found in _readings(caption):
-        if sentence(found) == caption:
+        if caption_of_description(found) == caption:
             return found
     raise DarkroomError(f"not the caption of a scene: {caption!r}.")
 
 
-def _readings(caption: str) -> list[Facts]:
+def _readings(caption: str) -> list[Description]:
     """Return candidate descriptions of a text; `parse` returns the one whose caption is the text."""
     number, *rest = caption.split(" ")
     for count, word in COUNTS.items():
         if number == word and len(rest) == 3:
-            return [Facts((Words(rest[0], rest[1], form),), count) for form in FORMS if _valid(rest[0], rest[1], form)]
+            return [
+                Description((Words(rest[0], rest[1], form),), count) for form in FORMS if _valid(rest[0], rest[1], form)
+            ]
     if len(rest) < 5 or not _valid(*rest[:3]):
         return []
     first, tail = Words(*rest[:3]), " ".join(rest[3:])
     if tail in POSITIONS.values():
-        return [Facts((first,), position=tail)]
+        return [Description((first,), position=tail)]
     if not _valid(*rest[-3:]):
         return []
-    return [Facts((first, Words(*rest[-3:])), relation=way) for way in RELATIONS]
+    return [Description((first, Words(*rest[-3:])), relation=way) for way in RELATIONS]
 
 
 def _valid(size: str, colour: str, form: str) -> bool:

@@ -67,7 +67,7 @@ class Scene:
     background: tuple[int, int, int]
 
 
-class _Draws:
+class _SceneRng:
     """Random numbers of one scene. All come from `random()`, whose stream is the most stable across NumPy versions."""
 
     def __init__(self, seed: int, index: int, stream: str) -> None:
@@ -99,19 +99,19 @@ def scene(seed: int, index: int, kinds: Sequence[str] = KINDS, stream: str = STR
     stream: the name of the random stream. Another name gives other scenes for every seed: the scenes that an evaluator
         is trained on are never data.
     """
-    draws = _Draws(seed, index, stream)
+    draws = _SceneRng(seed, index, stream)
     kind = kinds[draws.below(len(kinds))]
     background = BACKGROUNDS[draws.below(len(BACKGROUNDS))]
     objects = {"position": _one, "count": _several, "relation": _two}[kind](draws)
     return Scene(objects, background)
 
 
-def _words(draws: _Draws) -> tuple[str, str, str]:
+def _words(draws: _SceneRng) -> tuple[str, str, str]:
     colours = tuple(COLOURS)
     return tuple(RADII)[draws.below(2)], colours[draws.below(len(colours))], FORMS[draws.below(len(FORMS))]
 
 
-def _one(draws: _Draws) -> tuple[Thing, ...]:
+def _one(draws: _SceneRng) -> tuple[Thing, ...]:
     size, colour, form = _words(draws)
     radius = draws.number(*RADII[size])
     least, most = radius + MARGIN, 1 - radius - MARGIN
@@ -119,7 +119,7 @@ def _one(draws: _Draws) -> tuple[Thing, ...]:
     return (Thing(size, colour, form, x, y, radius),)
 
 
-def _several(draws: _Draws) -> tuple[Thing, ...]:
+def _several(draws: _SceneRng) -> tuple[Thing, ...]:
     size, colour, form = _words(draws)
     radius = draws.number(*RADII[size])
     count = 2 + draws.below(2)
@@ -136,7 +136,7 @@ def _several(draws: _Draws) -> tuple[Thing, ...]:
     return tuple(Thing(size, colour, form, x, y, radius) for x, y in places)
 
 
-def _two(draws: _Draws) -> tuple[Thing, ...]:
+def _two(draws: _SceneRng) -> tuple[Thing, ...]:
     first, second = _words(draws), _words(draws)
     while first[1:] == second[1:]:
         second = _words(draws)

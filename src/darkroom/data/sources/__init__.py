@@ -38,7 +38,7 @@ class Source(Protocol):
         """
         ...
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return metadata of the source for the manifest of the part: name, version and statistics."""
         ...
 

@@ -72,12 +72,12 @@ def _value(setting: str, texts: Mapping[str, bytes]) -> Any:
     if name == setting:
         return texts[ending]
     try:
-        facts = json.loads(texts[ending])
+        metadata = json.loads(texts[ending])
     except (ValueError, RecursionError):
         raise ValueError("its json member is not JSON") from None
-    if not isinstance(facts, dict) or facts.get(name) is None:
+    if not isinstance(metadata, dict) or metadata.get(name) is None:
         raise ValueError(f"its json member has no {name}")
-    return facts[name]
+    return metadata[name]
 
 
 def _label_text(value: Any) -> str:

@@ -44,6 +44,6 @@ class Digits:
         caption = self._caption.format(word=WORDS[label], label=label)
         return Raw(Image.fromarray(grey), str(label), caption, identity=grey.tobytes())
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return no metadata: there is only one version of this data set."""
         return {}

@@ -42,7 +42,7 @@ _FAULTS = {
 }
 
 
-def fault(message: str) -> str:
+def error_category(message: str) -> str:
     """Return the category of a download error, which contains no address."""
     if status := re.search(r"HTTP Error (\d{3})", message):
         return f"HTTP {status[1]}"
@@ -88,9 +88,9 @@ def statistics(out: Path, rows: int) -> dict[str, Any]:
     found: Counter[str] = Counter()
     for number in range(-(-rows // SHARD)):
         counts = json.loads(Path(f"{shard(out, number)}_stats.json").read_text())["status_dict"]
-        found.update({("" if message == "success" else fault(message)): 0 for message in counts})
+        found.update({("" if message == "success" else error_category(message)): 0 for message in counts})
         for message, count in counts.items():
-            found["" if message == "success" else fault(message)] += count
+            found["" if message == "success" else error_category(message)] += count
     downloaded = found.pop("", 0)
     return {"addresses": rows, "downloaded": downloaded, "failed": dict(sorted(found.items()))}
 

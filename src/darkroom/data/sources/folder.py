@@ -13,7 +13,7 @@ from darkroom.data.sources.captions import caption_of
 from darkroom.data.sources.labels import label_of
 from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.metadata import path_in, read_metadata
-from darkroom.data.sources.walk import ENDINGS, Fault, split_ending, walk
+from darkroom.data.sources.walk import ENDINGS, UnreadableSample, split_ending, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder as Settings
 
@@ -23,12 +23,12 @@ class Listing:
     """The content of a folder.
 
     items: the paths of the images, and samples that cannot be read, in ascending order of their keys.
-    facts: counts for the manifest.
+    metadata: counts for the manifest.
     said: label and caption from tables, by the path of the image.
     """
 
-    items: list[str | Fault]
-    facts: dict[str, Any]
+    items: list[str | UnreadableSample]
+    metadata: dict[str, Any]
     said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class Folder:
         listing = self._listed()
         for number in range(start, self.size() if stop is None else min(stop, self.size())):
             item = listing.items[number]
-            if isinstance(item, Fault):
+            if isinstance(item, UnreadableSample):
                 yield Entry(_key(item), item.where, item.finding)
             else:
                 yield Entry(_key(item), shown(item), (item, *listing.said.get(item, (None, None))))
@@ -89,9 +89,9 @@ class Folder:
         caption, of_caption = self._caption(path, named_caption)
         return Raw(data, label, caption, split_ending(path)[1], identity=data, findings=(*of_label, *of_caption))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return counts: image files, ignored files and folders, tables and their rows."""
-        return self._listed().facts
+        return self._listed().metadata
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_listing": None}  # entries hold all that `read` needs in another process
@@ -116,7 +116,7 @@ class Folder:
                 f"the folder {self._path} holds no image files (endings: {', '.join(sorted(ENDINGS))}), but "
                 f"{others or 'nothing'}: name the folder of the images as the part's `path`."
             )
-        items: list[str | Fault] = [*found.images, *found.faults]
+        items: list[str | UnreadableSample] = [*found.images, *found.faults]
         if not wanted:
             return Listing(sorted(items, key=_order), found.counts())
         metadata = read_metadata(self._path, found, wanted)
@@ -173,10 +173,10 @@ def _content(path: Path, most: int) -> bytes:
         return file.read()
 
 
-def _key(item: str | Fault) -> str:
+def _key(item: str | UnreadableSample) -> str:
     return key_of(split_ending(item if isinstance(item, str) else item.path)[0])
 
 
-def _order(item: str | Fault) -> tuple[str, str, str]:
+def _order(item: str | UnreadableSample) -> tuple[str, str, str]:
     # A file comes before the rows that name it again.
     return (_key(item), item, "") if isinstance(item, str) else (_key(item), item.path, item.where)

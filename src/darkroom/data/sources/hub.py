@@ -112,7 +112,7 @@ class Hub:
         data = self._files.read(row.image) if isinstance(row.image, str) else row.image
         return Raw(data, row.label, row.caption, row.extension, data, row.findings)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return dataset and revision (the commit; of the Hub only), configuration and split."""
         return self._facts
 

@@ -32,10 +32,10 @@ def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, A
                 f"{path}: the path of a part with the source `hub` must be a folder in the Hub's layout."
             )
         target, commit = str(path.absolute()), None
-        facts, files = chosen, Files(str(path), target)
+        metadata, files = chosen, Files(str(path), target)
     else:
         target, commit = settings.dataset, _commit(settings)
-        facts = {"dataset": target, "revision": commit, **chosen}
+        metadata = {"dataset": target, "revision": commit, **chosen}
         files = Files(target, f"hf://datasets/{target}@{commit}")
     splits = _load(settings, files.name, target, commit)
     if settings.split not in splits:
@@ -46,7 +46,7 @@ def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, A
     _check(settings, stream.features, files.name)
     columns = [column for column in (settings.image, settings.label, settings.caption) if column]
     stream = stream.select_columns(list(dict.fromkeys(columns)))
-    return stream.cast_column(settings.image, datasets.Image(decode=False)), facts, files
+    return stream.cast_column(settings.image, datasets.Image(decode=False)), metadata, files
 
 
 def _named(names: Any) -> str:

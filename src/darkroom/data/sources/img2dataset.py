@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from darkroom.data.sources.downloads import fault
+from darkroom.data.sources.downloads import error_category
 from darkroom.errors import DarkroomError
 
 _COLUMNS = ["key", "status", "error_message"]
@@ -65,7 +65,7 @@ def read_log(stem: str, read: Callable[[str], bytes | None]) -> Log | None:
 def _of_rows(name: str, rows: list[dict[str, str | None]]) -> Log:
     stored = frozenset(str(row["key"]) for row in rows if row["status"] == "success")
     failed = {
-        str(row["key"]): f"{row['status']}: {fault(row.get('error_message') or '')}"
+        str(row["key"]): f"{row['status']}: {error_category(row.get('error_message') or '')}"
         for row in rows
         if row["status"] != "success"
     }

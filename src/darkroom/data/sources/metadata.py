@@ -11,7 +11,7 @@ from typing import Any
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.keys import encoded, shown
 from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
-from darkroom.data.sources.walk import Fault, Found
+from darkroom.data.sources.walk import Found, UnreadableSample
 from darkroom.errors import DarkroomError
 
 
@@ -26,7 +26,7 @@ class Metadata:
     """
 
     said: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[UnreadableSample] = field(default_factory=list)
     columns: set[str] = field(default_factory=set)
     tables: int = 0
     rows: int = 0
@@ -71,7 +71,9 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
             into.rows += 1
             where = f"{shown(table)} row {number}"
             if not values[0]:
-                into.faults.append(Fault(f"{table}/{number}", where, Finding(Reason.MISSING, "the row names no file")))
+                into.faults.append(
+                    UnreadableSample(f"{table}/{number}", where, Finding(Reason.MISSING, "the row names no file"))
+                )
                 continue
             path = _below(table, values[0], where, known, forms)
             if path in known and path not in into.said:
@@ -79,7 +81,7 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
                 into.said[path] = label, caption
             else:
                 finding = _refused(root, path, path in known)
-                into.faults.append(Fault(path, f"{where}: {shown(path)}", finding))
+                into.faults.append(UnreadableSample(path, f"{where}: {shown(path)}", finding))
     return into
 
 

@@ -43,6 +43,6 @@ class Shapes:
         found = scene(settings.seed, entry.payload, settings.kinds)
         return Raw(render(found, settings.size, settings.transparent), label(found), caption(found))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the settings: together with the number of a scene they determine its picture."""
         return self._settings.model_dump()

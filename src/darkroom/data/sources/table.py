@@ -21,7 +21,7 @@ TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 FILE_NAME = "file_name"
 
 # (row, values of the requested columns); a row is the line number in a text file, or the row number in a parquet file.
-Rows = Iterator[tuple[int, list[Any]]]
+TableRows = Iterator[tuple[int, list[Any]]]
 
 
 def read_table(
@@ -60,7 +60,7 @@ def read_table(
             )
 
 
-def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
+def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -75,7 +75,7 @@ def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
             yield number, [row.get(column) for column in wanted]
 
 
-def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
+def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         csv.field_size_limit(LONGEST)  # a setting of the process; its default, 128 KiB, is too short for some captions
         reader = csv.reader(file, strict=True)
@@ -93,7 +93,7 @@ def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
             yield reader.line_num, [None if place is None or not row[place] else row[place] for place in places]
 
 
-def _parquet(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
+def _parquet(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
@@ -106,7 +106,7 @@ def _parquet(path: Path, wanted: Sequence[str], columns: set[str]) -> Rows:
                 yield number, [row.get(column) for column in wanted]
 
 
-_READERS: dict[str, Callable[[Path, Sequence[str], set[str]], Rows]] = {
+_READERS: dict[str, Callable[[Path, Sequence[str], set[str]], TableRows]] = {
     "jsonl": _jsonl,
     "csv": _csv,
     "parquet": _parquet,

@@ -78,7 +78,7 @@ class Torchvision:
             return self._raw(_bytes(self._root / image), target, Path(image).suffix[1:] or None)
         return self._raw(image, target, None)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return data set, split, options and the number of images."""
         settings = self._settings
         return {

@@ -22,7 +22,7 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.captions import caption_of
-from darkroom.data.sources.downloads import SHARD, download, fault, shard, statistics
+from darkroom.data.sources.downloads import SHARD, download, error_category, shard, statistics
 from darkroom.data.sources.labels import label_of
 from darkroom.data.sources.url_table import Table, as_bytes
 from darkroom.data.tars import DamagedTarError, members
@@ -144,7 +144,7 @@ class Urls:
                 findings += (Finding(Reason.LABEL_MISSING, "the column is empty"),)
         return Raw(data, label, caption, identity=data, findings=findings)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return counts: addresses, downloaded images, and failures by reason."""
         return self._facts
 
@@ -200,7 +200,7 @@ def _failed(sidecar: Path) -> dict[int, Finding]:
     """Return the finding of each failed download, by row of the table."""
     table = pq.read_table(sidecar, columns=["key", "status", "error_message"]).to_pylist()
     return {
-        int(row["key"]): Finding(Reason.DOWNLOAD_FAILED, fault(row["error_message"] or ""))
+        int(row["key"]): Finding(Reason.DOWNLOAD_FAILED, error_category(row["error_message"] or ""))
         for row in table
         if row["status"] != "success"
     }

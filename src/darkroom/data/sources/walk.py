@@ -21,7 +21,7 @@ _NAMED = 20  # maximum number of extensions of other files that are counted sepa
 
 
 @dataclass(frozen=True)
-class Fault:
+class UnreadableSample:
     """A sample that cannot be read: its path, its location for messages, and the finding."""
 
     path: str
@@ -43,7 +43,7 @@ class Found:
 
     images: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[UnreadableSample] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     hidden: int = 0
     loops: int = 0
@@ -58,7 +58,7 @@ class Found:
 
     def fail(self, path: str, detail: str) -> None:
         """Add a sample that cannot be read."""
-        self.faults.append(Fault(path, shown(path), Finding(Reason.UNREADABLE, detail)))
+        self.faults.append(UnreadableSample(path, shown(path), Finding(Reason.UNREADABLE, detail)))
 
 
 def split_ending(path: str) -> tuple[str, str]:

@@ -68,7 +68,7 @@ class Webdataset:
         """Return None: the number of samples is unknown until the tars are read."""
         return None
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return shards, their number, and url, for remote shards, as written in params.yaml."""
         return {"shards": len(self.tars.names), **({} if self._url is None else {"url": self._url})}
 

@@ -70,7 +70,7 @@ class Joined:
                 self._look(reader, shard, each)
         return found
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the numbers of imported and computed embeddings as text."""
         return f"{self.taken:,} of them by others" + (f", {self.computed:,} computed" if self.computed else "")
 

@@ -41,12 +41,12 @@ def save_clip(folder: Path, network: CLIP) -> dict[str, Any]:
     """
     state = stored(network)
     clip = Clip(build_model(dict(state)), "")
-    facts = {name: getattr(clip, name) for name in ("embed_dim", "text_width", "context_length", "image_size")}
-    write_network(folder, facts, state)
+    metadata = {name: getattr(clip, name) for name in ("embed_dim", "text_width", "context_length", "image_size")}
+    write_network(folder, metadata, state)
     buffer = io.BytesIO()  # torch.save would write the name of a file into the archive
     torch.save(state, buffer)
     write_bytes(folder / PICKLE, buffer.getvalue())
-    return {**facts, "weights": sha256_file(folder / WEIGHTS)}
+    return {**metadata, "weights": sha256_file(folder / WEIGHTS)}
 
 
 def load_clip(folder: Path = CLIP_FOLDER) -> Clip:

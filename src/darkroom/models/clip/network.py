@@ -81,19 +81,19 @@ class Clip:
     text_width: the width of an encoding.
     context_length: the number of encodings of a text.
     image_size: the side of the network's input in pixels.
-    identity: the hash of the weights, its fingerprint.
+    fingerprint: the hash of the weights, its fingerprint.
     """
 
-    def __init__(self, network: CLIP, identity: str, truncate: bool = False) -> None:
+    def __init__(self, network: CLIP, fingerprint: str, truncate: bool = False) -> None:
         """Freeze a network.
 
         Args:
             network: the network, converted to float32 in place.
-            identity: the hash of the weights.
+            fingerprint: the hash of the weights.
             truncate: whether to truncate texts that are too long.
         """
         self.network = network.float().eval().requires_grad_(False)
-        self.identity, self.truncate = identity, truncate
+        self.fingerprint, self.truncate = fingerprint, truncate
         self.embed_dim: int = network.text_projection.shape[1]
         self.text_width: int = network.ln_final.weight.shape[0]
         self.context_length: int = network.context_length

@@ -12,7 +12,7 @@ from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.loss import LARGEST, contrastive_losses
 from darkroom.models.clip.network import Contrastive
-from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
+from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 
 class Embedded(NamedTuple):
@@ -64,8 +64,8 @@ class ClipRecipe(Recipe):
         self,
         model: Contrastive,
         equal_captions: str,
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         scorer: Scorer | None = None,
         merge: bool = True,
     ) -> None:

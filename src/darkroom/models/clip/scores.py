@@ -12,7 +12,7 @@ from darkroom.models.clip.captions import CaptionedImages
 from darkroom.models.clip.network import Contrastive
 from darkroom.models.clip.text import to_tensor, tokens_of
 from darkroom.models.tokenizers.batches import padded
-from darkroom.terminal.progress import told
+from darkroom.terminal.progress import with_progress
 from darkroom.training.recipe import Gather
 
 Encode = Callable[[Tensor], Tensor]
@@ -79,7 +79,7 @@ class Examples:
         groups = [share[at : at + self.batch] for at in range(0, len(share), self.batch)]
         found = [
             padded(images, torch.from_numpy(self.images.__getitems__(rows.tolist())["images"]), self.batch, device)
-            for rows in (told(groups, len(share), "scores") if rank == 0 else groups)
+            for rows in (with_progress(groups, len(share), "scores") if rank == 0 else groups)
         ]
         mine = torch.cat(found) if found else torch.zeros(0)
         image = functional.normalize(gather(mine).float(), dim=1)

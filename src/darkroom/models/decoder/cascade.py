@@ -30,8 +30,8 @@ TOKENIZER = Path("models/tokenizer")
 class Cascade:
     """The trained U-Nets, from the smallest images to the largest."""
 
-    def __init__(self, stages: Sequence[CascadeStage], identity: str) -> None:
-        self.stages, self.identity = list(stages), identity
+    def __init__(self, stages: Sequence[CascadeStage], fingerprint: str) -> None:
+        self.stages, self.fingerprint = list(stages), fingerprint
 
     @classmethod
     def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = DECODER_FOLDER) -> "Cascade":
@@ -46,29 +46,30 @@ class Cascade:
             hashes.append(manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "")
             if not read_manifest(root / name, DECODER)["trained"]:
                 continue
-            facts = open_artifact(root / name, DECODER)
+            metadata = open_artifact(root / name, DECODER)
             network = DecoderUNet.from_pretrained(root / name if weights == "ema" else root / name / "raw")
-            objective, bounded = stored_objective(facts, "gaussian"), facts["tokenizer"] is None
-            stages.append(CascadeStage(name, network, objective, bounded, facts))
+            objective, bounded = stored_objective(metadata, "gaussian"), metadata["tokenizer"] is None
+            stages.append(CascadeStage(name, network, objective, bounded, metadata))
         stages.sort(key=lambda stage: stage.size)
         if not stages:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
         for below, above in pairwise(stages):
-            if above.facts["low_size"] is None:
+            if above.metadata["low_size"] is None:
                 raise ArtifactError(
                     f"the U-Nets `{below.name}` and `{above.name}` both start from noise alone: give the larger one a "
                     "`low_size` in `train_decoder.unets`, or set `trained` to false for one of them."
                 )
-            if above.facts["low_size"] != below.size:
+            if above.metadata["low_size"] != below.size:
                 raise ArtifactError(
-                    f"the U-Net `{above.name}` enlarges images of {above.facts['low_size']} pixels, and `{below.name}` "
-                    f"makes some of {below.size}: set `train_decoder.unets.{above.name}.low_size` to {below.size}."
+                    f"the U-Net `{above.name}` enlarges images of {above.metadata['low_size']} pixels, and "
+                    f"`{below.name}` makes some of {below.size}: set "
+                    f"`train_decoder.unets.{above.name}.low_size` to {below.size}."
                 )
         for key, what in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
-            found = {stage.facts[key] for stage in stages if stage.facts[key] is not None}
+            found = {stage.metadata[key] for stage in stages if stage.metadata[key] is not None}
             if len(found) > 1:
                 raise ArtifactError(f"the U-Nets in {root} were trained with different {what}s: train them again.")
-        if len({stage.facts["normalised"] for stage in stages if stage.facts["clip"] is not None}) > 1:
+        if len({stage.metadata["normalised"] for stage in stages if stage.metadata["clip"] is not None}) > 1:
             raise ArtifactError(
                 f"of the U-Nets in {root} some were trained on embeddings of length 1, as those always are that are "
                 "computed while training, and some were not: set `embed_clip.normalise` to true, and train them again."
@@ -78,12 +79,12 @@ class Cascade:
     @property
     def clip(self) -> str | None:
         """The identity of the CLIP whose embeddings the U-Nets are conditioned on; None: on none."""
-        return next((stage.facts["clip"] for stage in self.stages if stage.facts["clip"] is not None), None)
+        return next((stage.metadata["clip"] for stage in self.stages if stage.metadata["clip"] is not None), None)
 
     @property
     def normalised(self) -> bool:
         """Whether the embeddings that the U-Nets are conditioned on have length 1."""
-        return all(stage.facts["normalised"] for stage in self.stages if stage.facts["clip"] is not None)
+        return all(stage.metadata["normalised"] for stage in self.stages if stage.metadata["clip"] is not None)
 
     def conditioned_on(self, name: Literal["image", "encoding"]) -> bool:
         """Return whether a U-Net is conditioned on the image embedding, or on the text encoding."""
@@ -121,7 +122,7 @@ class Cascade:
     @property
     def low_size(self) -> int | None:
         """Pixels of the images that the first trained U-Net enlarges; None: it starts from noise alone."""
-        return self.stages[0].facts["low_size"]
+        return self.stages[0].metadata["low_size"]
 
     def to(self, device: torch.device) -> "Cascade":
         """Move the networks, and return this object."""
@@ -161,19 +162,19 @@ class Decoder:
                 how many others are requested.
         """
         self.cascade, self.sampling, self.seed, self.batch = cascade, dict(sampling), seed, batch
-        self.facts: Mapping[str, Any] = cascade.stages[-1].facts
+        self.metadata: Mapping[str, Any] = cascade.stages[-1].metadata
         self.device = next(cascade.stages[0].network.parameters()).device
-        self.image_shape: tuple[int, int, int] = ImageSpec.of(self.facts).shape
+        self.image_shape: tuple[int, int, int] = ImageSpec.of(self.metadata).shape
         self._tokenizer: Tokenizer | None = None
-        if self.facts["tokenizer"] is not None:
-            self._tokenizer, identity = load_tokenizer(TOKENIZER, self.image_shape)
-            if identity != self.facts["tokenizer"]:
+        if self.metadata["tokenizer"] is not None:
+            self._tokenizer, fingerprint = load_tokenizer(TOKENIZER, self.image_shape)
+            if fingerprint != self.metadata["tokenizer"]:
                 raise ArtifactError(
                     f"the decoder was trained on latents of another tokenizer than {TOKENIZER} holds: train it again "
                     "(`dvc repro train_decoder`)."
                 )
             self._tokenizer.to(self.device)
-            self._scaler = LatentScaler(self.facts["latent_mean"], self.facts["latent_std"])
+            self._scaler = LatentScaler(self.metadata["latent_mean"], self.metadata["latent_std"])
 
     def images(self, request: SampleRequest) -> Iterator[Tensor]:
         """Yield the requested images in batches, uint8 (n, C, H, W), n at most `batch`."""
@@ -194,7 +195,7 @@ class Decoder:
         """Return what the first trained U-Net enlarges, of real images; None where it begins with noise alone."""
         if (size := self.cascade.low_size) is None:
             return None
-        how = self.cascade.stages[0].facts["low_downsample"]
+        how = self.cascade.stages[0].metadata["low_downsample"]
         return downsampled(to_network(images.to(self.device)), size, how)
 
     def _pixels(self, x0: Tensor) -> Tensor:

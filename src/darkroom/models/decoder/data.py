@@ -23,7 +23,7 @@ from darkroom.models.tokenizers.pixels import to_images, to_network
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.random import order
 from darkroom.training.data import Images, Positions
-from darkroom.training.recipe import Rows
+from darkroom.training.recipe import IndexedDataset
 
 Data = dict[str, Tensor]
 
@@ -150,7 +150,7 @@ class ConditionedDataset:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: IndexedDataset,
         embeddings: EmbeddingShards | None = None,
         names: Sequence[str] = (),
         captions: pa.ChunkedArray | None = None,

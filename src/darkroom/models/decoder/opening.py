@@ -35,7 +35,7 @@ from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.numbers import NO_FILE
 from darkroom.training.data import Images
 from darkroom.training.initial import initial_manifest, require_same
-from darkroom.training.recipe import Rows
+from darkroom.training.recipe import IndexedDataset
 
 SPLITS = ("train", "val")
 _GROUP = 32  # images in a forward pass of them
@@ -49,14 +49,14 @@ class DecoderData:
     rows: of each split.
     channels: of x_0.
     embed_dim, text_shape: of the embeddings and encodings of CLIP; 0 and None: there are none.
-    facts: for the manifest.
+    metadata: for the manifest.
     """
 
     space: Space
     conditioner: Conditioner
-    rows: dict[str, Rows]
+    rows: dict[str, IndexedDataset]
     channels: int
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     embed_dim: int = 0
     text_shape: tuple[int, int] | None = None
 
@@ -82,12 +82,12 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
         opened = _latents(section, begun, images, catalog, device)
     if section.unets[name].conditioned:
         _condition(opened, section.unets[name], begun, images, device)
-    require_same(weights_key(name), begun, opened.facts, ("clip", "normalised", "tokenizer"))
+    require_same(weights_key(name), begun, opened.metadata, ("clip", "normalised", "tokenizer"))
     return opened
 
 
 def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> DecoderData:
-    rows: dict[str, Rows] = {split: Images(shards) for split, shards in images.items()}
+    rows: dict[str, IndexedDataset] = {split: Images(shards) for split, shards in images.items()}
     return DecoderData(PixelSpace(), Conditioner(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
 
 
@@ -98,13 +98,13 @@ def _latents(
     catalog: Catalog,
     device: torch.device,
 ) -> DecoderData:
-    tokenizer, identity = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
+    tokenizer, fingerprint = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
     tokenizer = tokenizer.to(device)
     opened = _pixels(images, catalog)
     if section.latents != NO_FILE:
         parts, root = list(catalog.parts), Path(section.latents)
         latents = {split: LatentShards.open_parts(parts, split, root) for split in SPLITS}
-        if latents["train"].tokenizer != identity:
+        if latents["train"].tokenizer != fingerprint:
             raise DarkroomError(
                 f"{root} was encoded by another tokenizer than {section.tokenizer} holds: encode it again "
                 "(`dvc repro encode_latents`)."
@@ -122,7 +122,7 @@ def _latents(
     if "latent_mean" in begun:
         mean, std = begun["latent_mean"], begun["latent_std"]
     opened.space, opened.channels = LatentSpace(tokenizer, LatentScaler(mean, std)), tokenizer.latent_shape[0]
-    opened.facts |= {"tokenizer": identity, "latent_mean": mean, "latent_std": std}
+    opened.metadata |= {"tokenizer": fingerprint, "latent_mean": mean, "latent_std": std}
     return opened
 
 
@@ -149,7 +149,7 @@ def _condition(
         scaler = _scaler(begun, lambda: _embedded(clip, images["train"], device)) if image else None
         opened.conditioner = ClipConditioner(clip, scaler, text)
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
-        opened.facts |= {"clip": clip.identity, "normalised": True, **(scaler.facts() if scaler else {})}
+        opened.metadata |= {"clip": clip.fingerprint, "normalised": True, **(scaler.metadata() if scaler else {})}
         return
     names = [name for name, wanted in (("image", image), ("encoding", text)) if wanted]
     parts = list(images["train"].sources)
@@ -166,7 +166,7 @@ def _condition(
     scaler = _scaler(begun, lambda: first.__getitems__(spaced_rows(len(first)))["image"]) if image else None
     opened.conditioner = Conditioner(scaler)
     opened.embed_dim, opened.text_shape = first.dim, first.encoding_shape
-    opened.facts |= {"clip": first.clip, "normalised": first.normalised, **(scaler.facts() if scaler else {})}
+    opened.metadata |= {"clip": first.clip, "normalised": first.normalised, **(scaler.metadata() if scaler else {})}
 
 
 def _scaler(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> EmbeddingScaler:

@@ -15,9 +15,9 @@ from darkroom.diffusion.settings import preview_solver
 from darkroom.models.decoder.data import Conditioner, Space
 from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
-from darkroom.models.decoder.settings import Low, UNet
-from darkroom.random import draws, normal
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
+from darkroom.models.decoder.settings import LowResolution, UNet
+from darkroom.random import normal, random_numbers
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 _PREVIEW, _PREVIEW_STEPS, _PREVIEW_GUIDANCE = 10, 20, 2.0
 # Columns of the uniform numbers of a position.
@@ -49,8 +49,8 @@ class DecoderRecipe(Recipe):
         space: Space,
         conditioner: Conditioner,
         seed: int,
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
     ) -> None:
         """Take in the parts.
 
@@ -87,7 +87,7 @@ class DecoderRecipe(Recipe):
         shape = (config.image_channels, config.size, config.size)
         size, embedding = int(np.prod(shape)), config.embed_dim * config.embedding_noise
         count = size * (1 + config.low_noise) + embedding
-        normals, uniforms = draws(self.seed, f"decoder/{stream}", batch.positions.tolist(), count, _SELF + 1)
+        normals, uniforms = random_numbers(self.seed, f"decoder/{stream}", batch.positions.tolist(), count, _SELF + 1)
         device = next(iter(batch.data.values())).device
         numbers = torch.from_numpy(normals).to(device)
         noise = numbers[:, :size].unflatten(1, shape)
@@ -112,18 +112,18 @@ class DecoderRecipe(Recipe):
         """Return the conditions, in training with noise, blur and drops."""
         settings, config, uniform = self.settings, self.model.config, random.uniform
         image, text = self.conditioner(batch.data)
-        facts: dict[str, Any] = {"image": image, "text": text}
+        metadata: dict[str, Any] = {"image": image, "text": text}
         if config.embedding_noise and image is not None:
             level = uniform[:, _EMBEDDING] * settings.diffusion.embedding_noise
-            facts |= {"image": noised(image, random.embedding, level), "image_noise": level}
+            metadata |= {"image": noised(image, random.embedding, level), "image_noise": level}
         if drops:
-            facts["image_kept"] = uniform[:, _IMAGE] >= settings.diffusion.image_dropout
-            facts["text_kept"] = uniform[:, _TEXT] >= settings.diffusion.text_dropout
+            metadata["image_kept"] = uniform[:, _IMAGE] >= settings.diffusion.image_dropout
+            metadata["text_kept"] = uniform[:, _TEXT] >= settings.diffusion.text_dropout
         if settings.low_size is not None:
-            facts |= self._low(whole, settings.low_size, settings.low, random)
-        return Conditions(**facts)
+            metadata |= self._low(whole, settings.low_size, settings.low, random)
+        return Conditions(**metadata)
 
-    def _low(self, whole: Tensor, size: int, how: Low, random: _Random) -> dict[str, Tensor]:
+    def _low(self, whole: Tensor, size: int, how: LowResolution, random: _Random) -> dict[str, Tensor]:
         """Return the image to enlarge, and the noise in it."""
         uniform = random.uniform
         small = downsampled(whole, size, how.downsample)
@@ -153,8 +153,8 @@ class DecoderRecipe(Recipe):
         def cut(images: Tensor) -> Tensor:
             return images[number, :, rows, columns].permute(0, 3, 1, 2).contiguous()
 
-        facts = {**vars(conditions), "low": cut(conditions.low)}
-        return cut(x0), cut(noise), Conditions(**facts)
+        metadata = {**vars(conditions), "low": cut(conditions.low)}
+        return cut(x0), cut(noise), Conditions(**metadata)
 
     def _before(self, x: Tensor, time: Tensor, conditions: Conditions, uniform: Tensor) -> Tensor | None:
         """Return the x0 that a self-conditioned U-Net predicts without any, for half of the images, else zero.

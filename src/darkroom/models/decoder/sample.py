@@ -27,14 +27,14 @@ class CascadeStage:
 
     objective: that it was trained with.
     bounded: whether x0 is pixels, in [-1, 1]; latents are not.
-    facts: its manifest.
+    metadata: its manifest.
     """
 
     name: str
     network: DecoderUNet
     objective: Objective
     bounded: bool
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
     @property
     def size(self) -> int:
@@ -122,7 +122,7 @@ def _conditions(
     config, conditions = stage.network.config, Conditions()
     if config.embed_dim:
         assert request.image is not None
-        image = EmbeddingScaler.from_facts(stage.facts)(request.image.to(device))
+        image = EmbeddingScaler.from_facts(stage.metadata)(request.image.to(device))
         if config.embedding_noise:
             level = torch.full((len(request.numbers),), how.embedding_noise, device=device)
             conditions = replace(conditions, image_noise=level)

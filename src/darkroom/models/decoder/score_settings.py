@@ -8,7 +8,7 @@ from darkroom.params.run import Run
 from darkroom.params.section import Section
 
 
-class Judges(Section):
+class Evaluators(Section):
     """What an image is compared with its original and its caption by; the same for `score_text`."""
 
     lpips: Literal["none", "lpips"] = "none"
@@ -22,7 +22,7 @@ class Judges(Section):
     """scenes: also the fractions of images whose colour, form, size and position are those of the caption."""
 
 
-class ScoreDecoder(ScoreGenerator, Judges):
+class ScoreDecoder(ScoreGenerator, Evaluators):
     """How the standard errors are made, and who judges."""
 
 

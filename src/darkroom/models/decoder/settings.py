@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Timesteps
-from darkroom.params.numbers import NO_FILE, PartName, Positive, Share
+from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive
 from darkroom.params.overrides import OWN_TRAINING, Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -27,7 +27,7 @@ class Model(Section):
     """Groups of the group norms."""
     patch: Positive = 1
     """Pixels, height and width, of one position of the first level: 2 takes a third of the time on a CPU."""
-    dropout: Share = 0.0
+    dropout: Fraction = 0.0
     """Fraction of features dropped in training."""
     image_tokens: Annotated[int, Field(ge=0)] = 0
     """Tokens made of the image embedding, which attention reads; 0: none."""
@@ -67,7 +67,7 @@ class UNetDiffusion(Diffusion):
     """Largest fraction of noise in the image embedding, itself a condition; 0: none."""
 
 
-class Low(Section):
+class LowResolution(Section):
     """Low-resolution conditioning of an up-sampler: what becomes of the image while training."""
 
     downsample: Literal["area", "nearest"] = "area"
@@ -84,7 +84,7 @@ class Low(Section):
     """Pixels, height and width, of random squares to train on; null: whole images."""
 
     @model_validator(mode="after")
-    def _blurs(self) -> "Low":
+    def _blurs(self) -> "LowResolution":
         if not 0 < self.blur_sigma[0] <= self.blur_sigma[1]:
             raise ValueError("blur_sigma is the smallest and the largest, above 0")
         if self.blur_kernel % 2 == 0:
@@ -115,7 +115,7 @@ class UNet(Section):
     """Size of the network, and how its conditions enter."""
     diffusion: UNetDiffusion = UNetDiffusion()
     """Objective and noise schedule."""
-    low: Low = Low()
+    low: LowResolution = LowResolution()
     """Of an up-sampler: augmentation of the low-resolution condition in training."""
     training: Overrides = Field(default_factory=dict)
     """The keys of `train_decoder.training` that have another value for this U-Net."""

@@ -56,16 +56,16 @@ def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, i
     raise DarkroomError(f"there is no extractor `{name}`: choose in_domain or inception.")
 
 
-class Judge(NamedTuple):
+class Evaluator(NamedTuple):
     """The in-domain extractor with entries of its manifest."""
 
     network: Classifier
     classes: list[str]  # in the order of its logits
     sha256: str  # hash of its weights
-    identity: str  # hash of its manifest, the fingerprint
+    fingerprint: str  # hash of its manifest, the fingerprint
 
 
-def open_judge(folder: Path, image_shape: Sequence[int]) -> Judge:
+def open_evaluator(folder: Path, image_shape: Sequence[int]) -> Evaluator:
     """Return the in-domain extractor in `folder`, in evaluation mode, for images of shape (C, H, W).
 
     Raises:
@@ -78,7 +78,7 @@ def open_judge(folder: Path, image_shape: Sequence[int]) -> Judge:
             "train it on them (`dvc repro train_extractor`)."
         )
     network = Classifier.from_pretrained(folder)
-    return Judge(network, manifest["classes"], sha256_file(folder / WEIGHTS), manifest_hash(folder))
+    return Evaluator(network, manifest["classes"], sha256_file(folder / WEIGHTS), manifest_hash(folder))
 
 
 def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:

@@ -13,7 +13,7 @@ from darkroom.data.catalog import Catalog
 from darkroom.data.latents import LatentShards
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.training.data import Positions, label_numbers, mirrored
-from darkroom.training.recipe import Rows
+from darkroom.training.recipe import IndexedDataset
 
 
 class LabelledLatents:
@@ -60,8 +60,8 @@ class GeneratorData:
     catalog: the classes.
     """
 
-    train: Rows
-    val: Rows
+    train: IndexedDataset
+    val: IndexedDataset
     latents: LatentShards
     tokenizer: Tokenizer
     catalog: Catalog

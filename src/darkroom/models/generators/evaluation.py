@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.data.catalog import Catalog
 from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.reference import Reference, distances
-from darkroom.models.evaluators.load import Judge, extract, open_judge
+from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
 from darkroom.models.generators.sampler import Sampler, generate
 from darkroom.models.generators.settings import Evaluate
 from darkroom.training.recipe import Gather
@@ -27,7 +27,7 @@ class Evaluation:
     def __init__(
         self,
         settings: Evaluate,
-        judge: Judge,
+        judge: Evaluator,
         reference: Reference,
         classes: Sequence[str],
     ) -> None:
@@ -44,9 +44,9 @@ class Evaluation:
         """
         if not settings.every:
             return None
-        judge = open_judge(Path(settings.extractor), catalog.image_shape)
+        judge = open_evaluator(Path(settings.extractor), catalog.image_shape)
         require_known(catalog.classes, judge.classes)
-        if open_artifact(Path(settings.reference), "reference")["extractor"] != judge.identity:
+        if open_artifact(Path(settings.reference), "reference")["extractor"] != judge.fingerprint:
             raise ArtifactError(
                 f"{settings.reference} was made with another extractor than {settings.extractor} holds: make it again "
                 "(`dvc repro reference_stats`)."

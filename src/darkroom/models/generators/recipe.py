@@ -36,7 +36,7 @@ class GeneratorRecipe(Recipe):
         """The network as it is, as a sampler of images."""
         raise NotImplementedError
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return what the manifest says of the model beside its weights."""
         return {}
 

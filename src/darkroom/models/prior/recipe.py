@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from darkroom.models.prior.sample import Prior, text_direction
 from darkroom.models.prior.scores import Scorer
 from darkroom.models.prior.settings import PriorDiffusion
-from darkroom.random import draws
-from darkroom.training.recipe import Batch, Gather, Losses, Phase, Recipe, Rows
+from darkroom.random import random_numbers
+from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 
 class PriorRecipe(Recipe):
@@ -17,7 +17,13 @@ class PriorRecipe(Recipe):
     """
 
     def __init__(
-        self, prior: Prior, settings: PriorDiffusion, seed: int, train: Rows, val: Rows, scorer: Scorer | None = None
+        self,
+        prior: Prior,
+        settings: PriorDiffusion,
+        seed: int,
+        train: IndexedDataset,
+        val: IndexedDataset,
+        scorer: Scorer | None = None,
     ) -> None:
         """Take in the parts.
 
@@ -55,7 +61,7 @@ class PriorRecipe(Recipe):
         x0 = self.model.to_unit(batch.data["image"])  # (N, D)
         text, encoding = text_direction(batch.data["text"]), batch.data.get("encoding")
         # Of each position: the noise; then the time, and whether the text drops.
-        normals, uniforms = draws(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
+        normals, uniforms = random_numbers(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
         noise = torch.from_numpy(normals).to(x0.device)
         time = objective.times(uniforms[:, 0]).to(x0.device)
         kept = torch.from_numpy(uniforms[:, 1] >= dropout).to(x0.device)

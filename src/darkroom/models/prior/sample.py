@@ -26,13 +26,13 @@ class Prior:
 
     objective: that the network is trained with.
     normalised: whether stored image embeddings have length 1.
-    facts: its manifest, where it was opened.
+    metadata: its manifest, where it was opened.
     """
 
     network: PriorNetwork
     objective: Objective
     normalised: bool
-    facts: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def open(cls, weights: Literal["ema", "raw"], folder: Path = PRIOR_FOLDER) -> "Prior":
@@ -41,9 +41,9 @@ class Prior:
         Raises:
             ArtifactError: missing or damaged; names the file.
         """
-        facts = open_artifact(folder, PRIOR)
+        metadata = open_artifact(folder, PRIOR)
         network = PriorNetwork.from_pretrained(folder if weights == "ema" else folder / "raw")
-        return cls(network, stored_objective(facts, "gaussian"), facts["normalised"], facts)
+        return cls(network, stored_objective(metadata, "gaussian"), metadata["normalised"], metadata)
 
 
 def text_direction(text: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The sections that `score_text` reads."""
 
-from darkroom.models.decoder.score_settings import Judges
+from darkroom.models.decoder.score_settings import Evaluators
 from darkroom.models.generators.score_settings import InceptionOnly, ScoreGenerator
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -11,5 +11,5 @@ class Params(Section):
 
     run: Run
     reference_stats: InceptionOnly
-    score_decoder: Judges
+    score_decoder: Evaluators
     score_text: ScoreGenerator

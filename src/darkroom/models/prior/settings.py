@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Timesteps, require_fit
-from darkroom.params.numbers import Positive, Seed, Share
+from darkroom.params.numbers import Fraction, Positive, Seed
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
@@ -20,7 +20,7 @@ class Model(Section):
     """Layers of the transformer."""
     heads: Positive = 2
     """Attention heads."""
-    dropout: Share = 0.0
+    dropout: Fraction = 0.0
     """Fraction of each layer's output dropped in training."""
 
     @model_validator(mode="after")

@@ -52,7 +52,7 @@ def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> 
     Raises:
         ArtifactError: they do not; says which stage to run.
     """
-    if prior.facts["clip"] != clip:
+    if prior.metadata["clip"] != clip:
         raise ArtifactError(
             f"{PRIOR_FOLDER} was trained with another CLIP than that of {where}: train it again "
             "(`dvc repro train_prior`)."

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Positive, Share, Weight
+from darkroom.params.numbers import Fraction, Positive, Weight
 from darkroom.params.section import Section
 
 WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
@@ -61,7 +61,7 @@ class Adversarial(Section):
     """Groups of the discriminator's group norms."""
     rate: Annotated[float, Field(gt=0)] = 1.0
     """Learning rate of the discriminator, as a factor of the training's."""
-    betas: Annotated[tuple[Share, Share], Field(strict=False)] = (0.5, 0.9)
+    betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.5, 0.9)
     """Betas of the discriminator's AdamW."""
     clip_norm: Annotated[float, Field(gt=0)] | Literal["none"] | None = None
     """Largest gradient norm of the discriminator; none: not clipped; null: as the training."""

@@ -16,7 +16,7 @@ from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.params.training import Training
 from darkroom.random import derive
 from darkroom.training.precision import seed_rng
-from darkroom.training.recipe import Batch, Gather, Recipe, Rows
+from darkroom.training.recipe import Batch, Gather, IndexedDataset, Recipe
 
 PREVIEW = 10  # images in a row
 
@@ -84,7 +84,9 @@ class TokenizerRecipe(Recipe):
     settings: Kind
     training: Training
 
-    def __init__(self, model: Tokenizer, settings: Kind, training: Training, train: Rows, val: Rows) -> None:
+    def __init__(
+        self, model: Tokenizer, settings: Kind, training: Training, train: IndexedDataset, val: IndexedDataset
+    ) -> None:
         assert isinstance(model, nn.Module)
         self.model, self.settings, self.training = model, settings, training
         self.train, self.val = train, val
@@ -98,8 +100,8 @@ class TokenizerRecipe(Recipe):
         settings: Kind,
         training: Training,
         image_shape: tuple[int, int, int],
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> Self:
         """Return the recipe with an untrained network.

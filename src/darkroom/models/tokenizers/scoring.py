@@ -14,7 +14,7 @@ from darkroom.models.evaluators.pairs import perceptual_measure
 from darkroom.models.tokenizers.batches import encode_codes_all
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.models.tokenizers.score_settings import ScoreTokenizer
-from darkroom.terminal.progress import told
+from darkroom.terminal.progress import with_progress
 
 
 def measures(
@@ -45,7 +45,7 @@ def counted(
     discrete: Codes = tokenizer
 
     def codes(shards: ImageShards) -> Iterator[NDArray[np.int64]]:
-        for images in told(shards.batches(batch), len(shards), "codes"):
+        for images in with_progress(shards.batches(batch), len(shards), "codes"):
             yield encode_codes_all(discrete, torch.from_numpy(images), batch, device)
 
     size = discrete.codebook_size

@@ -15,7 +15,7 @@ from darkroom.dag.lock_file import LOCK as LOCK_FILE
 from darkroom.dag.lock_file import damage, recorded
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
-from darkroom.tools.doctor.findings import Finding, fault, note, ok
+from darkroom.tools.doctor.findings import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root
 
 LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
@@ -27,7 +27,7 @@ def code() -> Iterator[Finding]:
     if here in source.parents:
         yield ok("code", f"of this checkout, {here}")
     else:
-        yield fault("code", f"{source.parents[4]} runs, and not {here}: stand in the clone, with PYTHONPATH=src.")
+        yield problem("code", f"{source.parents[4]} runs, and not {here}: stand in the clone, with PYTHONPATH=src.")
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[str]:
@@ -37,11 +37,11 @@ def _git(*words: str) -> subprocess.CompletedProcess[str]:
 def git() -> Iterator[Finding]:
     """Check for git, a repository, and a git identity: `dvc exp` makes commits."""
     if shutil.which("git") is None:
-        yield fault("git", "it is not installed, and DVC needs it.")
+        yield problem("git", "it is not installed, and DVC needs it.")
         return
     inside = _git("rev-parse", "--show-toplevel")
     if inside.returncode:
-        yield fault("git", "this folder is no clone, and DVC needs one: `git init && git add . && git commit`.")
+        yield problem("git", "this folder is no clone, and DVC needs one: `git init && git add . && git commit`.")
     else:
         yield ok("git", _git("--version").stdout.strip())
     lacking = [
@@ -54,7 +54,7 @@ def git() -> Iterator[Finding]:
     ]
     if lacking:
         how = " and ".join(f'`git config {key} "…"`' for key in lacking)
-        yield fault("git identity", f"{' and '.join(lacking)} not set, and `dvc exp run` commits: {how}.")
+        yield problem("git identity", f"{' and '.join(lacking)} not set, and `dvc exp run` commits: {how}.")
     else:
         yield ok("git identity", f"{_git('config', 'user.name').stdout.strip() or os.environ['GIT_AUTHOR_NAME']}")
 
@@ -65,7 +65,7 @@ def parameters() -> Iterator[Finding]:
         yield ok("params.yaml", check())
     except DarkroomError as error:
         for line in str(error).splitlines():
-            yield fault("params.yaml", line)
+            yield problem("params.yaml", line)
 
 
 def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -84,11 +84,11 @@ def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
             "weights", f"Inception's are downloaded to {path} when they are needed; offline, name a file: `{KEY}`."
         )
     elif not path.is_file():
-        yield fault(
+        yield problem(
             "weights", f"`{KEY}` names {path}, which is not there: put the file there, or {NO_FILE} to download."
         )
     elif (found := sha256_file(path)) != expected:
-        yield fault("weights", f"{path} has sha256 {found}, not {expected}: fetch it again, or correct the hash.")
+        yield problem("weights", f"{path} has sha256 {found}, not {expected}: fetch it again, or correct the hash.")
     else:
         yield ok("weights", f"Inception's, {path}, the right sha256")
 
@@ -98,10 +98,10 @@ def lock_file() -> Iterator[Finding]:
     try:
         reason = damage()
     except DarkroomError as error:
-        yield fault("dvc.lock", str(error))
+        yield problem("dvc.lock", str(error))
         return
     if reason is not None:
-        yield fault("dvc.lock", f"it {reason}: `darkroom check` puts back the last whole one.")
+        yield problem("dvc.lock", f"it {reason}: `darkroom check` puts back the last whole one.")
     elif LOCK_FILE.is_file():
         yield ok("dvc.lock", f"whole, {len(recorded())} stages")
     else:
@@ -159,7 +159,7 @@ def locks() -> Iterator[Finding]:
     elif _snakemake_runs():
         yield ok("locks", "Snakemake is at work here")
     else:
-        yield fault("locks", f"{LOCKS} holds {len(held)} of a Snakemake that is gone: `snakemake --unlock`.")
+        yield problem("locks", f"{LOCKS} holds {len(held)} of a Snakemake that is gone: `snakemake --unlock`.")
 
 
 def _in_use(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from darkroom.errors import DarkroomError
 from darkroom.tools.doctor import packages
-from darkroom.tools.doctor.findings import Finding, fault, lines
+from darkroom.tools.doctor.findings import Finding, lines, problem
 
 
 def _params() -> dict[str, Any] | None:
@@ -28,7 +28,7 @@ def findings() -> Iterator[Finding]:
     try:
         from darkroom.tools.doctor import clone, machine
     except ModuleNotFoundError as error:
-        yield fault("darkroom", f"it needs {error.name}, which is missing: the rest cannot be checked.")
+        yield problem("darkroom", f"it needs {error.name}, which is missing: the rest cannot be checked.")
         return
     params = _params()
     yield from packages.compiler(params)

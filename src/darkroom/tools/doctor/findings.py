@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 class Finding(NamedTuple):
     """One finding.
 
-    level: `ok`; `note`: worth knowing; `fault`: something that is needed does not work.
+    level: `ok`; `note`: worth knowing; `problem`: something that is needed does not work.
     subject: what was checked.
     text: what was found and, where something is wrong, what to do.
     """
@@ -27,8 +27,8 @@ def note(subject: str, text: str) -> Finding:
     return Finding("note", subject, text)
 
 
-def fault(subject: str, text: str) -> Finding:
-    """Return a finding of the level `fault`."""
+def problem(subject: str, text: str) -> Finding:
+    """Return a finding of the level `problem`."""
     return Finding("fault", subject, text)
 
 

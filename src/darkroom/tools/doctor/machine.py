@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.params.stage import processes, threads
-from darkroom.tools.doctor.findings import Finding, fault, note, ok
+from darkroom.tools.doctor.findings import Finding, note, ok, problem
 from darkroom.training.state import root
 
 NEEDED, SCARCE = 1e9, 10e9  # free bytes that the demo needs, and that larger work may need
@@ -30,10 +30,10 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     yield ok("cpu", f"{cores()} cores, torch's kernels for {capability}, {bf16}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     for number in range(torch.cuda.device_count() if cuda else 0):
-        facts = torch.cuda.get_device_properties(number)
+        metadata = torch.cuda.get_device_properties(number)
         bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
         free, total = torch.cuda.mem_get_info(number)
-        yield ok("cuda", f"{number}: {facts.name}, {gigabytes(free)} of {gigabytes(total)} free, {bf16}")
+        yield ok("cuda", f"{number}: {metadata.name}, {gigabytes(free)} of {gigabytes(total)} free, {bf16}")
     if not cuda and shutil.which("nvidia-smi"):
         yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
     if mps:
@@ -42,7 +42,7 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     kind, _, number_text = wanted.partition(":")
     there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
     if not there or (number_text and int(number_text) >= torch.cuda.device_count()):
-        yield fault("device", f"`run.device` is {wanted}, and torch sees no such device: take auto or cpu.")
+        yield problem("device", f"`run.device` is {wanted}, and torch sees no such device: take auto or cpu.")
     else:
         chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"
         yield ok("device", f"`run.device` is {wanted}: stages run on {chosen}")
@@ -96,9 +96,11 @@ def disk() -> Iterator[Finding]:
         free = shutil.disk_usage(place).free
         text = f"{gigabytes(free)} free in {place}"
         if not os.access(place, os.W_OK):
-            yield fault(subject, f"{place} is not writable: make it so, or clone to another place.")
+            yield problem(subject, f"{place} is not writable: make it so, or clone to another place.")
         elif free < NEEDED:
-            yield fault(subject, f"{text}: free some space, at least {gigabytes(NEEDED)}; `dvc gc --workspace` helps.")
+            yield problem(
+                subject, f"{text}: free some space, at least {gigabytes(NEEDED)}; `dvc gc --workspace` helps."
+            )
         elif free < SCARCE:
             yield note(subject, f"{text}: enough for the demo; `darkroom plan` says what your parameters need.")
         else:

@@ -15,7 +15,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from darkroom.tools.doctor.findings import Finding, fault, note, ok
+from darkroom.tools.doctor.findings import Finding, note, ok, problem
 
 LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 _SET_UP = "run `make setup`, which makes .venv from requirements.lock, and `source .venv/bin/activate`"
@@ -30,7 +30,7 @@ def python() -> Iterator[Finding]:
     if SpecifierSet(needed).contains(found, prereleases=True):
         yield ok("python", f"{found}, {sys.executable}")
     else:
-        yield fault("python", f"{found} ({sys.executable}), and {needed} is needed: `make PYTHON=python3.12 setup`.")
+        yield problem("python", f"{found} ({sys.executable}), and {needed} is needed: `make PYTHON=python3.12 setup`.")
 
 
 def installed(name: str) -> str | None:
@@ -44,7 +44,7 @@ def installed(name: str) -> str | None:
 def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     """Compare the installed packages with requirements.lock, as far as it applies to this platform."""
     if not lock.is_file():
-        yield fault("packages", f"{lock} is missing: run this in the root of the clone.")
+        yield problem("packages", f"{lock} is missing: run this in the root of the clone.")
         return
     wanted = [Requirement(text) for line in lock.read_text().splitlines() if (text := line.partition("#")[0].strip())]
     wanted = [each for each in wanted if each.marker is None or each.marker.evaluate()]
@@ -52,11 +52,11 @@ def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     missing = [each for each in wanted if found[each.name] is None]
     other = [each for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
     for each in missing[:_NAMED]:
-        yield fault("packages", f"{each.name} is missing, and {each.specifier} is pinned: {_SET_UP}.")
+        yield problem("packages", f"{each.name} is missing, and {each.specifier} is pinned: {_SET_UP}.")
     for each in other[:_NAMED]:
         yield note("packages", f"{each.name} is {found[each.name]}, and {each.specifier} is pinned: bytes may differ.")
     if more := len(missing[_NAMED:]):
-        yield fault("packages", f"{more} more are missing: {_SET_UP}.")
+        yield problem("packages", f"{more} more are missing: {_SET_UP}.")
     if more := len(other[_NAMED:]):
         yield note("packages", f"{more} more have another version than {lock}: {_SET_UP}.")
     if not missing and not other:
@@ -69,7 +69,7 @@ def torch_pair() -> Iterator[Finding]:
         torch, vision = importlib.import_module("torch"), importlib.import_module("torchvision")
         vision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except Exception as error:  # a broken build may raise any error: OSError of a library, RuntimeError of an operator
-        yield fault("torch", f"torch and torchvision do not work as a pair ({error}): install both from one index.")
+        yield problem("torch", f"torch and torchvision do not work as a pair ({error}): install both from one index.")
     else:
         yield ok("torch", f"{torch.__version__} with torchvision {vision.__version__}")
 
@@ -79,7 +79,7 @@ def engines() -> Iterator[Finding]:
     for name in ("dvc", "snakemake"):
         program, have = shutil.which(name), installed(name)
         if program is None:
-            yield fault(name, f"the program is not on PATH (package: {have or 'missing'}): {_SET_UP}.")
+            yield problem(name, f"the program is not on PATH (package: {have or 'missing'}): {_SET_UP}.")
         elif Path(program).parent.resolve() != Path(sys.executable).parent.resolve():
             yield note(name, f"{program} is not of this environment ({sys.executable}): {_SET_UP}.")
         else:
@@ -99,7 +99,9 @@ def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         first = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.splitlines()
         yield ok("compiler", f"{found}, {first[0] if first else 'says nothing of its version'}")
     elif asking:
-        yield fault("compiler", f"`compile` is true in {', '.join(asking)}, and there is no C++ compiler: install g++.")
+        yield problem(
+            "compiler", f"`compile` is true in {', '.join(asking)}, and there is no C++ compiler: install g++."
+        )
     else:
         yield note("compiler", "there is no C++ compiler: nothing needs one while no section has `compile: true`.")
 
@@ -110,7 +112,7 @@ def extras(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     for name in EXTRAS:
         there = importlib.util.find_spec(name) is not None
         if name in asked and not there:
-            yield fault(
+            yield problem(
                 name, f"`run.trackers` names it, and it is not installed: `pip install {name}`, or take it out."
             )
         elif there:

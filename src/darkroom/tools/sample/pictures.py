@@ -73,7 +73,7 @@ def _of_texts(
     text, words = clip.texts(list(texts))
     for word in unseen_words(texts, clip):
         print(f"note: no caption that models/clip was trained on holds {word!r}: it may make of it what it likes")
-    imagination = open_imagination(params, device, clip.identity, str(CLIP_FOLDER))
+    imagination = open_imagination(params, device, clip.fingerprint, str(CLIP_FOLDER))
     if imagination.decoder.cascade.low_size is not None:
         raise ArtifactError(
             "the first trained U-Net of models/decoder is an up-sampler, which needs a low-resolution image and not "
@@ -90,7 +90,7 @@ def _of_files(
     """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W)."""
     names, seed = list(params.train_decoder.unets), params.sample_text.seed
     decoder = open_decoder(params.sample_decoder, names, seed, device)
-    decoder.cascade.require_clip(clip.identity, str(CLIP_FOLDER))
+    decoder.cascade.require_clip(clip.fingerprint, str(CLIP_FOLDER))
     how = _preparation(decoder)
     given = torch.from_numpy(np.stack([_read(Path(file), how) for file in files]))
     embeddings = torch.cat([clip.images(one[None]).cpu() for one in given])
@@ -115,7 +115,7 @@ def _preparation(decoder: Decoder) -> Preparation:
     """Return how the decoder's training images were prepared; a random crop becomes one in the middle."""
     part = next(iter(load_catalog(shards=None).parts))
     how = Preparation.of(read_manifest(SHARDS / part, KIND))
-    return replace(how, spec=ImageSpec.of(decoder.facts), crop="center" if how.crop == "random" else how.crop)
+    return replace(how, spec=ImageSpec.of(decoder.metadata), crop="center" if how.crop == "random" else how.crop)
 
 
 def _read(path: Path, how: Preparation) -> NDArray[np.uint8]:

@@ -10,12 +10,12 @@ from darkroom.data.catalog_writer import PICTURES_KIND, catalog_facts
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import KIND as SELECTION_KIND
 from darkroom.errors import DarkroomError
-from darkroom.tools.verify.faults import Fault, remake, unreliable
+from darkroom.tools.verify.problems import Problem, remake, unreliable
 
 _AGAIN = "make it again with `dvc repro catalog`"
 
 
-def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], sound: bool) -> Iterator[Fault]:
+def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], sound: bool) -> Iterator[Problem]:
     """Yield the errors of the catalog.
 
     Args:
@@ -33,25 +33,25 @@ def check_catalog(folder: Path, parts: Sequence[str], checked: Sequence[str], so
     known: Mapping[str, Any] = {part["name"]: part["sha256"] for part in manifest["parts"]}
     if list(known) != list(parts):
         detail = f"{', '.join(known)}; params.yaml: {', '.join(parts)}"
-        yield Fault(folder / NAME, "is of other parts than params.yaml names", _AGAIN, detail=detail)
+        yield Problem(folder / NAME, "is of other parts than params.yaml names", _AGAIN, detail=detail)
         return
     others = [part for part in checked if manifest_hash(SHARDS / part) != known[part]]
     for part in others:
         what = "is not the manifest that the catalog was made from"
-        yield Fault(SHARDS / part / NAME, what, f"{remake(SHARDS / part, f'ingest@{part}')}, then {_AGAIN}")
+        yield Problem(SHARDS / part / NAME, what, f"{remake(SHARDS / part, f'ingest@{part}')}, then {_AGAIN}")
     if not sound or others:
         return
     try:
-        facts = catalog_facts(parts)
+        metadata = catalog_facts(parts)
     except DarkroomError as error:
-        yield Fault(folder / NAME, "cannot be compared with its parts", _AGAIN, detail=str(error).rstrip("."))
+        yield Problem(folder / NAME, "cannot be compared with its parts", _AGAIN, detail=str(error).rstrip("."))
         return
-    for name, value in facts.items():
+    for name, value in metadata.items():
         if manifest.get(name) != value:
-            yield Fault(folder / NAME, f"has other `{name}` than its parts", _AGAIN)
+            yield Problem(folder / NAME, f"has other `{name}` than its parts", _AGAIN)
 
 
-def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Fault]:
+def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Problem]:
     """Yield the errors of data/selection, which exists; `checked` as for `check_catalog`."""
     try:
         check_seal(folder)
@@ -61,10 +61,10 @@ def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Fault]:
         return
     for part in manifest["parts"]:
         if part["name"] in checked and manifest_hash(SHARDS / part["name"]) != part["sha256"]:
-            yield Fault(folder / NAME, "was made from another part", _AGAIN, detail=part["name"])
+            yield Problem(folder / NAME, "was made from another part", _AGAIN, detail=part["name"])
 
 
-def check_pictures(folder: Path, catalog: Path) -> Iterator[Fault]:
+def check_pictures(folder: Path, catalog: Path) -> Iterator[Problem]:
     """Yield the errors of samples/catalog, which exists and shows images of `catalog`."""
     try:
         check_seal(folder)
@@ -76,6 +76,6 @@ def check_pictures(folder: Path, catalog: Path) -> Iterator[Fault]:
         try:
             check_file(folder / name, sha256)
         except ArtifactError:
-            yield Fault(folder / name, "is missing or damaged", remake(folder, "catalog"))
+            yield Problem(folder / name, "is missing or damaged", remake(folder, "catalog"))
     if (catalog / NAME).is_file() and manifest["catalog"] != manifest_hash(catalog):
-        yield Fault(folder / NAME, "shows another catalog", _AGAIN)
+        yield Problem(folder / NAME, "shows another catalog", _AGAIN)

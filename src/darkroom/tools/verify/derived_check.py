@@ -11,9 +11,9 @@ import pyarrow as pa
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash
 from darkroom.data.index import NAME as INDEX
-from darkroom.tools.verify.faults import SNAKEMAKES, Fault, remake, unreliable
 from darkroom.tools.verify.indexes import read_index
 from darkroom.tools.verify.manifests import Derived, sealed
+from darkroom.tools.verify.problems import SNAKEMAKES, Problem, remake, unreliable
 
 Kind = TypeVar("Kind", bound=Derived)
 
@@ -30,7 +30,7 @@ class File(NamedTuple):
     look: Callable[[Path], tuple[str, str] | None]
 
 
-class Rows(NamedTuple):
+class SplitEntry(NamedTuple):
     """A split in the manifest: the images of each shard, the hash of its index, and its number of images."""
 
     split: str
@@ -57,7 +57,7 @@ class Layout(Generic[Kind]):
     schema: pa.Schema
     stage: str
     again: str
-    rows: Callable[[Kind], list[Rows]]
+    rows: Callable[[Kind], list[SplitEntry]]
     files: Callable[[Kind, Path], list[File]]
 
 
@@ -65,7 +65,7 @@ class Layout(Generic[Kind]):
 class Found(Generic[Kind]):
     """The result of the check of a part; `rows`: the number of latents or embeddings."""
 
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Problem] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
     manifest: Kind | None = None
@@ -102,9 +102,9 @@ def check_derived(
     result.manifest = manifest
     result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if manifest.part != name:
-        result.faults.append(Fault(folder / NAME, "is of another part", again, detail=manifest.part))
+        result.faults.append(Problem(folder / NAME, "is of another part", again, detail=manifest.part))
     if shards is not None and manifest.shards != manifest_hash(shards):
-        result.faults.append(Fault(folder / NAME, f"says that they were made from other images than {shards}", again))
+        result.faults.append(Problem(folder / NAME, f"says that they were made from other images than {shards}", again))
     known = {folder / NAME}
     for rows in layout.rows(manifest):
         result.rows += sum(rows.shards)
@@ -117,29 +117,29 @@ def check_derived(
     known |= {file.path for file in files}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path not in known and path.name != SNAKEMAKES:
-            result.faults.append(Fault(path, "is of no shard, and nothing reads it", "remove it"))
+            result.faults.append(Problem(path, "is of no shard, and nothing reads it", "remove it"))
     return result
 
 
 def _index(
-    layout: Layout[Kind], folder: Path, rows: Rows, indexes: Mapping[str, pa.Table], damaged: str, again: str
-) -> Iterator[Fault]:
+    layout: Layout[Kind], folder: Path, rows: SplitEntry, indexes: Mapping[str, pa.Table], damaged: str, again: str
+) -> Iterator[Problem]:
     """Yield the errors of the index of a split."""
     table = read_index(folder / rows.split, layout.schema, rows.shards, rows.index_sha256, damaged)
-    if isinstance(table, Fault):
+    if isinstance(table, Problem):
         yield table
         return
     if rows.images != table.num_rows:
-        yield Fault(folder / NAME, "has other counts than its index", damaged, detail=rows.split)
+        yield Problem(folder / NAME, "has other counts than its index", damaged, detail=rows.split)
     if rows.split in indexes:
         yield from _other_rows(folder / rows.split / INDEX, table, indexes[rows.split], again)
 
 
-def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> Iterator[Fault]:
+def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> Iterator[Problem]:
     """Yield an error for each row that belongs to another image than the same row of the image shards."""
     if made.num_rows != images.num_rows:
         detail = f"{made.num_rows:,}, and {images.num_rows:,} images"
-        yield Fault(path, "has another number of rows than the image shards", remedy, detail=detail)
+        yield Problem(path, "has another number of rows than the image shards", remedy, detail=detail)
         return
     for column in ("key", "label"):
         if made[column].equals(images[column]):
@@ -149,15 +149,15 @@ def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> It
             if one != other:
                 detail = f"row {row:,}: {one}, and {other}"
                 what = f"has another {column} than the same row of the image shards"
-                yield Fault(path, what, remedy, made["key"][row].as_py(), detail)
+                yield Problem(path, what, remedy, made["key"][row].as_py(), detail)
 
 
-def _file(file: File, remedy: str) -> Fault | None:
+def _file(file: File, remedy: str) -> Problem | None:
     """Return the error of a file; None: the file is valid."""
     if not file.path.is_file():
-        return Fault(file.path, "is missing", remedy)
+        return Problem(file.path, "is missing", remedy)
     if sha256_file(file.path) != file.sha256:
-        return Fault(file.path, "is damaged: its sha256 is not that of the manifest", remedy)
+        return Problem(file.path, "is damaged: its sha256 is not that of the manifest", remedy)
     if wrong := file.look(file.path):
-        return Fault(file.path, wrong[0], remedy, detail=wrong[1])
+        return Problem(file.path, wrong[0], remedy, detail=wrong[1])
     return None

@@ -7,27 +7,27 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.embedding_file import DTYPE, KIND, file_name, map_embeddings, row_shapes
 from darkroom.data.index import EMBEDDINGS
 from darkroom.data.splits import SPLITS
-from darkroom.tools.verify.derived_check import File, Layout, Rows
+from darkroom.tools.verify.derived_check import File, Layout, SplitEntry
 from darkroom.tools.verify.manifests import Embeddings, EmbeddingSplit
 
 
 def _stored(manifest: Embeddings) -> dict[str, EmbeddingSplit]:
     splits: dict[str, EmbeddingSplit] = {split: getattr(manifest.splits, split) for split in SPLITS}
-    return {split: facts for split, facts in splits.items() if facts.stored}
+    return {split: metadata for split, metadata in splits.items() if metadata.stored}
 
 
-def _rows(manifest: Embeddings) -> list[Rows]:
+def _rows(manifest: Embeddings) -> list[SplitEntry]:
     return [
-        Rows(split, [entry.images for entry in facts.shards], facts.index_sha256, facts.images)
-        for split, facts in _stored(manifest).items()
+        SplitEntry(split, [entry.images for entry in metadata.shards], metadata.index_sha256, metadata.images)
+        for split, metadata in _stored(manifest).items()
     ]
 
 
 def _files(manifest: Embeddings, folder: Path) -> list[File]:
     shapes = row_shapes(manifest.dim, manifest.encoding_shape)
     found = []
-    for split, facts in _stored(manifest).items():
-        for entry in facts.shards:
+    for split, metadata in _stored(manifest).items():
+        for entry in metadata.shards:
             for what, sha256 in entry.sha256.items():
                 look = partial(_look, shape=(entry.images, *shapes[what]))
                 found.append(File(folder / split / file_name(what, entry.name), sha256, look))

@@ -13,13 +13,13 @@ from darkroom.artifacts.manifest import ArtifactError, check_file
 from darkroom.data.index import NAME
 from darkroom.data.shards import KEY
 from darkroom.data.splits import split_of
-from darkroom.tools.verify.faults import Fault
 from darkroom.tools.verify.manifests import Part, Split
+from darkroom.tools.verify.problems import Problem
 
 _HEADER = 512  # bytes of a tar header, before the data of a member
 
 
-def read_index(folder: Path, schema: pa.Schema, images: Sequence[int], sha256: str, remedy: str) -> pa.Table | Fault:
+def read_index(folder: Path, schema: pa.Schema, images: Sequence[int], sha256: str, remedy: str) -> pa.Table | Problem:
     """Return the index in a folder, or its error: then no row of it is used.
 
     Args:
@@ -34,14 +34,14 @@ def read_index(folder: Path, schema: pa.Schema, images: Sequence[int], sha256: s
         check_file(path, sha256)
     except ArtifactError:
         what = "is damaged: its sha256 is not that of the manifest" if path.is_file() else "is missing"
-        return Fault(path, what, remedy)
+        return Problem(path, what, remedy)
     file = pq.ParquetFile(path)
     if not file.schema_arrow.equals(schema):
-        return Fault(path, "has other columns than an index of this version", remedy)
+        return Problem(path, "has other columns than an index of this version", remedy)
     groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
     if groups != list(images):
         detail = f"{sum(groups):,} rows in {len(groups):,} shards, {sum(images):,} in {len(images):,}"
-        return Fault(path, "has other counts than the manifest", remedy, detail=detail)
+        return Problem(path, "has other counts than the manifest", remedy, detail=detail)
     return file.read()
 
 
@@ -53,27 +53,27 @@ def slices(table: pa.Table, images: Sequence[int]) -> Iterator[pa.Table]:
         first += count
 
 
-def check_rows(path: Path, table: pa.Table, split: Split, part: Part, remedy: str) -> Iterator[Fault]:
+def check_rows(path: Path, table: pa.Table, split: Split, part: Part, remedy: str) -> Iterator[Problem]:
     """Yield the differences of an index from its manifest: labels, counts, sizes, byte ranges in the tars."""
     labels = Counter(
         {str(pair["values"]): pair["counts"] for pair in table["label"].drop_null().value_counts().to_pylist()}
     )
     if labels != Counter(split.labels) or table["label"].null_count != split.unlabelled:
-        yield Fault(path, "has other labels than the manifest counts", remedy)
+        yield Problem(path, "has other labels than the manifest counts", remedy)
     if table.num_rows != split.images:
         detail = f"{table.num_rows:,}, and {split.images:,}"
-        yield Fault(path, "has another number of images than the manifest says", remedy, detail=detail)
+        yield Problem(path, "has another number of images than the manifest says", remedy, detail=detail)
     strange = np.zeros(table.num_rows, bool)
     for side in ("width", "height"):
         strange |= table[side].to_numpy() != part.image.size
         strange |= table[f"original_{side}"].to_numpy() < 1
     for row in np.flatnonzero(strange).tolist():
-        yield Fault(path, "has a size that the manifest does not allow", remedy, table["key"][row].as_py())
+        yield Problem(path, "has a size that the manifest does not allow", remedy, table["key"][row].as_py())
     for entry, rows in zip(split.shards, slices(table, [shard.images for shard in split.shards]), strict=True):
         yield from _places(path, rows, entry.bytes, entry.name, remedy)
 
 
-def _places(path: Path, rows: pa.Table, most: int, shard: str, remedy: str) -> Iterator[Fault]:
+def _places(path: Path, rows: pa.Table, most: int, shard: str, remedy: str) -> Iterator[Problem]:
     """Yield the images of a shard whose bytes are outside its tar, or overlap."""
     offsets, sizes = rows["offset"].to_numpy(), rows["size"].to_numpy()
     ends = offsets + sizes
@@ -83,17 +83,17 @@ def _places(path: Path, rows: pa.Table, most: int, shard: str, remedy: str) -> I
     over[order[1:]] = offsets[order[1:]] < ends[order[:-1]] + _HEADER
     for row in np.flatnonzero(outside | over).tolist():
         what = "lies outside its tar" if outside[row] else "lies over another one in its tar"
-        yield Fault(path, what, remedy, rows["key"][row].as_py(), f"shard {shard}")
+        yield Problem(path, what, remedy, rows["key"][row].as_py(), f"shard {shard}")
 
 
 def check_keys(
-    tables: Mapping[Path, tuple[str, pa.Table]], shares: Mapping[str, float], seed: int, remedy: str
-) -> Iterator[Fault]:
+    tables: Mapping[Path, tuple[str, pa.Table]], fractions: Mapping[str, float], seed: int, remedy: str
+) -> Iterator[Problem]:
     """Yield the keys of a part that are repeated, are no valid file name, or are not in the split of their hash.
 
     Args:
         tables: split and rows by the path of the index.
-        shares: `ingest.splits`, the fraction of each split.
+        fractions: `ingest.splits`, the fraction of each split.
         seed: `ingest.split_seed`.
         remedy: what to do.
     """
@@ -104,10 +104,10 @@ def check_keys(
     for path, (split, table) in tables.items():
         for key in table["key"].to_pylist():
             if key is None or not KEY.fullmatch(key):
-                yield Fault(path, "has a key that cannot name a file", remedy, repr(key))
+                yield Problem(path, "has a key that cannot name a file", remedy, repr(key))
                 continue
             if key in twice:
-                yield Fault(path, "has a key that comes more than once in the part", remedy, key)
-            if (found := split_of(key, shares, seed)) != split:
+                yield Problem(path, "has a key that comes more than once in the part", remedy, key)
+            if (found := split_of(key, fractions, seed)) != split:
                 what = "is in another split than `ingest.splits` and `ingest.split_seed` give"
-                yield Fault(path, what, remedy, key, f"{split}, and {found}")
+                yield Problem(path, what, remedy, key, f"{split}, and {found}")

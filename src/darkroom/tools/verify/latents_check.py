@@ -7,15 +7,15 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.index import LATENTS
 from darkroom.data.latent_file import CODEBOOK, KIND, map_latent_shard, stored_shape
 from darkroom.data.splits import SPLITS
-from darkroom.tools.verify.derived_check import File, Layout, Rows
+from darkroom.tools.verify.derived_check import File, Layout, SplitEntry
 from darkroom.tools.verify.manifests import Latents, Shape
 
 
-def _rows(manifest: Latents) -> list[Rows]:
+def _rows(manifest: Latents) -> list[SplitEntry]:
     splits = {split: getattr(manifest.splits, split) for split in SPLITS}
     return [
-        Rows(split, [entry.images for entry in facts.shards], facts.index_sha256, facts.images)
-        for split, facts in splits.items()
+        SplitEntry(split, [entry.images for entry in metadata.shards], metadata.index_sha256, metadata.images)
+        for split, metadata in splits.items()
     ]
 
 

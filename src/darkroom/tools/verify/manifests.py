@@ -6,10 +6,10 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from darkroom.artifacts.manifest import NAME, check_seal, read_manifest
-from darkroom.report.facts import Facts, ImageFacts, typed
+from darkroom.report.metadata import ImageFacts, Metadata, typed
 
 
-class Tar(Facts):
+class Tar(Metadata):
     """A shard. `tar`: the path or URL of its tar, where the part is indexed in place."""
 
     name: str
@@ -19,7 +19,7 @@ class Tar(Facts):
     tar: str | None = None
 
 
-class Split(Facts):
+class Split(Metadata):
     """A split: its shards, and the number of images by label."""
 
     images: int
@@ -29,7 +29,7 @@ class Split(Facts):
     index_sha256: str
 
 
-class Quarantine(Facts):
+class Quarantine(Metadata):
     """Counts of quarantine.parquet: rows, and for each action the number of rows by reason."""
 
     rows: int
@@ -39,7 +39,7 @@ class Quarantine(Facts):
     keep: dict[str, int]
 
 
-class Splits(Facts):
+class Splits(Metadata):
     """The image shards by split."""
 
     train: Split
@@ -47,7 +47,7 @@ class Splits(Facts):
     test: Split
 
 
-class Part(Facts):
+class Part(Metadata):
     """data/shards/PART."""
 
     part: str
@@ -58,7 +58,7 @@ class Part(Facts):
     splits: Splits
 
 
-class LatentFile(Facts):
+class LatentFile(Metadata):
     """A shard of latents."""
 
     name: str
@@ -66,7 +66,7 @@ class LatentFile(Facts):
     sha256: str
 
 
-class LatentSplit(Facts):
+class LatentSplit(Metadata):
     """The latents of a split."""
 
     images: int
@@ -74,7 +74,7 @@ class LatentSplit(Facts):
     index_sha256: str
 
 
-class LatentSplits(Facts):
+class LatentSplits(Metadata):
     """The latents by split."""
 
     train: LatentSplit
@@ -82,7 +82,7 @@ class LatentSplits(Facts):
     test: LatentSplit
 
 
-class Shape(Facts):
+class Shape(Metadata):
     """The format of a latent: its form, shape (C, h, w) and dtype."""
 
     form: Literal["distribution", "point", "codes"] = "distribution"
@@ -90,14 +90,14 @@ class Shape(Facts):
     dtype: str
 
 
-class Codebook(Facts):
+class Codebook(Metadata):
     """The codebook: the number of codes, and the hash of its file."""
 
     size: int
     sha256: str
 
 
-class Derived(Facts):
+class Derived(Metadata):
     """An artifact made from the images of a part. `shards`: the hash of the manifest of the image shards."""
 
     part: str
@@ -113,7 +113,7 @@ class Latents(Derived):
     splits: LatentSplits
 
 
-class EmbeddingFiles(Facts):
+class EmbeddingFiles(Metadata):
     """A shard of embeddings with the hashes of its files: image, text, encoding."""
 
     name: str
@@ -121,7 +121,7 @@ class EmbeddingFiles(Facts):
     sha256: dict[str, str]
 
 
-class EmbeddingSplit(Facts):
+class EmbeddingSplit(Metadata):
     """The embeddings of a split; `stored`: whether there are files."""
 
     stored: bool
@@ -130,7 +130,7 @@ class EmbeddingSplit(Facts):
     index_sha256: str = ""
 
 
-class EmbeddingSplits(Facts):
+class EmbeddingSplits(Metadata):
     """The embeddings by split."""
 
     train: EmbeddingSplit
@@ -150,10 +150,10 @@ class Embeddings(Derived):
     splits: EmbeddingSplits
 
 
-Kind = TypeVar("Kind", bound=Facts)
+Kind = TypeVar("Kind", bound=Metadata)
 
 
-def sealed(folder: Path, kind: str, facts: type[Kind]) -> tuple[dict[str, Any], Kind]:
+def sealed(folder: Path, kind: str, metadata: type[Kind]) -> tuple[dict[str, Any], Kind]:
     """Return a manifest as JSON and as types, after checking that its bytes have not changed.
 
     Raises:
@@ -161,4 +161,4 @@ def sealed(folder: Path, kind: str, facts: type[Kind]) -> tuple[dict[str, Any], 
     """
     check_seal(folder)
     manifest = read_manifest(folder, kind)
-    return manifest, typed(facts, manifest, folder / NAME)
+    return manifest, typed(metadata, manifest, folder / NAME)

@@ -19,9 +19,9 @@ from darkroom.data.quarantine import NAME as QUARANTINE
 from darkroom.data.quarantine import SCHEMA
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest
-from darkroom.tools.verify.faults import SNAKEMAKES, Fault, remake, unreliable
 from darkroom.tools.verify.indexes import check_keys, check_rows, read_index, slices
 from darkroom.tools.verify.manifests import Part, Quarantine, Tar, sealed
+from darkroom.tools.verify.problems import SNAKEMAKES, Problem, remake, unreliable
 from darkroom.tools.verify.tar_check import Checked, Job, check_tar
 from darkroom.urls import is_remote
 
@@ -37,7 +37,7 @@ class Result:
     manifest: the manifest; None where it is damaged.
     """
 
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Problem] = field(default_factory=list)
     images: int = 0
     shards: int = 0
     bytes: int = 0
@@ -46,11 +46,16 @@ class Result:
     manifest: Part | None = None
 
 
-Told = Callable[[Iterable[Checked], int], Iterable[Checked]]
+Progress = Callable[[Iterable[Checked], int], Iterable[Checked]]
 
 
 def check_part(
-    folder: Path, name: str, ingest: Ingest, processors: int, also_remote: bool, progress: Told = lambda items, _: items
+    folder: Path,
+    name: str,
+    ingest: Ingest,
+    processors: int,
+    also_remote: bool,
+    progress: Progress = lambda items, _: items,
 ) -> Result:
     """Check every byte of a part.
 
@@ -72,25 +77,25 @@ def check_part(
         return result
     result.manifest = part
     if part.part != name:
-        result.faults.append(Fault(folder / NAME, "is of another part", again, detail=part.part))
+        result.faults.append(Problem(folder / NAME, "is of another part", again, detail=part.part))
     damaged = remake(folder, f"ingest@{name}")
     result.faults += _quarantine(folder / QUARANTINE, part.quarantine, damaged)
     result.bytes += sum(path.stat().st_size for path in folder.rglob("*") if path.suffix != ".tar" and path.is_file())
     tables: dict[Path, tuple[str, pa.Table]] = {}
     jobs: dict[str, Job] = {}
     for split in SPLITS:
-        facts = getattr(part.splits, split)
-        images = [entry.images for entry in facts.shards]
+        metadata = getattr(part.splits, split)
+        images = [entry.images for entry in metadata.shards]
         result.images += sum(images)
-        table = read_index(folder / split, IMAGES, images, facts.index_sha256, damaged)
-        if isinstance(table, Fault):
+        table = read_index(folder / split, IMAGES, images, metadata.index_sha256, damaged)
+        if isinstance(table, Problem):
             result.faults.append(table)
             rows: Iterable[pa.Table | None] = [None] * len(images)
         else:
             result.indexes[split], tables[folder / split / INDEX] = table, (split, table)
-            result.faults += check_rows(folder / split / INDEX, table, facts, part, again)
+            result.faults += check_rows(folder / split / INDEX, table, metadata, part, again)
             rows = slices(table, images)
-        for entry, some in zip(facts.shards, rows, strict=True):
+        for entry, some in zip(metadata.shards, rows, strict=True):
             if not part.in_place:
                 result.faults += _statistics(folder / split / f"{entry.name}_stats.json", entry, damaged)
             _add(jobs, _job(folder / split, entry, some, part, damaged))
@@ -127,33 +132,33 @@ def _add(jobs: dict[str, Job], job: Job) -> None:
     jobs[job.place] = replace(job, rows=rows)
 
 
-def _statistics(path: Path, entry: Tar, remedy: str) -> Iterator[Fault]:
+def _statistics(path: Path, entry: Tar, remedy: str) -> Iterator[Problem]:
     wanted = json_bytes({"images": entry.images, "bytes": entry.bytes, "sha256": entry.sha256})
     if not path.is_file():
-        yield Fault(path, "is missing", remedy)
+        yield Problem(path, "is missing", remedy)
     elif path.read_bytes() != wanted:
-        yield Fault(path, "says something else than the manifest", remedy)
+        yield Problem(path, "says something else than the manifest", remedy)
 
 
-def _quarantine(path: Path, facts: Quarantine, remedy: str) -> Iterator[Fault]:
+def _quarantine(path: Path, metadata: Quarantine, remedy: str) -> Iterator[Problem]:
     try:
-        check_file(path, facts.sha256)
+        check_file(path, metadata.sha256)
     except ArtifactError:
         what = "is damaged: its sha256 is not that of the manifest" if path.is_file() else "is missing"
-        yield Fault(path, what, remedy)
+        yield Problem(path, what, remedy)
         return
     if not pq.read_schema(path).equals(SCHEMA):
-        yield Fault(path, "has other columns than a list of this version", remedy)
+        yield Problem(path, "has other columns than a list of this version", remedy)
         return
     table = pq.read_table(path, columns=["action", "reason"])
     found: dict[str, dict[str, int]] = {action.value: {} for action in Action}
     for row in table.group_by(["action", "reason"]).aggregate([([], "count_all")]).to_pylist():
         found.setdefault(row["action"], {})[row["reason"]] = row["count_all"]
-    if found != {action.value: getattr(facts, action.value) for action in Action} or table.num_rows != facts.rows:
-        yield Fault(path, "has other counts than the manifest", remedy)
+    if found != {action.value: getattr(metadata, action.value) for action in Action} or table.num_rows != metadata.rows:
+        yield Problem(path, "has other counts than the manifest", remedy)
 
 
-def _strays(folder: Path, part: Part) -> Iterator[Fault]:
+def _strays(folder: Path, part: Part) -> Iterator[Problem]:
     """Yield the files that belong to no shard: no reader opens them, but DVC hashes and stores them."""
     known = {folder / NAME, folder / QUARANTINE}
     for split in SPLITS:
@@ -162,4 +167,4 @@ def _strays(folder: Path, part: Part) -> Iterator[Fault]:
             known |= {folder / split / f"{entry.name}.tar", folder / split / f"{entry.name}_stats.json"}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path not in known and path.name != SNAKEMAKES:
-            yield Fault(path, "is of no shard, and nothing reads it", "remove it")
+            yield Problem(path, "is of no shard, and nothing reads it", "remove it")

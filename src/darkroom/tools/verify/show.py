@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from darkroom.data.catalog_writer import data_grid, grid_columns, shown_rows
-from darkroom.data.grid import save_png, spread
+from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.layout import SHARDS
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
@@ -38,15 +38,15 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
     params = read_params()
     parts = require_known(names, list(params.parts))
     splits = [split] if split else list(SPLITS)
-    facts: dict[str, Any] = {**summary(parts, splits, every_row), "every_row": every_row}
-    facts["left_over"] = left_over(list(params.parts))
-    if images and facts["images"]:
-        facts["grid"] = _grid(parts, splits, grid, images)
+    metadata: dict[str, Any] = {**summary(parts, splits, every_row), "every_row": every_row}
+    metadata["left_over"] = left_over(list(params.parts))
+    if images and metadata["images"]:
+        metadata["grid"] = _grid(parts, splits, grid, images)
     if as_json:
-        return json.dumps(facts, indent=2, ensure_ascii=False)
-    text = text_of(facts)
-    if facts["left_over"]:
-        text += f"\n\n{', '.join(facts['left_over'])}: of no part in params.yaml; nothing reads it, remove it."
+        return json.dumps(metadata, indent=2, ensure_ascii=False)
+    text = text_of(metadata)
+    if metadata["left_over"]:
+        text += f"\n\n{', '.join(metadata['left_over'])}: of no part in params.yaml; nothing reads it, remove it."
     return text
 
 
@@ -56,13 +56,13 @@ def _grid(parts: Sequence[str], splits: Sequence[str], path: Path, images: int) 
     candidates = [shown_rows(reader) for reader in readers]
     firsts = np.cumsum([0, *map(len, candidates)])
     pictures, names = [], []
-    for place in spread(images, int(firsts[-1])):
+    for place in evenly_spaced(images, int(firsts[-1])):
         number = int(np.searchsorted(firsts, place, side="right")) - 1
         reader, row = readers[number], int(candidates[number][place - firsts[number]])
         pictures.append(reader[row])
         shard = next(shard for shard in reader.shards if shard.first <= row < shard.first + shard.images)
-        facts = reader.texts(shard)[row - shard.first]
-        names.append({"part": shard.folder.parent.name, "split": splits[number], **facts})
+        metadata = reader.texts(shard)[row - shard.first]
+        names.append({"part": shard.folder.parent.name, "split": splits[number], **metadata})
     save_png(path, data_grid(np.stack(pictures)))
     columns = grid_columns(len(pictures))
     rows = [names[first : first + columns] for first in range(0, len(names), columns)]

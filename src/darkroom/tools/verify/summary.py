@@ -15,7 +15,7 @@ from darkroom.data.damage import Action
 from darkroom.data.duplicates import find_duplicates, find_shared_keys
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.embeddings import EMBEDDING_PARTS
-from darkroom.data.grid import spread
+from darkroom.data.grid import evenly_spaced
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.latents import LATENT_PARTS
@@ -80,12 +80,14 @@ def summary(
 def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, Any]:
     chosen = {split: manifest["splits"][split] for split in splits}
     tars = {
-        (entry.get("tar", split), entry["name"]): entry for split, facts in chosen.items() for entry in facts["shards"]
+        (entry.get("tar", split), entry["name"]): entry
+        for split, metadata in chosen.items()
+        for entry in metadata["shards"]
     }
     return {
         "name": name,
         "source": manifest["source"].get("name", "?"),
-        "images": {split: facts["images"] for split, facts in chosen.items()},
+        "images": {split: metadata["images"] for split, metadata in chosen.items()},
         "shards": len(tars),
         "bytes": sum(entry["bytes"] for entry in tars.values()),
         "image": manifest["image"],
@@ -102,8 +104,8 @@ def _latents(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
         if (root / name / NAME).is_file():
             manifest = read_manifest(root / name, LATENTS_KIND)
             codebook = manifest.get("codebook")
-            facts = {"form": "distribution", **manifest["latent"], "codes": codebook and codebook["size"]}
-            found.append({"part": name, **facts})
+            metadata = {"form": "distribution", **manifest["latent"], "codes": codebook and codebook["size"]}
+            found.append({"part": name, **metadata})
     return found
 
 
@@ -114,9 +116,9 @@ def _embeddings(names: Sequence[str], root: Path) -> list[dict[str, Any]]:
         there = (root / name / NAME).is_file()
         manifest: dict[str, Any] = read_manifest(root / name, EMBEDDINGS_KIND) if there else {"clip": ""}
         if manifest["clip"]:
-            facts = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
+            metadata = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
             stored = [split for split, each in manifest["splits"].items() if each["stored"]]
-            found.append({"part": name, **facts, "splits": stored})
+            found.append({"part": name, **metadata, "splits": stored})
     return found
 
 
@@ -149,7 +151,7 @@ def _captions(index: Index) -> dict[str, Any]:
     captions = index.column("caption")
     there = captions.drop_null()
     rows = pc.indices_nonzero(pc.is_valid(captions))
-    shown = [rows[place].as_py() for place in spread(_EXAMPLES, len(there))]
+    shown = [rows[place].as_py() for place in evenly_spaced(_EXAMPLES, len(there))]
     return {
         "images": len(there),
         "without": captions.null_count,

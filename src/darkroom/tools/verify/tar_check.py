@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from darkroom.errors import DarkroomError
 from darkroom.remote import telling
-from darkroom.tools.verify.faults import Fault
+from darkroom.tools.verify.problems import Problem
 from darkroom.tools.verify.tars import Gap, Hashed, Member, walk
 from darkroom.urls import is_remote, local_path, redacted
 
@@ -47,7 +47,7 @@ class Job:
 class Checked:
     """The result of the check of a tar: errors, bytes read, and images; its length is the number of images."""
 
-    faults: list[Fault]
+    faults: list[Problem]
     bytes: int
     images: int
 
@@ -66,9 +66,9 @@ def check_tar(job: Job) -> Checked:
         with local_path(job.place).open("rb", _BUFFER) as stream:
             return _checked(job, stream, images)
     except FileNotFoundError:
-        return Checked([Fault(job.shown, "is missing", job.remedy)], 0, images)
+        return Checked([Problem(job.shown, "is missing", job.remedy)], 0, images)
     except (DarkroomError, OSError) as error:
-        return Checked([Fault(job.shown, "cannot be read", job.remedy, detail=redacted(str(error)))], 0, images)
+        return Checked([Problem(job.shown, "cannot be read", job.remedy, detail=redacted(str(error)))], 0, images)
 
 
 def _checked(job: Job, stream: BinaryIO, images: int) -> Checked:
@@ -80,9 +80,9 @@ def _checked(job: Job, stream: BinaryIO, images: int) -> Checked:
     whole = []
     if job.bytes != hashed.bytes:
         detail = f"{hashed.bytes:,} bytes, and the manifest says {job.bytes:,}"
-        whole.append(Fault(job.shown, "has another size", job.remedy, detail=detail))
+        whole.append(Problem(job.shown, "has another size", job.remedy, detail=detail))
     elif job.sha256 != hashed.sha256:
-        whole.append(Fault(job.shown, "is damaged: its sha256 is not that of the manifest", job.remedy))
+        whole.append(Problem(job.shown, "is damaged: its sha256 is not that of the manifest", job.remedy))
     return Checked(whole + faults, hashed.bytes, images)
 
 
@@ -93,15 +93,15 @@ class _InPlace:
         self._job = job
         self._rows = {row["offset"]: row for row in rows or []}
 
-    def faults(self, item: Member | Gap) -> Iterator[Fault]:
+    def faults(self, item: Member | Gap) -> Iterator[Problem]:
         """Yield the errors of a member."""
         if isinstance(item, Member) and (row := self._rows.pop(item.offset, None)) is not None:
             yield from _image_faults(self._job, row, item)
 
-    def missing(self) -> Iterator[Fault]:
+    def missing(self) -> Iterator[Problem]:
         """Yield an error for each image of the index that was not found."""
         for row in self._rows.values():
-            yield Fault(self._job.shown, "is not where the index says", self._job.remedy, row["key"])
+            yield Problem(self._job.shown, "is not where the index says", self._job.remedy, row["key"])
 
 
 class _Stored:
@@ -112,20 +112,20 @@ class _Stored:
         self._rows = {row["key"]: row for row in rows or []}
         self._awaited = {name for row in rows or [] for name in _names(row, job.extension)}
 
-    def faults(self, item: Member | Gap) -> Iterator[Fault]:
+    def faults(self, item: Member | Gap) -> Iterator[Problem]:
         """Yield the errors of a member, or of a gap where a header is missing."""
         place, remedy = self._job.shown, self._job.remedy
         if isinstance(item, Gap):
-            yield Fault(
+            yield Problem(
                 place, "has no header where one must be", remedy, detail=f"at byte {item.offset:,}, {item.what}"
             )
             return
         if not item.plain:
-            yield Fault(place, "has a member that is no file", remedy, detail=item.name)
+            yield Problem(place, "has a member that is no file", remedy, detail=item.name)
         if not self._known:
             return
         if item.name not in self._awaited:
-            yield Fault(place, "has a member that is not in the index, or twice", remedy, detail=item.name)
+            yield Problem(place, "has a member that is not in the index, or twice", remedy, detail=item.name)
             return
         self._awaited.remove(item.name)
         key, _, extension = item.name.rpartition(".")
@@ -133,13 +133,13 @@ class _Stored:
         if extension == self._job.extension:
             yield from _image_faults(self._job, row, item)
         elif len(item.data) < item.size or not _agrees(row, extension, item.data):
-            yield Fault(place, f"has another .{extension} than the index says", remedy, key)
+            yield Problem(place, f"has another .{extension} than the index says", remedy, key)
 
-    def missing(self) -> Iterator[Fault]:
+    def missing(self) -> Iterator[Problem]:
         """Yield an error for each member of the index that was not found."""
         for name in sorted(self._awaited):
             key, _, extension = name.rpartition(".")
-            yield Fault(self._job.shown, f"has no .{extension}, or its header is damaged", self._job.remedy, key)
+            yield Problem(self._job.shown, f"has no .{extension}, or its header is damaged", self._job.remedy, key)
 
 
 def _names(row: dict[str, Any], image: str | None) -> Iterator[str]:
@@ -151,11 +151,11 @@ def _names(row: dict[str, Any], image: str | None) -> Iterator[str]:
         yield f"{row['key']}.txt"
 
 
-def _image_faults(job: Job, row: dict[str, Any], item: Member) -> Iterator[Fault]:
+def _image_faults(job: Job, row: dict[str, Any], item: Member) -> Iterator[Problem]:
     if (item.offset, item.size) != (row["offset"], row["size"]):
-        yield Fault(job.shown, "is not where the index says", job.remedy, row["key"])
+        yield Problem(job.shown, "is not where the index says", job.remedy, row["key"])
     if hashlib.sha256(item.data).digest() != row["sha256"]:
-        yield Fault(job.shown, "is damaged: its sha256 is not that of the index", job.remedy, row["key"])
+        yield Problem(job.shown, "is damaged: its sha256 is not that of the index", job.remedy, row["key"])
 
 
 def _agrees(row: dict[str, Any], extension: str, data: bytes) -> bool:
@@ -163,7 +163,7 @@ def _agrees(row: dict[str, Any], extension: str, data: bytes) -> bool:
     if extension in ("cls", "txt"):
         return data == str(row["label" if extension == "cls" else "caption"]).encode()
     try:
-        facts = json.loads(data)
-        return all(facts[name] == row[name] for name in _FACTS) and facts["sha256"] == row["sha256"].hex()
+        metadata = json.loads(data)
+        return all(metadata[name] == row[name] for name in _FACTS) and metadata["sha256"] == row["sha256"].hex()
     except (ValueError, KeyError, TypeError):
         return False

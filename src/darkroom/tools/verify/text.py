@@ -13,44 +13,53 @@ _SPREAD = ("least", "median", "greatest")
 _WIDEST = 100  # maximum characters of a caption, a label or a path
 
 
-def text_of(facts: Mapping[str, Any]) -> str:
+def text_of(metadata: Mapping[str, Any]) -> str:
     """Return a summary (`darkroom.tools.verify.summary`) as lines of text."""
-    blocks = [_parts(facts), _classes(facts), _sizes(facts), _captions(facts), _quarantine(facts), _twice(facts)]
-    if grid := facts.get("grid"):
+    blocks = [
+        _parts(metadata),
+        _classes(metadata),
+        _sizes(metadata),
+        _captions(metadata),
+        _quarantine(metadata),
+        _twice(metadata),
+    ]
+    if grid := metadata.get("grid"):
         blocks.append(_grid(grid))
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
-    splits = facts["splits"]
+def _parts(metadata: Mapping[str, Any]) -> Iterator[str]:
+    splits = metadata["splits"]
     rows = [("part", "source", *splits, "shards", "bytes", *_DONE.values())]
-    for part in facts["parts"]:
+    for part in metadata["parts"]:
         damage = [f"{sum(part['quarantine'][action].values()):,}" for action in _DONE]
         counts = [f"{part['images'][split]:,}" for split in splits]
         rows.append((part["name"], part["source"], *counts, f"{part['shards']:,}", bytes_of(part["bytes"]), *damage))
     if len(rows) > 2:
-        sums = [f"{sum(part['images'][split] for part in facts['parts']):,}" for split in splits]
-        damage = [f"{sum(sum(part['quarantine'][action].values()) for part in facts['parts']):,}" for action in _DONE]
-        shards, size = (sum(part[key] for part in facts["parts"]) for key in ("shards", "bytes"))
+        sums = [f"{sum(part['images'][split] for part in metadata['parts']):,}" for split in splits]
+        damage = [
+            f"{sum(sum(part['quarantine'][action].values()) for part in metadata['parts']):,}" for action in _DONE
+        ]
+        shards, size = (sum(part[key] for part in metadata["parts"]) for key in ("shards", "bytes"))
         rows.append(("total", "", *sums, f"{shards:,}", bytes_of(size), *damage))
     lines = aligned(rows, left=(0, 1))
     rule = "-" * max(map(len, lines))
     yield from [lines[0], rule, *([*lines[1:-1], rule, lines[-1]] if len(rows) > 2 else lines[1:])]
-    image = facts["parts"][0]["image"]
-    formats = sorted({part["image"]["format"] for part in facts["parts"]})
+    image = metadata["parts"][0]["image"]
+    formats = sorted({part["image"]["format"] for part in metadata["parts"]})
     yield f"{image['size']} x {image['size']} pixels, {image['channels']}, stored as {', '.join(formats)}"
     for what, key in (("read where they lie, not copied", "in_place"), ("half of them are seen mirrored", "mirror")):
-        if names := [part["name"] for part in facts["parts"] if part[key]]:
+        if names := [part["name"] for part in metadata["parts"] if part[key]]:
             yield f"{what}: {', '.join(names)}"
     stored: dict[str, list[str]] = {}
-    for latent in facts["latents"]:
+    for latent in metadata["latents"]:
         size = f"{' x '.join(map(str, latent['shape']))} in {latent['dtype']}"
         what = f"codes of {latent['codes']:,} for {size}" if latent["codes"] else f"{_FORMS[latent['form']]}, {size}"
         stored.setdefault(what, []).append(latent["part"])
     for what, names in stored.items():
         yield f"latents, {what}: {', '.join(names)}"
     embedded: dict[str, list[str]] = {}
-    for each in facts["embeddings"]:
+    for each in metadata["embeddings"]:
         length = f"{each['dim']} numbers in {each['dtype']}{', of length 1' if each['normalised'] else ''}"
         words = [f"{name}s" for name in each["names"]]
         embedded.setdefault(f"{' and '.join(words)}, {length}, {', '.join(each['splits'])}", []).append(each["part"])
@@ -58,8 +67,8 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"embeddings of {what}: {', '.join(names)}"
 
 
-def _classes(facts: Mapping[str, Any]) -> Iterator[str]:
-    classes = facts["classes"]
+def _classes(metadata: Mapping[str, Any]) -> Iterator[str]:
+    classes = metadata["classes"]
     counts: dict[str, int] = classes["counts"]
     missing = classes["unlabelled"]
     without = f", {missing:,} images without a label" if missing else ""
@@ -78,8 +87,8 @@ def _classes(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"  and {more:,} more"
 
 
-def _sizes(facts: Mapping[str, Any]) -> Iterator[str]:
-    sizes, size = facts["sizes"], facts["parts"][0]["image"]["size"]
+def _sizes(metadata: Mapping[str, Any]) -> Iterator[str]:
+    sizes, size = metadata["sizes"], metadata["parts"][0]["image"]["size"]
     if sizes["shorter_side"] is None:
         yield "originals: none"
         return
@@ -89,8 +98,8 @@ def _sizes(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"  enlarged, as the shorter side is below {size} pixels: {sizes['enlarged']:,}"
 
 
-def _captions(facts: Mapping[str, Any]) -> Iterator[str]:
-    captions = facts["captions"]
+def _captions(metadata: Mapping[str, Any]) -> Iterator[str]:
+    captions = metadata["captions"]
     if not captions["images"]:
         yield "captions: none"
         return
@@ -100,8 +109,8 @@ def _captions(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from aligned([(f"  {one['key']}", _short(one["caption"])) for one in captions["examples"]], left=(0, 1))
 
 
-def _quarantine(facts: Mapping[str, Any]) -> Iterator[str]:
-    found = facts["quarantine"]
+def _quarantine(metadata: Mapping[str, Any]) -> Iterator[str]:
+    found = metadata["quarantine"]
     if not found:
         yield "damage: none, every sample of the source is there as it was"
         return
@@ -114,12 +123,12 @@ def _quarantine(facts: Mapping[str, Any]) -> Iterator[str]:
         for one in found
         for row in one["first"]
     ]
-    yield "all of them:" if facts.get("every_row") else "the first of each (`--quarantine` lists all):"
+    yield "all of them:" if metadata.get("every_row") else "the first of each (`--quarantine` lists all):"
     yield from aligned([tuple(map(_printable, row)) for row in listed], left=range(5))
 
 
-def _twice(facts: Mapping[str, Any]) -> Iterator[str]:
-    copies, keys = facts["duplicates"], facts["shared_keys"]
+def _twice(metadata: Mapping[str, Any]) -> Iterator[str]:
+    copies, keys = metadata["duplicates"], metadata["shared_keys"]
     if not copies["images"]:
         yield "duplicates: none, no stored image repeats another"
     else:

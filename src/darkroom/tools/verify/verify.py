@@ -12,16 +12,16 @@ from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import SELECTION
-from darkroom.terminal.progress import told
+from darkroom.terminal.progress import with_progress
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.verify.catalog_check import check_catalog, check_pictures, check_selection
 from darkroom.tools.verify.derived_check import Found, check_derived
 from darkroom.tools.verify.embeddings_check import EMBEDDING_LAYOUT
-from darkroom.tools.verify.faults import Fault, lines
 from darkroom.tools.verify.latents_check import LATENT_LAYOUT
 from darkroom.tools.verify.manifests import Embeddings, Latents
 from darkroom.tools.verify.params import left_over, read_params, require_known
 from darkroom.tools.verify.part_check import Result, check_part
+from darkroom.tools.verify.problems import Problem, lines
 
 _TOKENIZER, _CLIP = Path("models/tokenizer"), Path("models/clip")
 
@@ -52,7 +52,7 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
             params.ingest,
             processors,
             also_remote,
-            lambda tars, images, name=name: told(tars, images, name),  # type: ignore[misc]
+            lambda tars, images, name=name: with_progress(tars, images, name),  # type: ignore[misc]
         )
         shards = None if result.manifest is None else SHARDS / name
         readable += [name] if shards else []
@@ -91,11 +91,11 @@ def _line(result: Result, latents: Found[Latents], embeddings: Found[Embeddings]
     return f"{text}, {bytes_of(size)} at {bytes_of(size / max(seconds, 1e-9))}/s"
 
 
-def _verdict(faults: Sequence[Fault]) -> str:
+def _verdict(faults: Sequence[Problem]) -> str:
     return f"{len(faults):,} fault{'' if len(faults) == 1 else 's'}" if faults else "sound"
 
 
-def _print(faults: Iterable[Fault]) -> int:
+def _print(faults: Iterable[Problem]) -> int:
     """Print errors and return their number."""
     listed = list(faults)
     for line in lines(listed):
@@ -103,18 +103,18 @@ def _print(faults: Iterable[Fault]) -> int:
     return len(listed)
 
 
-def _tokenizers(found: dict[str, str]) -> Iterable[Fault]:
+def _tokenizers(found: dict[str, str]) -> Iterable[Problem]:
     """Yield an error for each part whose latents are not those of the first part's or the present tokenizer."""
     remedy = "encode them again with `dvc repro encode_latents`"
     now = manifest_hash(_TOKENIZER) if (_TOKENIZER / NAME).is_file() else next(iter(found.values()), None)
     for name, tokenizer in found.items():
         if tokenizer != now:
-            yield Fault(
+            yield Problem(
                 LATENT_PARTS / name / NAME, "was made by another tokenizer than the others or than is there", remedy
             )
 
 
-def _clips(found: dict[str, str]) -> Iterable[Fault]:
+def _clips(found: dict[str, str]) -> Iterable[Problem]:
     """Yield an error for each part whose embeddings are not those of the first part's or the present CLIP.
 
     Imported embeddings count as made by the CLIP that `train_clip.pretrained` names, as in `embed_clip`.
@@ -125,6 +125,6 @@ def _clips(found: dict[str, str]) -> Iterable[Fault]:
         now = read_manifest(_CLIP, "clip")["weights"] or ""
     for name, clip in found.items():
         if clip != now:
-            yield Fault(
+            yield Problem(
                 EMBEDDING_PARTS / name / NAME, "was made by another CLIP than the others or than is there", remedy
             )

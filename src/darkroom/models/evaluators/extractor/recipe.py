@@ -4,13 +4,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 
 class ExtractorRecipe(Recipe):
     """L = cross-entropy of the classes."""
 
-    def __init__(self, model: Classifier, train: Rows, val: Rows) -> None:
+    def __init__(self, model: Classifier, train: IndexedDataset, val: IndexedDataset) -> None:
         self.model, self.train, self.val = model, train, val
         self.modules: dict[str, nn.Module] = {"extractor": model}
         self.phases = (Phase("extractor", self.loss),)

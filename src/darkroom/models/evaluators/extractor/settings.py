@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from darkroom.params.numbers import Positive, Share
+from darkroom.params.numbers import Fraction, Positive
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
@@ -17,7 +17,7 @@ class ExtractorModel(Section):
     """Width of each level; each but the first halves the resolution."""
     features: Positive = 64
     """Length of the feature vector that the scores compare."""
-    dropout: Share = 0.2
+    dropout: Fraction = 0.2
     """Fraction of features dropped in training."""
 
 

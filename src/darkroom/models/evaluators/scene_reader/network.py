@@ -24,7 +24,7 @@ WORDS = ("colour", "form", "size")
 _THERE = 0.5  # minimum probability of a detected thing
 
 
-class Seen(NamedTuple):
+class Detection(NamedTuple):
     """A detected thing; x, y: its centre, as fractions of the picture's side, from the left and from the top."""
 
     colour: str
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
     y: float
 
 
-class Answer(NamedTuple):
+class CellOutputs(NamedTuple):
     """The output of the network for each cell.
 
     there: the logit of a centre in the cell, (N, P), P cells row by row.
@@ -90,12 +90,12 @@ class SceneReader(nn.Module):
         maps = functional.avg_pool2d(maps, maps.shape[2] // GRID)
         return self.head(self.layers(maps)).flatten(2).transpose(1, 2)
 
-    def answer(self, said: Tensor) -> Answer:
+    def answer(self, said: Tensor) -> CellOutputs:
         """Split the outputs of each cell, (N, P, K), into their parts."""
         there, place, *words = said.float().split(self.sizes, dim=2)
-        return Answer(there[..., 0], place, tuple(words))
+        return CellOutputs(there[..., 0], place, tuple(words))
 
-    def read(self, said: Tensor) -> list[list[Seen]]:
+    def read(self, said: Tensor) -> list[list[Detection]]:
         """Return the detected things of each picture from the outputs (N, P, K), in the order of their cells.
 
         A thing is detected in a cell with a higher probability of a centre than its eight neighbours, where the
@@ -107,14 +107,14 @@ class SceneReader(nn.Module):
         # By logits: the probabilities of two neighbours may both be rounded to 1.
         found = ((there == functional.max_pool2d(there, 3, 1, 1)) & (together > _THERE)).flatten(1)
         numbers = [each.argmax(dim=2) for each in answer.words]
-        things: list[list[Seen]] = [[] for _ in said]
+        things: list[list[Detection]] = [[] for _ in said]
         for picture, cell in found.nonzero().tolist():
             colour, form, size = (
                 values[int(each[picture, cell])] for each, values in zip(numbers, self.words.values(), strict=True)
             )
             right, down = answer.place[picture, cell].tolist()
             x, y = (cell % GRID + right) / GRID, (cell // GRID + down) / GRID
-            things[picture].append(Seen(colour, form, size, x, y))
+            things[picture].append(Detection(colour, form, size, x, y))
         return things
 
     def prepared(self, images: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class SceneReader(nn.Module):
 
 def things_in(
     reader: SceneReader, images: Iterable[Images], batch: int, device: torch.device
-) -> Iterator[list[list[Seen]]]:
+) -> Iterator[list[list[Detection]]]:
     """Yield the detected things of uint8 images in groups (n, C, H, W), computed at a fixed batch size."""
     network = reader.to(device).eval()
     for said in batched(lambda group: network(network.prepared(group)), images, batch, device):

@@ -13,14 +13,14 @@ from torch.nn import functional
 
 from darkroom.data.images import to_array
 from darkroom.data.scenes.attributes import canonical, rightness
-from darkroom.data.scenes.captions import facts
+from darkroom.data.scenes.captions import describe
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, Scene, scene
 from darkroom.models.evaluators.scene_reader.network import SceneReader, things_in
 from darkroom.models.evaluators.scene_reader.settings import GRID, Augment
 from darkroom.models.tokenizers.pixels import to_network
-from darkroom.random import draws, normal
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
+from darkroom.random import normal, random_numbers
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 _STREAM = "scene_reader"
 _REACH = 2  # radius of the blur kernel in pixels
@@ -70,7 +70,7 @@ class Renders:
 
 def accuracy(model: SceneReader, renders: Renders, batch: int, device: torch.device) -> dict[str, float]:
     """Return for each attribute the fraction of renders for which the prediction agrees with the caption."""
-    said = [canonical(facts(renders.scene(row))) for row in range(len(renders))]
+    said = [canonical(describe(renders.scene(row))) for row in range(len(renders))]
     groups = (range(at, min(at + batch, len(renders))) for at in range(0, len(renders), batch))
     images = (renders.__getitems__(group)["images"] for group in groups)
     seen = (each for group in things_in(model, images, batch, device) for each in group)
@@ -105,7 +105,9 @@ class SceneReaderRecipe(Recipe):
         val: the validation dataset, with the same columns.
     """
 
-    def __init__(self, model: SceneReader, augment: Augment, seed: int, train: Rows, val: Rows) -> None:
+    def __init__(
+        self, model: SceneReader, augment: Augment, seed: int, train: IndexedDataset, val: IndexedDataset
+    ) -> None:
         self.model, self.augment, self.seed = model, augment, seed
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {_STREAM: model}
@@ -125,7 +127,9 @@ class SceneReaderRecipe(Recipe):
 
         Each channel v becomes (1 + a) v + b, |a| and |b| up to `colour`.
         """
-        numbers = torch.from_numpy(draws(self.seed, f"{_STREAM}/augment", positions, 0, 8)[1]).to(x.device, x.dtype)
+        numbers = torch.from_numpy(random_numbers(self.seed, f"{_STREAM}/augment", positions, 0, 8)[1]).to(
+            x.device, x.dtype
+        )
         sigma, deviation, gain, offset = numbers.split([1, 1, 3, 3], dim=1)
         x = blurred(x, self.augment.blur * sigma[:, 0])
         gain, offset = (self.augment.colour * (2 * each[..., None, None] - 1) for each in (gain, offset))

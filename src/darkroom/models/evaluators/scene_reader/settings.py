@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Positive, Share, Weight
+from darkroom.params.numbers import Fraction, Positive, Weight
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
@@ -27,9 +27,9 @@ class Augment(Section):
 
     blur: Weight = 0.7
     """Largest standard deviation of the blur, in pixels; 0.0: none."""
-    noise: Share = 0.1
+    noise: Fraction = 0.1
     """Largest standard deviation of the noise, of pixels in [-1, 1]."""
-    colour: Share = 0.1
+    colour: Fraction = 0.1
     """Largest fraction by which each channel is scaled and shifted."""
 
 
@@ -55,7 +55,7 @@ class Size(Section):
     channels: Literal["RGB", "RGBA", "L"]
 
 
-class Asked(Section):
+class Requested(Section):
     """Of `score_decoder`, whether this network is asked."""
 
     attributes: Literal["none", "scenes"]
@@ -66,7 +66,7 @@ class Params(Section):
 
     run: Run
     ingest: Size
-    score_decoder: Asked
+    score_decoder: Requested
     train_scene_reader: TrainSceneReader
 
     @model_validator(mode="after")

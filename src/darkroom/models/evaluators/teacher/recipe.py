@@ -15,9 +15,9 @@ from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher.network import Teacher
 from darkroom.models.evaluators.teacher.settings import Augment
 from darkroom.models.tokenizers.pixels import to_network
-from darkroom.random import draws
+from darkroom.random import random_numbers
 from darkroom.training.data import Images
-from darkroom.training.recipe import Batch, Losses, Phase, Recipe, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 TURNS = 4
 _ELSE = "set `train_teacher.target` to rotation, which needs no labels"
@@ -89,7 +89,9 @@ class TeacherRecipe(Recipe):
         val: the validation dataset, with the same columns.
     """
 
-    def __init__(self, model: Teacher, target: str, augment: Augment, seed: int, train: Rows, val: Rows) -> None:
+    def __init__(
+        self, model: Teacher, target: str, augment: Augment, seed: int, train: IndexedDataset, val: IndexedDataset
+    ) -> None:
         self.model, self.target, self.augment, self.seed = model, target, augment, seed
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"teacher": model}
@@ -97,7 +99,7 @@ class TeacherRecipe(Recipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the cross-entropy and the accuracy."""
-        numbers = draws(self.seed, "teacher/augment", batch.positions.tolist(), 0, 4)[1]
+        numbers = random_numbers(self.seed, "teacher/augment", batch.positions.tolist(), 0, 4)[1]
         down, right, contrast, turn = torch.from_numpy(numbers).to(batch.data["images"].device, torch.float32).T
         reach = self.augment.shift
         offsets = [(each * (2 * reach + 1)).floor().long().clamp(max=2 * reach) - reach for each in (down, right)]

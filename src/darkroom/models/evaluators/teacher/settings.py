@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from darkroom.models.tokenizers.loss_settings import TEACHER, Network
-from darkroom.params.numbers import Positive, Share
+from darkroom.params.numbers import Fraction, Positive
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
@@ -25,7 +25,7 @@ class Augment(Section):
 
     shift: Annotated[int, Field(ge=0)] = 2
     """Largest shift in height and in width, in pixels."""
-    contrast: Share = 0.2
+    contrast: Fraction = 0.2
     """Largest fraction by which the contrast is raised or lowered."""
 
 

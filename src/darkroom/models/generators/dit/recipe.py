@@ -21,9 +21,9 @@ from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.training import Training
-from darkroom.random import derive, draws, normal
+from darkroom.random import derive, normal, random_numbers
 from darkroom.training.loop import seeded
-from darkroom.training.recipe import Batch, Losses, Phase, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 _BANDS = 4  # of the time, in validation
 
@@ -46,8 +46,8 @@ class DiTRecipe(GeneratorRecipe):
         model: DiT,
         settings: DiTDiffusion,
         seed: int,
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         scaler: LatentScaler,
         tokenizer: Tokenizer,
         sampling: DiTSampling,
@@ -99,7 +99,7 @@ class DiTRecipe(GeneratorRecipe):
         """The network as it is, as a sampler of images."""
         return DiTSampler(self.model, self.objective, self.scaler, self.tokenizer)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the scale of the latents, and what the output means."""
         return {**self.scale, **self.settings.prediction()}
 
@@ -128,7 +128,7 @@ class DiTRecipe(GeneratorRecipe):
         size = mean[0].numel()
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
         # and whether the label drops. The same for all forms of latents, which then train under the same noise.
-        normals, uniforms = draws(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
+        normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
         posterior, noise = (
             torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
         )

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from darkroom.diffusion.settings import Diffusion, ObjectiveName, Sampling, Solver, Target, Timesteps, require_fit
 from darkroom.models.generators.kind_settings import Kind
-from darkroom.params.numbers import Positive, Share
+from darkroom.params.numbers import Fraction, Positive
 from darkroom.params.section import Section
 
 
@@ -44,7 +44,7 @@ class DiTDiffusion(Diffusion):
     """gaussian: length of the noise schedule."""
     normalise: Literal["principal", "channel"] = "principal"
     """Latents get variance 1 in each channel (channel), or at most 1 in any direction of the channels (principal)."""
-    label_dropout: Share = 0.1
+    label_dropout: Fraction = 0.1
     """Fraction of labels replaced by the null label, for guidance."""
 
 

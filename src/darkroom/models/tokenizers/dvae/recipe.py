@@ -15,7 +15,7 @@ from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE, Way
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe, require_fit
 from darkroom.params.training import Training
-from darkroom.training.recipe import Batch, Losses, Phase, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss, "smooth_l1": functional.smooth_l1_loss}
 
@@ -38,8 +38,8 @@ class DVAERecipe(TokenizerRecipe):
         settings: Kind,
         training: Training,
         image_shape: tuple[int, int, int],
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> "DVAERecipe":
         """Return the recipe with an untrained network."""
@@ -47,7 +47,9 @@ class DVAERecipe(TokenizerRecipe):
         require_fit("dvae", settings, training, image_shape)
         return cls(DiscreteVAE.from_settings(settings, image_shape), settings, training, train, val)
 
-    def __init__(self, model: DiscreteVAE, settings: DVAE, training: Training, train: Rows, val: Rows) -> None:
+    def __init__(
+        self, model: DiscreteVAE, settings: DVAE, training: Training, train: IndexedDataset, val: IndexedDataset
+    ) -> None:
         super().__init__(model, settings, training, train, val)
         self.phases = (Phase("tokenizer", self.loss),)
         self.blocks = [*model.network.encoder, *model.network.decoder]

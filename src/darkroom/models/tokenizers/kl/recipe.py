@@ -16,7 +16,7 @@ from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, require_fit, total_of
 from darkroom.params.training import Training
 from darkroom.random import normal
-from darkroom.training.recipe import Batch, Losses, Phase, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 
 class KLRecipe(TokenizerRecipe):
@@ -37,8 +37,8 @@ class KLRecipe(TokenizerRecipe):
         settings: Kind,
         training: Training,
         image_shape: tuple[int, int, int],
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> "KLRecipe":
         """Return the recipe with an untrained network."""
@@ -52,8 +52,8 @@ class KLRecipe(TokenizerRecipe):
         model: KLAutoencoder,
         settings: KL,
         training: Training,
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> None:
         super().__init__(model, settings, training, train, val)

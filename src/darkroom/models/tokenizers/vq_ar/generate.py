@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.diffusion.denoiser import guided_halves
-from darkroom.random import draws
+from darkroom.random import random_numbers
 
 if TYPE_CHECKING:
     from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
@@ -46,7 +46,7 @@ def gumbel(seed: int, numbers: Sequence[int], token: int, tokens: int, codes: in
     It follows from (seed, image, token): neither from the other images nor from how codes are computed.
     """
     positions = [number * tokens + token for number in numbers]
-    uniform = draws(seed, "vq_ar/sample", positions, 0, codes)[1]
+    uniform = random_numbers(seed, "vq_ar/sample", positions, 0, codes)[1]
     noise: NDArray[np.float64] = -np.log(-np.log(np.maximum(uniform, _SMALLEST)))
     return noise
 

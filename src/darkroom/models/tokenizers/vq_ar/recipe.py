@@ -16,8 +16,8 @@ from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, con
 from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 from darkroom.params.training import Training
-from darkroom.random import draws
-from darkroom.training.recipe import Batch, Losses, Phase, Rows
+from darkroom.random import random_numbers
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 
 class VQARRecipe(TokenizerRecipe):
@@ -36,8 +36,8 @@ class VQARRecipe(TokenizerRecipe):
         settings: Kind,
         training: Training,
         image_shape: tuple[int, int, int],
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> "VQARRecipe":
         """Return the recipe with an untrained network; with `classes`, `train` has their names under `classes`."""
@@ -47,7 +47,9 @@ class VQARRecipe(TokenizerRecipe):
         model = VQAutoregressive(configure(settings, image_shape, len(classes)))
         return cls(model, settings, training, train, val)
 
-    def __init__(self, model: VQAutoregressive, settings: VQAR, training: Training, train: Rows, val: Rows) -> None:
+    def __init__(
+        self, model: VQAutoregressive, settings: VQAR, training: Training, train: IndexedDataset, val: IndexedDataset
+    ) -> None:
         super().__init__(model, settings, training, train, val)
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in model.decoder.layers]
@@ -83,7 +85,9 @@ class VQARRecipe(TokenizerRecipe):
             return null
         kept = np.ones(len(batch), dtype=bool)
         if dropout:
-            kept = draws(self.training.seed, "vq_ar/labels", batch.positions.tolist(), 0, 1)[1][:, 0] >= dropout
+            kept = (
+                random_numbers(self.training.seed, "vq_ar/labels", batch.positions.tolist(), 0, 1)[1][:, 0] >= dropout
+            )
         return torch.where(torch.from_numpy(kept).to(images.device), batch.data["labels"], null)
 
     def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Pass]:

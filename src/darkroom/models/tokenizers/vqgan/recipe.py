@@ -10,7 +10,7 @@ from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, req
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
 from darkroom.params.training import Training
-from darkroom.training.recipe import Batch, Losses, Phase, Rows
+from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 
@@ -31,8 +31,8 @@ class VQGANRecipe(TokenizerRecipe):
         settings: Kind,
         training: Training,
         image_shape: tuple[int, int, int],
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> "VQGANRecipe":
         """Return the recipe with an untrained network."""
@@ -46,8 +46,8 @@ class VQGANRecipe(TokenizerRecipe):
         model: VQGANTokenizer,
         settings: VQGAN,
         training: Training,
-        train: Rows,
-        val: Rows,
+        train: IndexedDataset,
+        val: IndexedDataset,
         perceptual: nn.Module | None = None,
     ) -> None:
         super().__init__(model, settings, training, train, val)

@@ -12,7 +12,7 @@ _LISTED = 20  # errors of one kind in one file that are listed; the others are c
 
 
 @dataclass(frozen=True)
-class Fault:
+class Problem:
     """One error in the data.
 
     path: the file, or the name of another object with the error.
@@ -34,7 +34,7 @@ class Fault:
         return f"{self.path}:{image} {self.what}{detail}: {self.remedy}."
 
 
-def lines(faults: Iterable[Fault]) -> Iterator[str]:
+def lines(faults: Iterable[Problem]) -> Iterator[str]:
     """Yield a line for each error; of many errors of one kind in one file, the first ones and a count of the others."""
     counts: Counter[tuple[str, str]] = Counter()
     for fault in faults:
@@ -46,10 +46,10 @@ def lines(faults: Iterable[Fault]) -> Iterator[str]:
             yield f"{path}: {count - _LISTED:,} more images of which each {what}."
 
 
-def unreliable(folder: Path, error: ArtifactError, remedy: str) -> Fault:
+def unreliable(folder: Path, error: ArtifactError, remedy: str) -> Problem:
     """Return the error of a manifest that is missing, damaged or of another structure."""
     text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
-    return Fault(folder / NAME, "cannot be relied on", remedy, detail=text)
+    return Problem(folder / NAME, "cannot be relied on", remedy, detail=text)
 
 
 def remake(path: Path, stage: str) -> str:

@@ -13,13 +13,13 @@ Scores = dict[str, Finite]
 Kind = TypeVar("Kind")
 
 
-class Facts(BaseModel):
+class Metadata(BaseModel):
     """Some keys of a JSON file; other keys are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class ImageFacts(Facts):
+class ImageFacts(Metadata):
     """The format of the images: size in pixels, channels (RGB, RGBA or L), and file format ("mixed" for several)."""
 
     size: int
@@ -27,7 +27,7 @@ class ImageFacts(Facts):
     format: str
 
 
-class Damage(Facts):
+class Damage(Metadata):
     """The number of damaged samples by reason: quarantined, repaired, or kept."""
 
     quarantine: dict[str, int]
@@ -35,7 +35,7 @@ class Damage(Facts):
     keep: dict[str, int]
 
 
-class Part(Facts):
+class Part(Metadata):
     """A part of the data.
 
     shorter_side: minimum, median and maximum over the originals, in pixels; empty without images.
@@ -51,7 +51,7 @@ class Part(Facts):
     quarantine: Damage
 
 
-class Duplicates(Facts):
+class Duplicates(Metadata):
     """The number of images that are copies of an earlier one, in all, from another part, and from another split."""
 
     images: int
@@ -59,7 +59,7 @@ class Duplicates(Facts):
     across_splits: int
 
 
-class Catalog(Facts):
+class Catalog(Metadata):
     """data/catalog: classes, and image counts by split and class."""
 
     classes: list[str]
@@ -72,7 +72,7 @@ class Catalog(Facts):
     duplicates: Duplicates
 
 
-class Floor(Facts):
+class Floor(Metadata):
     """The noise floor of one extractor: scores of unseen real images (with n), and of two halves of the reference."""
 
     dim: int
@@ -82,7 +82,7 @@ class Floor(Facts):
     halves: Scores
 
 
-class Reference(Facts):
+class Reference(Metadata):
     """data/reference: catalog and splits of the real images, and the noise floor by extractor."""
 
     catalog: str
@@ -91,7 +91,7 @@ class Reference(Facts):
     extractors: dict[str, Floor]
 
 
-class Samples(Facts):
+class Samples(Metadata):
     """samples/generator: classes, number of images, and sampler settings."""
 
     classes: list[str]
@@ -99,7 +99,7 @@ class Samples(Facts):
     sampler: dict[str, Any]
 
 
-class ToldSamples(Facts):
+class ConditionedSamples(Metadata):
     """samples/decoder and samples/text: number of images, split, sampler settings; `reason`: why there are none."""
 
     images: int
@@ -111,14 +111,14 @@ class ToldSamples(Facts):
     reason: str = ""
 
 
-class PriorFacts(Facts):
+class PriorFacts(Metadata):
     """models/prior: whether it was trained, and its scores with their split and number of images."""
 
     trained: bool
     scores: dict[str, Any] = {}
 
 
-class Reconstructions(Facts):
+class Reconstructions(Metadata):
     """samples/reconstructions: number of originals, their split, and the size of the codebook or 0."""
 
     images: int
@@ -126,21 +126,21 @@ class Reconstructions(Facts):
     codes: int
 
 
-class CardReference(Facts):
+class CardReference(Metadata):
     """The real images of a score: the hash of their manifest, and their split."""
 
     id: str
     split: str
 
 
-class ReaderFacts(Facts):
+class ReaderFacts(Metadata):
     """The accuracy of the attribute classifier on the originals of the samples, and on held-out renders."""
 
     originals: Scores
     renders: Scores
 
 
-class Card(Facts):
+class Card(Metadata):
     """The protocol of a metrics file, with reference values for scores of pairs."""
 
     n_fake: int
@@ -152,7 +152,7 @@ class Card(Facts):
     clip_unrelated: Scores = {}
 
 
-class ClipCard(Facts):
+class ClipCard(Metadata):
     """The protocol of CLIP's scores: the number of images and of distinct captions."""
 
     images: int
