@@ -194,7 +194,7 @@ def test_a_wrong_colour_lowers_the_colour_alone(clone, oracle):
 @pytest.mark.parametrize("fingerprint", ["c" * 64, "d" * 64])
 def test_the_card_says_whether_the_clip_that_judges_conditioned(clone, monkeypatch, fingerprint):
     monkeypatch.setattr(scoring_pairs, "open_clip", lambda path, key: Means())
-    monkeypatch.setattr(Means, "identity", fingerprint)
+    monkeypatch.setattr(Means, "fingerprint", fingerprint)
     write_samples(change=lambda key, image: 255 - image)
     scores, card = score(clip="models/clip")
     assert set(scores) == ALWAYS | PAIRS | CLIPS and set(card["formulas"]) == set(scores) - {"n"}
