@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from additions.brightness import Brightness
 from darkroom.cli import main
 from darkroom.metrics import table
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
 from darkroom.tools.compare.revisions import Results
 from darkroom.tools.compare.verdicts import compare
-from metrics.brightness import Brightness
 from report.making import change, project
 from stages.test_score_decoder import clone, made, originals, score, write_samples  # noqa: F401
 

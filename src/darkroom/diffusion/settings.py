@@ -1,13 +1,12 @@
 """The keys of params.yaml that say how a network diffuses, and how it is sampled: the same for every network."""
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from darkroom.params.numbers import Positive, Weight
 from darkroom.params.section import Section
 
-ObjectiveName = Literal["flow", "gaussian"]
 ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
 Target = Literal["eps", "x0", "v"]
 Distance = Literal["l1", "l2", "huber"]
@@ -21,6 +20,11 @@ SOLVERS: dict[str, tuple[str, ...]] = {
     "flow": ("euler", "heun"),
     "gaussian": ("ddim", "ddpm", "dpm", "unipc"),
 }
+
+if TYPE_CHECKING:
+    ObjectiveName = str
+else:
+    ObjectiveName = Literal[tuple(SOLVERS)]  # so that a new objective is a line above
 
 # The keys of `Diffusion`, beside `objective`, that say what the output of a trained network means.
 _PREDICTION: dict[str, set[str]] = {
