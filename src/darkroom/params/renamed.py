@@ -16,6 +16,7 @@ RENAMED = {
     "sample_dit.solver": "sample_generator.dit.solver",
     "sample_dit.steps": "sample_generator.dit.steps",
     "train_decoder.common": "train_decoder.training",
+    "train_dit": "train_generator",
     "train_dit.diffusion": "train_generator.dit.diffusion",
     "train_dit.evaluate": "train_generator.evaluate",
     "train_dit.evaluate.guidance": "train_generator.dit.sampling.guidance",
@@ -37,6 +38,12 @@ def require_new_names(params: Mapping[str, Any]) -> None:
     if found:
         lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in dict.fromkeys(found)]
         raise DarkroomError("\n".join(lines))
+
+
+def new_name(key: str) -> str | None:
+    """Return the name of today of a key of before; None where the key has none."""
+    old = _old_name(key)
+    return None if old is None else f"{RENAMED[old]}{key.removeprefix(old)}"
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -1,12 +1,15 @@
 """Images from a generator, batch by batch: at one compute batch, the last one padded."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from darkroom.models.tokenizers.protocol import Tokenizer
 
 
 class Request(Protocol):
@@ -18,9 +21,31 @@ class Request(Protocol):
 
 
 class Sampler(Protocol):
-    """A generator with its weights and what turns its outputs into images."""
+    """A generator with its weights and what turns its outputs into images.
+
+    classes: the number of classes.
+    """
 
     classes: int
+
+    @classmethod
+    def open(
+        cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str, sigma_rel: float | None
+    ) -> Self:
+        """Return the sampler of a folder that `train_generator` wrote, on the CPU.
+
+        Args:
+            folder: with the weights.
+            manifest: its manifest.
+            tokenizer: that of the latents.
+            weights: `ema` or `raw`.
+            sigma_rel: relative width of the average, rebuilt from the training's `ema_profiles`; None: as `weights`.
+        """
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """Move the network to a device, and return the sampler."""
+        ...
 
     @property
     def device(self) -> torch.device:

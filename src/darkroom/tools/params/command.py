@@ -11,6 +11,7 @@ from typing import Any
 from darkroom.check.check import read_params, whole
 from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
+from darkroom.params.renamed import new_name
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.tools.params.keys import ENTRY, REQUIRED, Key, keys
@@ -34,12 +35,7 @@ def params(prefix: str | None, everything: bool) -> str:
     if prefix is not None:
         found = [(name, key) for name, key in found if name == prefix or name.startswith(f"{prefix}.")]
     if not found:
-        # A typo in one part of a long key is nearest among the keys; in a word by itself, among the last parts.
-        near = difflib.get_close_matches(str(prefix), known, n=3) or [
-            name for name in known if name.rpartition(".")[2] == str(prefix).rpartition(".")[2]
-        ]
-        hint = f"; did you mean {' or '.join(f'`{each}`' for each in near[:3])}?" if near else "."
-        raise DarkroomError(f"{PARAMS} has no key `{prefix}`{hint}")
+        raise DarkroomError(f"{PARAMS} has no key `{prefix}`{_hint(str(prefix), known)}")
     leaves = [(name, key) for name, key in found if not key.is_section]
     standing = [(name, key) for name, key in leaves if value_of(raw, name) is not _ABSENT]
     chosen = leaves if everything or not standing else standing
@@ -51,6 +47,17 @@ def params(prefix: str | None, everything: bool) -> str:
     elif len(standing) < len(chosen):
         lines += ["", "- marks a key that does not stand in params.yaml: `dvc exp run -S '++KEY=VALUE'` adds it."]
     return "\n".join(lines)
+
+
+def _hint(wanted: str, known: list[str]) -> str:
+    """Return what a key that does not exist may stand for: its name of today, or the nearest keys."""
+    if (new := new_name(wanted)) is not None:
+        return f": it is now `{new}`."
+    last = {name: name.rpartition(".")[2] for name in known}
+    words = difflib.get_close_matches(wanted.rpartition(".")[2], sorted(set(last.values())), n=1, cutoff=0.75)
+    # A typo in one part of a long key is nearest among the keys; in a word by itself, among the last parts.
+    near = difflib.get_close_matches(wanted, known, n=3) or [name for name in known if last[name] in words]
+    return f"; did you mean {' or '.join(f'`{each}`' for each in near[:3])}?" if near else "."
 
 
 def value_of(values: Any, key: str) -> Any:
