@@ -198,6 +198,9 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
             raise DarkroomError(_not_there(dep, stage, item, params, dvc))
 
 
+_READ_WHOLE = ("cards", "curves", "metrics", "samples")  # folders that a stage depends on as a whole
+
+
 def _left_over(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
     """Return a hint for folders of parts that are no more: nothing reads them, but DVC hashes them with the others."""
     hints = ""
@@ -208,7 +211,17 @@ def _left_over(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
         gone = [str(folder) for folder in found if folder.name not in lookup(params, over)]
         if gone:
             hints += f"\n{', '.join(gone)}: of no {singular(over)} in {PARAMS}; nothing reads it, remove it."
+    made = [out for stage in STAGES for item in items(params, dvc, stage) for out in _outputs(stage, item, params, dvc)]
+    folders = [child for top in _READ_WHOLE for child in sorted(Path(top).glob("[!.]*"))]
+    gone = [str(child) for child in folders if not any(related(str(child), out) for out in made)]
+    if gone:
+        hints += f"\n{', '.join(gone)}: no stage makes it; the page depends on its folder, so remove it."
     return hints
+
+
+def _outputs(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> list[str]:
+    """Return the paths that a stage writes."""
+    return paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
 
 
 def check(params: dict[str, Any] | None = None) -> str:

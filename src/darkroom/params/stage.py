@@ -121,7 +121,7 @@ def _inside(path: str) -> str:
 
 def threads(section: Mapping[str, Any]) -> int:
     """Return the CPU threads that a stage's section of params.yaml gives it."""
-    places = (section, section.get("training", {}))
+    places = (section, section.get("training", {}), section.get("common", {}))
     return next((int(place["threads"]) for place in places if "threads" in place), 1)
 
 

@@ -51,7 +51,12 @@ def run(params: Params) -> None:
             "train it again (`dvc repro train_generator`)."
         )
     kind = manifest["generator_kind"]
-    sampling = getattr(params.sample_generator, kind)
+    sampling = getattr(params.sample_generator, kind, None)
+    if sampling is None:
+        raise ArtifactError(
+            f"{MODEL} holds a generator of the kind `{kind}`, and params.yaml chooses another: train it again "
+            "(`dvc repro train_generator`)."
+        )
     sampler = GENERATORS.load("sampler", kind).open(
         MODEL, manifest, tokenizer.to(device), settings.weights, settings.sigma_rel
     )

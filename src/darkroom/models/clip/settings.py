@@ -131,12 +131,12 @@ class TrainClip(Section):
         if getattr(self, self.source) is None:
             raise ValueError(f"source is {self.source}, and the section `{self.source}` is missing")
         if self.source != "trained" and self.training.processes > 1:
-            raise ValueError(f"source is {self.source}, which is not trained: set `training.processes` to 1")
+            raise ValueError(f"source is {self.source}, which is not trained: set `train_clip.training.processes` to 1")
         resnet = self.trained is not None and self.trained.model.image_network == "resnet"
         if self.source == "trained" and resnet and self.training.processes > 1:
             raise ValueError(
-                "trained.model.image_network is resnet, whose batch norms see one process: set `training.processes` "
-                "to 1, or take vit"
+                "trained.model.image_network is resnet, whose batch norms see one process: set "
+                "`train_clip.training.processes` to 1, or take vit"
             )
         return self
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, field_validator
 
-from darkroom.params.overrides import OWN_TRAINING, require_known
+from darkroom.params.overrides import OWN_TRAINING, Overrides, require_known
 from darkroom.params.section import Section
 
 # Every latent is compared with all codes, and `score_tokenizer` counts each of them.
@@ -29,7 +29,7 @@ class Kind(Section):
 
     discrete: ClassVar[bool] = True  # whether it has codes
 
-    training: dict[str, Any] = Field(default_factory=dict)
+    training: Overrides = Field(default_factory=dict)
     """The keys of `train_tokenizer.training` that have another value for this kind."""
 
     @field_validator("training")

@@ -84,7 +84,9 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=_kind, **_sec
     @model_validator(mode="after")
     def _imported_once(self) -> "TrainTokenizer":
         if not TOKENIZERS.has("recipe", self.kind) and self.training.processes > 1:
-            raise ValueError(f"kind is {self.kind}, which is not trained: set `training.processes` to 1")
+            raise ValueError(
+                f"kind is {self.kind}, which is not trained: set `train_tokenizer.training.processes` to 1"
+            )
         return self
 
     @model_validator(mode="after")

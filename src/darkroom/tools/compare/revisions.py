@@ -9,11 +9,12 @@ from typing import Any
 from darkroom.errors import DarkroomError
 
 WORKSPACE = "workspace"
+_RENAMED = {"dit": "generator"}  # as older commits call their files
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a revision holds: metrics and cards by the name of their file, `dit` or `tokenizer`; a card may miss."""
+    """The metrics and cards of a revision, by the names of their files; a card may be missing."""
 
     name: str
     metrics: dict[str, dict[str, float]]
@@ -50,7 +51,8 @@ def _texts(folder: str, commit: str | None) -> dict[str, str]:
     if commit is None:
         return {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
     listed = (_git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
-    return {Path(path).stem: _git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
+    texts = {Path(path).stem: _git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
+    return {_RENAMED.get(name, name): text for name, text in texts.items()}
 
 
 def read_results(revision: str) -> Results:

@@ -4,7 +4,6 @@
 
 import difflib
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from darkroom.params.renamed import new_name
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.tools.params.keys import ENTRY, REQUIRED, Key, keys
+from darkroom.tools.preset import flag
 
 _ABSENT = object()
 
@@ -109,5 +109,4 @@ def _default(key: Key) -> str:
 
 def _override(key: str, value: Any, raw: Mapping[str, Any]) -> str:
     """Return the option that sets a key for an experiment: Hydra adds one that is not in the file only with `++`."""
-    plus = "++" if value_of(raw, key) is _ABSENT else ""
-    return f"dvc exp run -S {shlex.quote(f'{plus}{key}={shown(value)}')}"
+    return f"dvc exp run {flag(key, value, there=value_of(raw, key) is not _ABSENT)}"

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 from darkroom.check.check import schema
 from darkroom.errors import DarkroomError
@@ -29,6 +30,7 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     training = Rehearsal(meter, on.scale)
     began, wall, children = clock(), time.perf_counter(), _children()
     log = on.folder / "logs" / f"{name}.log"
+    params: Any = None
     with log.open("w") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             params = small(validate(schema(stage), given(stage, item or None)), on.parts, on.scale)

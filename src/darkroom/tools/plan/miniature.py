@@ -123,6 +123,9 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
+FEWEST = 40  # images of what a stage makes or looks at: as many as a jackknife of 20 blocks needs
+
+
 def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:
     """Return what a stage is given, for one image of `scale`: of each part its first images, of `images` a fraction.
 
@@ -140,7 +143,7 @@ def _fewer(value: Any, scale: int, stops: Mapping[str, int]) -> Any:
     for name in type(value).model_fields:
         held = getattr(value, name)
         if name == "images" and isinstance(held, int):
-            changed[name] = -(-held // scale)
+            changed[name] = max(min(held, FEWEST), -(-held // scale))
         elif name == "parts" and isinstance(held, dict):
             changed[name] = {part: each.model_copy(update={"stop": stops[part]}) for part, each in held.items()}
         else:

@@ -63,14 +63,14 @@ class Rehearsal:
         began, spared = clock(), self.meter.spared
         self.parameters = sum(p.numel() for p in _trained(recipe))
         self.memory = memory_of(recipe, settings)
-        self._require_memory()
+        self._require_memory(recipe.whole_batch)
         trainer = Trainer(recipe, _alone(settings), _here(run), places)
         self.state = (run.keep + 1) * trainer.checkpoint_bytes
         start = _start(recipe, trainer.settings)
         trainer.images = start
         steps = _steps(trainer, start)
         self._count_operations(trainer, next(steps), settings)
-        self._require_memory()
+        self._require_memory(recipe.whole_batch)
         self._time(trainer, settings, run, steps)
         trainer.images = trainer.settings.images
         evaluation.record(trainer)
@@ -81,18 +81,19 @@ class Rehearsal:
         self.took += clock() - began + self.meter.spared - spared
         return trainer
 
-    def _require_memory(self) -> None:
+    def _require_memory(self, whole_batch: bool) -> None:
         needed, free = sum(self.memory.values()) - self.memory["weights"], _available()
         if needed > free:
+            remedy = "lower its `batch`" if whole_batch else "lower `run.micro_batch`"
             raise TooLargeError(
-                f"it needs about {bytes_of(needed)} more, and {bytes_of(free)} are free: it was not timed; lower "
-                "`run.micro_batch`, or set `run.activation_checkpointing`"
+                f"it needs about {bytes_of(needed)} more, and {bytes_of(free)} are free: it was not timed; {remedy}, "
+                "or set `run.activation_checkpointing`"
             )
 
     def _count_operations(self, trainer: Trainer, batch: Batch, settings: Training) -> None:
         """Count the passes of two small batches, and draw the line through them to a whole one."""
         here = trainer.settings.batch
-        micro = min(trainer.run.micro_batch or here, here)
+        micro = trainer.pass_size(here)
         few, more = (min(size, micro) for size in COUNTED)
         one, other = (_passes(trainer, batch, size) for size in (few, more))
 

@@ -42,8 +42,10 @@ def grown(small: StagePlan, smaller: StagePlan, scale: int) -> StagePlan:
     What a stage takes is a part that is always the same and one that grows with the images: a line through two points.
     A training is as long as its settings say, on however many images.
     """
-    if scale == 1 or small.backward is not None or {small.source, smaller.source} != {"measured"}:
+    if scale == 1 or small.backward is not None or small.source != "measured":
         return small
+    if smaller.source != "measured":
+        return replace(small, source=smaller.source, seconds=0.0, notes=[*small.notes, *smaller.notes])
 
     def line(one: float, other: float) -> float:
         return one + max(0.0, one - other) * 2 * (scale - 1)
