@@ -47,7 +47,7 @@ def _quadratic(steps: int) -> Table:
 
 
 def _jsd(steps: int) -> Table:
-    """β_t = 1 / (T - t): an equal share of what is left is lost in each step (Sohl-Dickstein et al., 1503.03585)."""
+    """β_t = 1 / (T - t): each step erases 1 / T of the signal of x0 (Sohl-Dickstein et al., 1503.03585)."""
     return 1 / np.linspace(steps, 1, steps)
 
 
@@ -85,7 +85,7 @@ class NoiseSchedule:
 
     @cached_property
     def alphas_cumprod(self) -> Table:
-        """ᾱ_t, the share of variance that is the image's."""
+        """ᾱ_t, the fraction of the variance that is of x0."""
         return np.asarray(np.cumprod(1 - self.betas))
 
     @cached_property

@@ -12,7 +12,7 @@ from darkroom.params.sources import Digits, Folder, Hub, Shapes, Torchvision, Ur
 
 
 class Splits(Section):
-    """Shares of the keys that go to each split."""
+    """Fractions of the keys that go to each split."""
 
     train: Annotated[float, Field(gt=0, le=1)]
     """Fraction of the keys in the train split: trained on, and the reference of the scores."""
@@ -25,7 +25,7 @@ class Splits(Section):
     def _sum(self) -> "Splits":
         total = self.train + self.val + self.test
         if abs(total - 1) > 1e-9:
-            raise ValueError(f"the shares must sum to 1, and sum to {total:g}")
+            raise ValueError(f"the fractions must sum to 1, and sum to {total:g}")
         return self
 
 

@@ -19,7 +19,7 @@ Optimizer = Literal["adamw", "muon"]
 
 
 class Milestone(Section):
-    """From so many images on, the learning rate is this share of the highest."""
+    """From a number of images on, the learning rate is this fraction of the highest."""
 
     images: Positive
     """Images from which the fraction holds."""
@@ -144,7 +144,7 @@ class Training(Section):
         if self.final_rate and not used & {"linear", "cosine", "exponential"}:
             raise ValueError("final_rate is read by the schedules linear, cosine and exponential only: set it to 0.0")
         if "exponential" in used and not self.final_rate:
-            raise ValueError("schedule exponential needs a final_rate above 0, as a share of learning_rate")
+            raise ValueError("schedule exponential needs a final_rate above 0, as a fraction of learning_rate")
         starts = [milestone.images for milestone in self.milestones]
         if starts != sorted(set(starts)):
             raise ValueError("milestones must rise in images")

@@ -1,4 +1,4 @@
-"""What the stages that decode share: the decoder, what it is told of each image, and how its images are written."""
+"""What the stages that decode share: the decoder, the conditions of each image, and how images are written."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -34,7 +34,7 @@ def _pictures(
     asked = section.pictures
     image, text = told(rows[: max(asked.variations, 2 * asked.interpolations, asked.inpainted)])
     if image is None:
-        print("no U-Net is told an image embedding: nothing to vary, no further pictures")
+        print("no U-Net is conditioned on an image embedding: nothing to vary, no further pictures")
         return
     for name, count, columns in (
         ("variations", asked.variations, 1 + COLUMNS),

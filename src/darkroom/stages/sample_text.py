@@ -50,7 +50,7 @@ def run(params: Params) -> None:
         write_no_samples(OUT, "there is no prior")
         return
     if not conditioned_on_clip(list(params.train_decoder.unets)):
-        write_no_samples(OUT, "no U-Net is trained that is told of an embedding or a text")
+        write_no_samples(OUT, "no U-Net is trained that is conditioned on an embedding or a text")
         return
     _sample(params)
 

@@ -9,7 +9,7 @@ SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json"), Path("
 
 
 def run(params: Params) -> None:
-    """Score what was made of the captions of test images, by the judges of `score_decoder`."""
+    """Score what was made of the captions of test images, by the evaluators of `score_decoder`."""
     if unscored(SAMPLES, METRICS, CARD):
         return
     from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need

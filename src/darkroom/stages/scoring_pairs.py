@@ -72,7 +72,7 @@ def _captions(pairs: Pairs, where: Path) -> list[str] | None:
 
 
 def _clip(path: str) -> Clip | None:
-    """Return the CLIP that is asked; None where none is, or where `train_clip` was told to make none."""
+    """Return the CLIP of `score_decoder.clip`; None where there is none, or where `train_clip` made none."""
     if path == NO_FILE or (Path(path) == MODEL and read_manifest(MODEL, CLIP)["weights"] is None):
         return None
     return open_clip(Path(path), "score_decoder.clip")
@@ -96,7 +96,7 @@ def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, conditio
 
 
 def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description]) -> Further:
-    """Return the share of samples that are as described, and of the originals, as this reader sees them."""
+    """Return the fraction of samples that are as captioned, and of the originals, as the classifier sees them."""
 
     def right(images: Iterator[NDArray[np.uint8]]) -> dict[str, list[float]]:
         seen = (each for group in things_in(reader, images, pairs.batch, pairs.device) for each in group)
@@ -124,7 +124,7 @@ def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description])
 def measure_pairs(
     judges: Evaluators, batch: int, where: Path, samples: ImageShards, manifest: Mapping[str, Any], device: torch.device
 ) -> Further:
-    """Return the scores of each sample against its original and its caption; all judges are opened before the work."""
+    """Return the scores of each sample against its original and its caption; first opens all evaluators."""
     originals = ImageShards.open_parts(list(load_catalog().parts), manifest["split"])
     pairs = Pairs(samples, originals, original_rows(samples, originals, where), batch, device)
     scores: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Stage `train_extractor`: shards in, `models/extractor/` and its curves out. The network that judges."""
+"""Stage `train_extractor`: shards in, `models/extractor/` and its curves out. The evaluator of the scores."""
 
 from pathlib import Path
 

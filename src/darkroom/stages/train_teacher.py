@@ -1,4 +1,4 @@
-"""Stage `train_teacher`: the tokenizer's parts' shards in, `models/teacher/` and its curves out. It never judges.
+"""Stage `train_teacher`: the tokenizer's parts' shards in, `models/teacher/` and its curves out. It never scores.
 
 Where no loss of the tokenizer asks for it, it is not trained: the folder says why.
 """

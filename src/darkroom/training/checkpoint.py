@@ -216,7 +216,7 @@ def verify(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
-    """Return (images, groups, facts) of a checkpoint.
+    """Return (images, groups, metadata) of a checkpoint.
 
     Raises:
         ArtifactError: a file is missing or damaged.

@@ -88,7 +88,7 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
 
 
 def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) -> None:
-    """Check that the U-Nets that are trained lead to images of `size` pixels, and that what they are told is stored.
+    """Check that the U-Nets that are trained lead to images of `size` pixels, and that their conditions are stored.
 
     Args:
         decoder: its section.
@@ -151,7 +151,7 @@ def _embeddings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
 
 
 def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
-    """Check that no U-Net is told of more noise in its conditions than it has learned to read."""
+    """Check that no condition of a U-Net has more noise than the U-Net was trained with."""
     for name, unet in cascade.items():
         sampling, own = params.sample_decoder.sampling(name), params.sample_decoder.unets.get(name, {})
         learned = {"embedding_noise": ("diffusion.embedding_noise", unet.diffusion.embedding_noise)}

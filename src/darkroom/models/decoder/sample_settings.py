@@ -43,7 +43,7 @@ class Pictures(Section):
 
 
 class Decoding(Section):
-    """How each U-Net is sampled, whatever is asked of them."""
+    """How each U-Net is sampled."""
 
     batch: Positive = 64
     """Images in a forward pass, the last one padded."""

@@ -23,7 +23,7 @@ class Evaluators(Section):
 
 
 class ScoreDecoder(ScoreGenerator, Evaluators):
-    """How the standard errors are made, and who judges."""
+    """How the standard errors are made, and which evaluators score."""
 
 
 class Params(Section):

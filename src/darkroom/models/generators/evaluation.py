@@ -1,4 +1,4 @@
-"""Scores of a generator while it trains, by the network that judges: a look, which decides nothing."""
+"""Scores of a generator while it trains, in the features of the extractor; nothing depends on them."""
 
 # No effect on any weight: scores the averages of a generator while it trains; curves come with a training
 

@@ -7,7 +7,7 @@ from darkroom.params.section import Section
 
 
 class Params(Section):
-    """What dvc.yaml gives to `score_text`: who judges is said once, in the section of `score_decoder`."""
+    """What dvc.yaml gives to `score_text`: the evaluators are named in the section of `score_decoder`."""
 
     run: Run
     reference_stats: InceptionOnly

@@ -26,7 +26,7 @@ class Perceptual(Section):
 
     @property
     def active(self) -> bool:
-        """Whether the network is asked at all."""
+        """Whether there is a perceptual loss."""
         return self.network != "none" and self.weight > 0
 
     @property
@@ -82,7 +82,7 @@ class Adversarial(Section):
 
     @property
     def smallest(self) -> int:
-        """Pixels a side of the smallest images that it can judge: the window behind its last layer is left."""
+        """Pixels a side of the smallest images that the discriminator takes: its last window is left."""
         return int(WINDOW * 2 ** (len(self.channels) - 1))
 
     @model_validator(mode="after")

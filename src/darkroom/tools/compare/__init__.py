@@ -1,1 +1,1 @@
-"""`darkroom compare` tells whether a change helped, and whether the difference is more than noise."""
+"""`darkroom compare`: whether a change helped, and whether the difference is more than noise."""

@@ -1,4 +1,4 @@
-"""How long the libraries take to load that stages use: whoever imports this module loads them, and times it.
+"""How long the libraries take to load that stages use: importing this module loads and times them.
 
 `darkroom plan` does so in the process that all stages are forked from.
 """

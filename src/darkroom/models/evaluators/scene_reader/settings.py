@@ -56,7 +56,7 @@ class Size(Section):
 
 
 class Requested(Section):
-    """Of `score_decoder`, whether this network is asked."""
+    """Of `score_decoder`, whether the scores use this network."""
 
     attributes: Literal["none", "scenes"]
 
