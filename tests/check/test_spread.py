@@ -28,7 +28,7 @@ from darkroom.tools import dry_run
 from darkroom.tools.doctor import clone as doctor
 from darkroom.tools.plan import plan
 from darkroom.training import state
-from darkroom.training.state import FINISHED, LOCK, fingerprint, folder_of, open_state, root, sweep
+from darkroom.training.state import FINISHED, LOCK, folder_of, identity, open_state, root, sweep
 from helpers import training
 
 ROOT = Path(__file__).parents[2]
@@ -202,14 +202,12 @@ def test_each_item_has_its_own_state_and_lock():
             open_state("train_nets", "base"),
         ):
             pass
-    before = fingerprint("train_nets", "base")
+    before = identity("train_nets", "base")
     change("params.yaml", "train_nets", "nets", "up64", "width", value=16)
     Path("data/none").write_text("other")
-    assert (
-        fingerprint("train_nets", "base") == before and fingerprint("train_nets", "up64")["stage"] == "train_nets@up64"
-    )
+    assert identity("train_nets", "base") == before and identity("train_nets", "up64")["stage"] == "train_nets@up64"
     change("params.yaml", "train_nets", "nets", "base", "width", value=16)
-    assert fingerprint("train_nets", "base") != before
+    assert identity("train_nets", "base") != before
 
 
 @pytest.mark.usefixtures("clone")

@@ -33,13 +33,6 @@ _PREDICTION: dict[str, set[str]] = {
 }
 
 
-# The keys of `Diffusion` that one objective alone reads.
-_KEYS = {
-    "flow": {"time", "time_mean", "time_std"},
-    "gaussian": _PREDICTION["gaussian"] | {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
-}
-
-
 class Diffusion(Section):
     """What a network is trained to predict, under which noise, and how the losses are weighted."""
 
@@ -69,19 +62,6 @@ class Diffusion(Section):
     """gaussian: added to the signal-to-noise ratio under that power."""
     min_snr: Annotated[float, Field(gt=0)] | None = None
     """gaussian: the largest weight of a timestep in terms of x0 (Min-SNR), 5 in the paper; null: none."""
-
-    @model_validator(mode="after")
-    def _read(self) -> "Diffusion":
-        """No key is set that the objective does not read."""
-        for name in sorted(self.model_fields_set):
-            field = type(self).model_fields[name]
-            readers = [objective for objective, keys in _KEYS.items() if name in keys]
-            if readers and self.objective not in readers and getattr(self, name) != field.default:
-                raise ValueError(
-                    f"{name} is read by the objective {' and '.join(readers)} only, and objective is "
-                    f"{self.objective}: take it out"
-                )
-        return self
 
     @model_validator(mode="after")
     def _weighted_once(self) -> "Diffusion":
