@@ -128,11 +128,12 @@ def refusal(clone: Path) -> Callable[[], str]:
 import sys
 sys.path[:0] = sys.argv[1:]
 from dvc.repo import Repo
+from darkroom.dag.status import Status
 from darkroom.errors import DarkroomError
 from stages import _require_cached
 with Repo() as repo:
     try:
-        _require_cached(repo.index.graph, repo.status())
+        _require_cached(Status(repo.index.graph, repo.status()))
     except DarkroomError as error:
         print(error)
 """

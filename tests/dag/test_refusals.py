@@ -50,7 +50,7 @@ def spoil(path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("mlp_ratio:", "mlp_rato:", "unknown key `train_generator.dit.model.mlp_rato`; did you mean `mlp_ratio`?"),
+        ("heads: 2", "haeds: 2", "unknown key `train_generator.dit.model.haeds`; did you mean `heads`?"),
         ("width: 16", "width: -16", "`train_generator.dit.model.width` is -16"),
         ("sample_generator:", "sample_genrator:", "unknown key `sample_genrator`; did you mean `sample_generator`?"),
     ],

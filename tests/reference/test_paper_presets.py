@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+import yaml
 
-from darkroom.check.check import read_params
+from darkroom.check.check import validated
 from darkroom.models.generators.dit.network import DiT, DiTConfig
-from darkroom.tools.preset import overlay
+from darkroom.tools.preset import laid_over, overlay
 from reference.five import CLASSES, ROOT, UPDATES, bare_bones, five_updates
 
 # Parameters in millions: Peebles and Xie, 2023, table 4.
@@ -26,8 +27,8 @@ def test_these_are_all_the_presets_of_papers():
 
 @pytest.mark.parametrize("name", MILLIONS)
 def test_the_model_has_the_size_of_the_paper(bare, name):
-    values = read_params(ROOT / "params.yaml")["train_generator"]["dit"]["model"]
-    sizes = {key: overlay(name).get(f"train_generator.dit.model.{key}", value) for key, value in values.items()}
+    laid = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), overlay(name)))
+    sizes = validated(laid).train_generator.dit.model.model_dump()
     with torch.device("meta"):
         model = DiT(DiTConfig(4, 32, CLASSES, **sizes))
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(MILLIONS[name], rel=0.01)

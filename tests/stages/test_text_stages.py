@@ -253,7 +253,7 @@ def test_what_cannot_be_made_is_told(clone, asked, message):
 
 def test_texts_alone_give_an_up_sampler_nothing_to_enlarge(clone):
     write_decoder(load_clip().fingerprint, low_size=4)
-    with pytest.raises(ArtifactError, match="enlarges images"):
+    with pytest.raises(ArtifactError, match="is an up-sampler"):
         sample(["a ring"], [], 1, None, "out.png")
     Image.new("RGB", (8, 8)).save("mine.png")
     sample([], ["mine.png"], 1, None, "out.png")

@@ -55,7 +55,7 @@ def test_what_no_score_asks_for_is_not_trained(clone):
     assert (manifest()["trained"], manifest()["reason"]) == (False, "`score_decoder.attributes` is none")
     assert [path.name for path in OUT.iterdir()] == ["manifest.json"]
     assert not list(Path("curves/scene_reader").rglob("*.tsv"))
-    with pytest.raises(ArtifactError, match="without weights"):
+    with pytest.raises(ArtifactError, match="was not trained"):
         open_scene_reader(OUT, (3, 16, 16))
 
 

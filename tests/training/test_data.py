@@ -82,7 +82,7 @@ def test_latents_of_the_mirror_image_are_read_by_the_same_draw(shards: ImageShar
 
 
 def test_without_mirror_images_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("darkroom.training.data.draws", None)
+    monkeypatch.setattr("darkroom.training.data.random_numbers", None)
     assert not mirrored(0, np.zeros(3, dtype=bool), [0, 1], np.arange(2)).any()
 
 

@@ -1,8 +1,9 @@
 """What DVC finds out of date, the code included."""
 
+import os
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -47,6 +48,20 @@ class Status:
         return {stage.addressing for stage in descendants(self.graph, self.stages[name])} & self.stages.keys()
 
 
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send to stderr what this process and those that it starts print: the caller's stdout may be a table or JSON."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def read_status(repo: Repo) -> Status:
     """Return what DVC finds out of date.
 
@@ -57,7 +72,7 @@ def read_status(repo: Repo) -> Status:
     """
     found: Mapping[str, Any] = repo.status()
     if CODE in found:
-        with redirect_stdout(sys.stderr):  # what the caller prints may be a table or a graph
+        with _stdout_to_stderr():
             repo.reproduce([CODE], single_item=True)
         repo._reset()  # as DVC does whenever it takes its lock, which the caller may hold already
         found = repo.status()

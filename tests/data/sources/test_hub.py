@@ -319,7 +319,7 @@ def test_a_data_set_is_streamed_from_the_hub_at_its_commit(tmp_path: Path, endpo
             Hub(settings(dataset="me/pets"))
         except DarkroomError as error:
             told.append(str(error))
-        print(json.dumps([source.facts(), *told]))
+        print(json.dumps([source.metadata(), *told]))
     """
     environment = {
         **os.environ,

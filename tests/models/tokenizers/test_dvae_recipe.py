@@ -167,12 +167,3 @@ def test_a_training_that_was_stopped_continues_bit_for_bit(tmp_path, kind, micro
     assert weights(resumed) == weights(whole) and resumed.records == whole.records
     assert curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
     assert {"eval/usage", "eval/perplexity", "train/temperature", "val/soft"} <= whole.records[-1].keys()
-
-
-def test_it_is_built_and_differentiated_on_paper():
-    pictures = Pictures()
-    with torch.device("meta"):
-        made = DVAERecipe.build(settings(kl_weight=0.1), training(), (3, 16, 16), pictures, pictures)
-        given = Batch(np.arange(4), {"images": torch.empty(4, 3, 16, 16, dtype=torch.uint8)})
-        made.loss(given)["loss"].backward()
-    assert made.model.codebook.grad.shape == (6, 3)

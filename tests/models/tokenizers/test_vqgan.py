@@ -125,8 +125,12 @@ def test_kmeans_needs_as_many_vectors_as_codes():
 @pytest.mark.parametrize(
     ("size", "codes", "sentence"),
     [
-        (32, 2**16, "k-means begins with the vectors of one update, which are "),
-        (30, 256, "one place of the latent of the tokenizer `vqgan` stands for 4 x 4 pixels: make it a multiple of 4"),
+        (32, 2**16, "k-means begins with the vectors of one batch, which are "),
+        (
+            30,
+            256,
+            "one position of the latent of the tokenizer `vqgan` stands for 4 x 4 pixels: make it a multiple of 4",
+        ),
     ],
 )
 def test_check_tells_before_any_work_what_does_not_fit_the_images(size, codes, sentence):
