@@ -16,7 +16,8 @@ CODE = DVC.pop("code")  # it runs when the Snakefile is read
 @pytest.fixture(scope="module")
 def jobs() -> dict[str, str]:
     """What `snakemake --dry-run` says of each rule, were everything to be made."""
-    command = ["snakemake", "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock"]
+    snakemake = Path(sys.executable).with_name("snakemake")  # also where .venv/bin is not on the PATH
+    command = [snakemake, "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     texts = re.split(r"\n(?:local)?rule ", done.stdout + done.stderr)
