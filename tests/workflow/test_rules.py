@@ -1,5 +1,6 @@
 """The Snakefile is thin: a rule a stage, by name, and nothing that dvc.yaml says already."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,9 +17,10 @@ CODE = DVC.pop("code")  # it runs when the Snakefile is read
 @pytest.fixture(scope="module")
 def jobs() -> dict[str, str]:
     """What `snakemake --dry-run` says of each rule, were everything to be made."""
-    snakemake = Path(sys.executable).with_name("snakemake")  # also where .venv/bin is not on the PATH
-    command = [snakemake, "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    beside = Path(sys.executable).parent  # of .venv, whether it is on the PATH or not
+    environment = os.environ | {"PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
+    command = [beside / "snakemake", "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     texts = re.split(r"\n(?:local)?rule ", done.stdout + done.stderr)
     found: dict[str, str] = {}
