@@ -87,7 +87,7 @@ def kl() -> Iterator[tuple[str, Step, Step]]:
     bare = {"perceptual": {"network": "none", "weight": 0.0}, "reconstruction": "mse", "learn_variance": False}
     section = settings("kl", bare, batch)
     chosen, training = section.chosen, section.own_training
-    recipe = KLRecipe.build(chosen, training, (3, size, size), images, images)
+    recipe = KLRecipe(chosen, training, (3, size, size), images, images)
     theirs = AutoencoderKL.from_config(recipe.model.network.config)
     rate, decay = training.learning_rate, training.weight_decay
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=rate, betas=tuple(training.betas), weight_decay=decay)
@@ -157,7 +157,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Ite
     }
     section = settings("vqgan", keys, batch)
     perceptual = untrained("vgg16", size) if adversarial else None
-    recipe = VQGANRecipe.build(section.chosen, section.own_training, (3, size, size), images, images, perceptual)
+    recipe = VQGANRecipe(section.chosen, section.own_training, (3, size, size), images, images, perceptual)
 
     theirs = muse().VQGanVAE(
         dim=width,
@@ -211,7 +211,7 @@ def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[
         "kl_weight": 0.0,
     }
     section = settings("dvae", keys, batch)
-    recipe = DVAERecipe.build(section.chosen, section.own_training, (3, size, size), images, images)
+    recipe = DVAERecipe(section.chosen, section.own_training, (3, size, size), images, images)
     theirs = dalle().DiscreteVAE(
         image_size=size,
         num_tokens=tokens,
@@ -261,7 +261,7 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
         "ar_commitment_weight": 1.0,
     }
     section = settings("vq_ar", keys, batch)
-    recipe = VQARRecipe.build(section.chosen, section.own_training, (1, size, size), images, images)
+    recipe = VQARRecipe(section.chosen, section.own_training, (1, size, size), images, images)
     theirs = genie().VQImageAutoregressiveAutoencoder(
         image_size=size, patch_size=4, dim_head=16, recon_from_pred_codes_weight=0.5, **shape
     )

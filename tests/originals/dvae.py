@@ -48,7 +48,7 @@ def compare() -> dict[str, float]:
         images = Images(4, channels, 32)
         constant = {"rule": "exponential", "start": TEMPERATURE, "minimum": 0.1, "rate": 1e-9, "images": None}
         section = settings(**{**SIZES, "temperature": constant, **AS_UPSTREAM, "residual_blocks": 2, **keys})
-        recipe = DVAERecipe.build(section, training(batch=4), (channels, 32, 32), images, images)
+        recipe = DVAERecipe(section, training(batch=4), (channels, 32, 32), images, images)
         theirs = theirs_of(
             **{
                 "image_size": 32,

@@ -59,7 +59,7 @@ def built(keys: dict[str, Any], arguments: dict[str, Any], original: Any) -> tup
             **keys,
         }
     )
-    recipe = VQARRecipe.build(section, training(batch=COUNT), (1, SIZE, SIZE), images, images)
+    recipe = VQARRecipe(section, training(batch=COUNT), (1, SIZE, SIZE), images, images)
     ours = recipe.model
     with torch.no_grad():
         ours.start.normal_()

@@ -76,7 +76,7 @@ def built(
         },
     )
     shape = (channels, SIZE, SIZE)
-    recipe = VQGANRecipe.build(settings, training(batch=COUNT), shape, images, images, vgg)
+    recipe = VQGANRecipe(settings, training(batch=COUNT), shape, images, images, vgg)
     theirs = muse().VQGanVAE(
         dim=WIDTH,
         channels=channels,

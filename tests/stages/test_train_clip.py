@@ -198,7 +198,10 @@ def test_sizes_that_clip_cannot_load_are_refused(changes: dict, told: str) -> No
         ({"pretrained": {"name": "ViT-B/33", "file": "data/none"}}, r"did you mean `ViT-B/32`\?"),
         ({"pretrained": {"name": "ViT-B/32", "file": "a.pt"}}, "give a name or a file, not both"),
         ({"pretrained": {"name": None, "file": "data/none"}}, "neither a name of OpenAI's nor a file"),
-        ({"source": "pretrained", "training": training(processes=2).model_dump()}, "set `training.processes` to 1"),
+        (
+            {"source": "pretrained", "training": training(processes=2).model_dump()},
+            "set `train_clip.training.processes` to 1",
+        ),
         ({"evaluate": {**section()["evaluate"], "prompts": ["a photo"]}}, "prompts"),
     ],
 )

@@ -51,7 +51,7 @@ def _teacher() -> TeacherDistance:
 def _kl(training: Training, *rows: Pictures) -> TokenizerRecipe:
     """With a perceptual loss and a discriminator: two optimizers, a learned variance, noise in the latent."""
     losses = {"perceptual": sections.perceptual("teacher", 0.5), "adversarial": sections.adversarial(**GAME)}
-    return KLRecipe.build(sections.kl(learn_variance=True, **losses), training, SHAPE, *rows, _teacher())
+    return KLRecipe(sections.kl(learn_variance=True, **losses), training, SHAPE, *rows, _teacher())
 
 
 def _dvae(training: Training, *rows: Pictures) -> TokenizerRecipe:
@@ -59,19 +59,19 @@ def _dvae(training: Training, *rows: Pictures) -> TokenizerRecipe:
     images = training.images
     temperature = {"rule": "cosine", "start": 1.0, "minimum": 0.1, "rate": None, "images": images * 3 // 4}
     settings = dvae_reference.settings(temperature=temperature, kl_weight=0.05, kl_warmup=images // 2)
-    return DVAERecipe.build(settings, training, SHAPE, *rows)
+    return DVAERecipe(settings, training, SHAPE, *rows)
 
 
 def _vqgan(training: Training, *rows: Pictures) -> TokenizerRecipe:
     """With a codebook in buffers that begins by k-means, moves by averages and replaces its dead; a discriminator."""
     settings = small_vqgan.section(adversarial=GAME, codebook_size=64)
-    return VQGANRecipe.build(settings, training, SHAPE, *rows)
+    return VQGANRecipe(settings, training, SHAPE, *rows)
 
 
 def _vq_ar(training: Training, *rows: Pictures) -> TokenizerRecipe:
     """With such a codebook, dropout, and classes that are dropped by position."""
     settings = making_vq_ar.settings(codebook_size=64, dropout=0.1, classes=True)
-    return VQARRecipe.build(settings, training, SHAPE, *rows)
+    return VQARRecipe(settings, training, SHAPE, *rows)
 
 
 MODELS: dict[str, Callable[..., TokenizerRecipe]] = {"kl": _kl, "dvae": _dvae, "vqgan": _vqgan, "vq_ar": _vq_ar}

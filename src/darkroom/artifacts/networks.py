@@ -1,9 +1,10 @@
 """The files of a network: its configuration and its weights."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors import SafetensorError
@@ -12,8 +13,6 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes, write_json
 from darkroom.artifacts.manifest import ArtifactError
-
-Network = TypeVar("Network", bound=nn.Module)
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -25,30 +24,53 @@ def write_network(folder: Path, config: Mapping[str, Any], state: Mapping[str, T
     write_bytes(folder / WEIGHTS, save({name: value.detach().cpu().contiguous() for name, value in state.items()}))
 
 
-def open_network(folder: Path, build: Callable[[dict[str, Any]], Network], what: str, stage: str) -> Network:
-    """Return the network that `write_network` wrote, on the CPU, in evaluation mode.
+class SavedNetwork(nn.Module):
+    """A network that leaves as a folder: its configuration, from which an untrained one is built, and its weights.
 
-    Args:
-        folder: the folder of the network.
-        build: makes an untrained network from its configuration. The state of the global random generators is restored
-            afterwards.
-        what: the kind of network, for messages.
-        stage: the stage that makes it, for messages.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, or the files do not fit each other; the message names it.
+    config: a dataclass or a mapping, of values of JSON.
+    made_by: what it is and the stage that makes it, for messages.
     """
-    try:
-        config, weights = read_network(folder)
-        with torch.random.fork_rng(devices=[]):
-            network = build(config)
-        network.load_state_dict(weights)
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{folder} holds no {what} ({error}): run {stage} (`dvc repro`).") from error
-    except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
-    return network.eval()
+
+    config: Any
+    made_by: ClassVar[tuple[str, str]]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return an untrained network."""
+        return cls(**config)
+
+    @property
+    def saved(self) -> nn.Module:
+        """The module whose weights are saved, under its own names."""
+        return self
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        config = self.config if isinstance(self.config, Mapping) else asdict(self.config)
+        write_network(folder, config, self.saved.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: Path) -> Self:
+        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode.
+
+        The state of the global random generators stays as it is.
+
+        Raises:
+            ArtifactError: a file is missing or damaged, or the files do not fit each other; the message names it.
+        """
+        what, stage = cls.made_by
+        try:
+            config, weights = read_network(folder)
+            with torch.random.fork_rng(devices=[]):
+                network = cls.from_config(config)
+            network.saved.load_state_dict(weights)
+        except FileNotFoundError as error:
+            raise ArtifactError(f"{folder} holds no {what} ({error}): run {stage} (`dvc repro`).") from error
+        except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
+        return network.eval()
 
 
 def read_network(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

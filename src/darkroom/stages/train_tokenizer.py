@@ -36,7 +36,7 @@ def build(
     settings = params.train_tokenizer
     recipe: type[TokenizerRecipe] = TOKENIZERS.load("recipe", settings.kind)
     with seeded(derive(settings.own_training.seed, "tokenizer/weights")):
-        return recipe.build(settings.chosen, settings.own_training, image_shape, train_rows, val_rows, perceptual)
+        return recipe(settings.chosen, settings.own_training, image_shape, train_rows, val_rows, perceptual)
 
 
 def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:

@@ -8,27 +8,24 @@ import torch
 from darkroom.models.generators.normal.settings import Sampling
 from torch import Tensor, nn
 
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.random import normal
 
 
-class Means(nn.Module):
+class Means(SavedNetwork):
     """A latent for each class."""
+
+    made_by = ("generator", "train_generator")
 
     def __init__(self, classes: int, shape: Sequence[int]) -> None:
         super().__init__()
+        self.config = {"classes": classes, "shape": list(shape)}
         self.means = nn.Parameter(torch.zeros(classes, *shape))
 
     def forward(self, labels: Tensor) -> Tensor:
         """Return the means of some classes, (N, C, H, W)."""
         return self.means[labels]
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write configuration and weights."""
-        folder.mkdir(parents=True, exist_ok=True)
-        classes, *shape = self.means.shape
-        write_network(folder, {"classes": classes, "shape": shape}, self.state_dict())
 
 
 class NormalSampler:
@@ -44,8 +41,7 @@ class NormalSampler:
     ) -> "NormalSampler":
         """Return the sampler of a folder that `train_generator` wrote."""
         source = folder if weights == "ema" else folder / "raw"
-        model = open_network(source, lambda config: Means(**config), "generator", "train_generator")
-        return cls(model, manifest["latent_std"], tokenizer)
+        return cls(Means.from_pretrained(source), manifest["latent_std"], tokenizer)
 
     @property
     def device(self) -> torch.device:

@@ -1,12 +1,12 @@
 """Two linear maps behind the tokenizer protocol."""
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.tokenizers.pixels import to_images, to_network
 
 
@@ -20,8 +20,10 @@ class Config:
     latent_channels: int
 
 
-class PatchTokenizer(nn.Module):
+class PatchTokenizer(SavedNetwork):
     """Patches to vectors and back."""
+
+    made_by = ("tokenizer", "train_tokenizer")
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -53,12 +55,7 @@ class PatchTokenizer(nn.Module):
         """Return uint8 images as they come back."""
         return self.decode(self.encode(images)[0])
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write configuration and weights."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_network(folder, asdict(self.config), self.state_dict())
-
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "PatchTokenizer":
-        """Return what `save_pretrained` wrote."""
-        return open_network(folder, lambda config: cls(Config(**config)), "tokenizer", "train_tokenizer")
+    def from_config(cls, config: dict[str, Any]) -> "PatchTokenizer":
+        """Return an untrained tokenizer."""
+        return cls(Config(**config))

@@ -62,7 +62,7 @@ def recipe(hook=None, changes=None, **more):
     torch.manual_seed(0)
     frozen = teacher() if settings.perceptual.active else None
     torch.manual_seed(0)
-    return KLRecipe.build(settings, training(seed=3), (3, 16, 16), Pictures(hook), Pictures(), frozen)
+    return KLRecipe(settings, training(seed=3), (3, 16, 16), Pictures(hook), Pictures(), frozen)
 
 
 def member(folder: Path, _: int, count: int, micro: int | None) -> None:

@@ -23,7 +23,7 @@ def recipe(kind: str) -> TokenizerRecipe:
     if kind != "vq_ar":
         return vqgan(section(**KINDS[kind]))
     with seeded(3):
-        return VQARRecipe.build(settings(**KINDS[kind]), training(), SHAPE, Pictures(), Pictures())
+        return VQARRecipe(settings(**KINDS[kind]), training(), SHAPE, Pictures(), Pictures())
 
 
 def member(folder: Path, _: int, count: int, kind: str) -> None:

@@ -80,7 +80,7 @@ class Pictures:
 def recipe(settings: VQGAN, perceptual: torch.nn.Module | None = None, **changes: Any) -> VQGANRecipe:
     """Return the recipe with the weights of seed 3."""
     with seeded(3):
-        return VQGANRecipe.build(settings, training(**changes), (3, 16, 16), Pictures(), Pictures(), perceptual)
+        return VQGANRecipe(settings, training(**changes), (3, 16, 16), Pictures(), Pictures(), perceptual)
 
 
 def batch(first: int, images: int = 8) -> Batch:

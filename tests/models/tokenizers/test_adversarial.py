@@ -183,7 +183,7 @@ def test_micro_batches_give_the_gradients_of_the_whole():
 def test_before_its_start_the_discriminator_adds_nothing():
     game = Game(section(start=6))
     assert "adversarial" not in game.loss(batch(4)) and "adversarial" in game.loss(batch(8))
-    assert game.adversary.phase.start == 6
+    assert game.adversary.phases[0].start == 6
 
 
 def test_the_penalty_comes_on_every_nth_turn():
@@ -265,4 +265,4 @@ def test_compiled_networks_play_the_same_game():
 def test_the_discriminator_is_clipped_as_its_section_says(given, limit):
     """None: as the training; infinity: not at all (`Phase.clip_norm`)."""
     made = Adversary(section(clip_norm=given), training(), (3, 16, 16), {})
-    assert made.phase.clip_norm == limit
+    assert made.phases[0].clip_norm == limit

@@ -39,7 +39,7 @@ def recipe(channels=3, batch=BATCH, images=64, **changes):
     pictures = Pictures(channels)
     settled = training(batch=batch, images=images, seed=3)
     with seeded(7):
-        return DVAERecipe.build(settings(**changes), settled, (channels, 16, 16), pictures, pictures)
+        return DVAERecipe(settings(**changes), settled, (channels, 16, 16), pictures, pictures)
 
 
 def batch(positions, channels=3):

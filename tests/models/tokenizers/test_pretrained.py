@@ -149,7 +149,7 @@ def test_the_stage_writes_it_without_an_update_and_tells_nothing_of_this_machine
 
 def test_several_processes_would_all_import_it(tmp_path):
     common = read_params(ROOT / "params.yaml")["train_tokenizer"]["training"]
-    with pytest.raises(ValidationError, match=r"set `training\.processes` to 1"):
+    with pytest.raises(ValidationError, match=r"set `train_tokenizer\.training\.processes` to 1"):
         params(tmp_path, training={**common, "processes": 2})
 
 

@@ -23,7 +23,7 @@ FACTORS = {"kl": 2, "dvae": 4, "vqgan": 4, "vq_ar": 4}
 def build(kind, shape=(3, 16, 16), settings=None, **changes):
     torch.manual_seed(0)
     recipe = TOKENIZERS.load("recipe", kind)
-    return recipe.build(SECTIONS[kind](**changes), settings or training(), shape, Pictures(), Pictures())
+    return recipe(SECTIONS[kind](**changes), settings or training(), shape, Pictures(), Pictures())
 
 
 def test_each_kind_is_tried():
@@ -84,9 +84,5 @@ def test_a_training_tells_the_use_of_codes_whenever_it_validates_and_learns_the_
 def test_what_has_no_codes_or_no_validation_images_tells_nothing_of_them():
     assert build("kl").evaluate_every == 0
     section = SECTIONS["vqgan"]()
-    assert (
-        TOKENIZERS.load("recipe", "vqgan")
-        .build(section, training(), (3, 16, 16), Pictures(), Pictures(0))
-        .evaluate_every
-        == 0
-    )
+    vqgan = TOKENIZERS.load("recipe", "vqgan")
+    assert vqgan(section, training(), (3, 16, 16), Pictures(), Pictures(0)).evaluate_every == 0

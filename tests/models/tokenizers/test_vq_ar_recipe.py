@@ -46,7 +46,7 @@ class Rows:
 def recipe(hook=None, changed=None, **changes):
     changed = changed or training()
     with seeded(3):
-        made = VQARRecipe.build(settings(**changes), changed, SHAPE, Rows(), Rows())
+        made = VQARRecipe(settings(**changes), changed, SHAPE, Rows(), Rows())
     if hook is not None:
         own, seen = made.phases[0].loss, []
 

@@ -7,16 +7,15 @@ conditions are replaced by learned nulls, the image and the text each by its own
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.diffusion.denoiser import Denoise, Threshold, denoiser
 from darkroom.diffusion.objectives import Objective
 
@@ -120,8 +119,10 @@ def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
-class DecoderUNet(nn.Module):
+class DecoderUNet(SavedNetwork):
     """The U-Net with its conditions. Predicts what its objective asks for, and the variance where it is learned."""
+
+    made_by = ("U-Net", "train_decoder")
 
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
@@ -250,23 +251,11 @@ class DecoderUNet(nn.Module):
                 parts.append(levels_embedded(none if level is None else level))
         return torch.cat(parts, dim=1) if parts else None
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`; the tensors under `unet.` are those of diffusers' model."""
-        write_network(folder, asdict(self.config), self.state_dict())
-
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "DecoderUNet":
-        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode.
-
-        Raises:
-            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
-        """
-
-        def build(config: dict[str, Any]) -> "DecoderUNet":
-            tuples = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
-            return cls(UNetConfig(**{**config, **tuples}))
-
-        return open_network(folder, build, "U-Net", "train_decoder")
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return an untrained network."""
+        tuples = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+        return cls(UNetConfig(**{**config, **tuples}))
 
 
 def unet_denoiser(

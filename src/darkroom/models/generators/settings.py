@@ -1,16 +1,14 @@
 """The sections that `train_generator` reads."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
-from darkroom.models.generators.kind_settings import Kind
 from darkroom.models.kinds import GENERATORS
+from darkroom.params.kinds import of_kinds
 from darkroom.params.numbers import NO_FILE, Positive, Seed
-from darkroom.params.overrides import merged
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
 
 
 class Evaluate(Section):
@@ -38,53 +36,18 @@ class Evaluate(Section):
         return self
 
 
-_sections: dict[str, Any] = {kind: (GENERATORS.load("settings", kind) | None, None) for kind in GENERATORS}
+_sections = {kind: GENERATORS.load("settings", kind) for kind in GENERATORS}
 
 
-_kind: Any = (
-    Literal[tuple(GENERATORS)],
-    Field(description="Kind of generator; the section of its name holds its settings."),
-)
-
-
-# `kind`, and a section for each kind.
-class TrainGenerator(create_model("Chosen", __base__=Section, kind=_kind, **_sections)):  # type: ignore[misc]
-    """Which generator, and how it is trained. Only the chosen kind's section is a dependency."""
+class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
+    """Which generator, and how it is trained."""
 
     evaluate: Evaluate = Evaluate()
     """Scores of the averaged weights while training, drawn as curves; they decide nothing."""
-    training: Training
-    """The keys of `training` that have another value here."""
-
-    @property
-    def chosen(self) -> Kind:
-        """The section of the chosen kind."""
-        section = getattr(self, self.kind)
-        assert isinstance(section, Kind)  # `_chosen`
-        return section
-
-    @property
-    def own_training(self) -> Training:
-        """The settings of the training: `training`, with what the chosen kind has otherwise."""
-        return merged(self.training, self.chosen.training, f"{self.kind}.training")
-
-    @model_validator(mode="after")
-    def _chosen(self) -> "TrainGenerator":
-        if getattr(self, self.kind) is None:
-            raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _trainable(self) -> "TrainGenerator":
-        """Check `training` with what each kind that is there has otherwise, not only the chosen one."""
-        for name in GENERATORS:
-            if (section := getattr(self, name)) is not None and section.training:
-                merged(self.training, section.training, f"{name}.training")
-        return self
 
     @model_validator(mode="after")
     def _guided(self) -> "TrainGenerator":
-        sampling = getattr(getattr(self, self.kind), "sampling", None)
+        sampling = getattr(self.chosen, "sampling", None)
         guidance = getattr(sampling, "guidance", 1)
         if self.evaluate.every and guidance != 1 and not self.chosen.label_dropout:
             raise ValueError(

@@ -5,15 +5,14 @@ a transformer with a causal mask reads the encoded text, the text embedding, the
 learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls.
 """
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from diffusers import PriorTransformer
 from torch import Tensor, nn
 
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.diffusion.scalers import EmbeddingScaler
 
 _ADDED = 4  # tokens beside the encodings: the text embedding, the time, the noisy image embedding, the query
@@ -40,8 +39,10 @@ class PriorConfig:
     dropout: float = 0.0
 
 
-class PriorNetwork(nn.Module):
+class PriorNetwork(SavedNetwork):
     """The transformer with its texts. Predicts the target of its objective for an image embedding."""
+
+    made_by = ("prior", "train_prior")
 
     def __init__(self, config: PriorConfig) -> None:
         super().__init__()
@@ -115,20 +116,8 @@ class PriorNetwork(nn.Module):
         mask = torch.ones(len(x), 0 if words is None else words.shape[1], dtype=torch.bool, device=x.device)
         return self.transformer(x, timesteps, text, words, mask, return_dict=False)[0]
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`; tensors under `transformer.` are those of diffusers' model."""
-        write_network(folder, asdict(self.config), self.state_dict())
-
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "PriorNetwork":
-        """Return the network that `save_pretrained` wrote, on the CPU, in evaluation mode.
-
-        Raises:
-            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
-        """
-
-        def build(config: dict[str, Any]) -> "PriorNetwork":
-            shape = config["text_shape"]
-            return cls(PriorConfig(**{**config, "text_shape": None if shape is None else tuple(shape)}))
-
-        return open_network(folder, build, "prior", "train_prior")
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return an untrained network."""
+        shape = config["text_shape"]
+        return cls(PriorConfig(**{**config, "text_shape": None if shape is None else tuple(shape)}))

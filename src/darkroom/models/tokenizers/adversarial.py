@@ -110,12 +110,23 @@ class Adversary:
         self.modules = modules
         modules[NAME] = self.network
 
+    @classmethod
+    def of(
+        cls,
+        settings: Adversarial,
+        training: Training,
+        image_shape: tuple[int, int, int],
+        modules: dict[str, nn.Module],
+    ) -> "Adversary | None":
+        """Return the discriminator of a section; None where the section has none."""
+        return cls(settings, training, image_shape, modules) if settings.active else None
+
     @property
-    def phase(self) -> Phase:
-        """The discriminator's phase."""
+    def phases(self) -> tuple[Phase, ...]:
+        """The discriminator's phase, behind the tokenizer's."""
         of = self.settings
         limit = float("inf") if of.clip_norm == "none" else of.clip_norm
-        return Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=limit, start=of.start)
+        return (Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=limit, start=of.start),)
 
     def step(self, batch: Batch) -> int:
         """Return which of the discriminator's optimizer steps a batch is of, from 0; negative: none yet."""

@@ -1,11 +1,10 @@
 """What the sections of all kinds of tokenizers share."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
-from darkroom.params.overrides import OWN_TRAINING, Overrides, require_known
-from darkroom.params.section import Section
+from darkroom.params import kinds
 
 # Every latent is compared with all codes, and `score_tokenizer` counts each of them.
 _MOST_CODES = 2**20
@@ -20,26 +19,14 @@ def _countable(codes: int) -> int:
 Codes = Annotated[int, Field(ge=2), AfterValidator(_countable)]
 
 
-class Kind(Section):
-    """A kind of tokenizer.
-
-    training: keys of `train_tokenizer.training` that have another value for this kind. Not among them are `threads`,
-        `processes` and `init`, which are read before the kind is known.
-    """
+class Kind(kinds.Kind):
+    """A kind of tokenizer."""
 
     discrete: ClassVar[bool] = True  # whether it has codes
 
-    training: Overrides = Field(default_factory=dict)
-    """The keys of `train_tokenizer.training` that have another value for this kind."""
-
-    @field_validator("training")
-    @classmethod
-    def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return require_known(values, OWN_TRAINING, "a kind")
-
     @property
     def factor(self) -> int:
-        """How many pixels, in height and in width, stand behind one place of the latent."""
+        """How many pixels, in height and in width, stand behind one spatial position of the latent."""
         raise NotImplementedError
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:

@@ -1,7 +1,7 @@
 """What the recipes of all kinds of tokenizers share."""
 
 from collections.abc import Callable, Mapping
-from typing import Self, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.params.training import Training
 from darkroom.random import derive
 from darkroom.training.precision import seed_rng
-from darkroom.training.recipe import Batch, Gather, IndexedDataset, Recipe
+from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 PREVIEW = 10  # images in a row
 
@@ -75,36 +75,28 @@ def total_of(losses: Mapping[str, Tensor], weight: float) -> tuple[Tensor, Tenso
 class TokenizerRecipe(Recipe):
     """A tokenizer in training. With codes, each validation reports how much of the codebook the validation images use.
 
+    kind: its name in params.yaml.
     model: what leaves the training.
     settings: the kind's section.
     training: of the loop.
+    perceptual: the frozen network of a perceptual loss; None: there is no such loss.
     """
 
+    kind: ClassVar[str]
     model: Tokenizer
     settings: Kind
     training: Training
 
     def __init__(
-        self, model: Tokenizer, settings: Kind, training: Training, train: IndexedDataset, val: IndexedDataset
-    ) -> None:
-        assert isinstance(model, nn.Module)
-        self.model, self.settings, self.training = model, settings, training
-        self.train, self.val = train, val
-        self.modules = {"tokenizer": model}
-        self.evaluate_every = training.validate_every if settings.discrete and len(val) else 0
-        self.whole_batch = settings.whole_batch
-
-    @classmethod
-    def build(
-        cls,
+        self,
         settings: Kind,
         training: Training,
         image_shape: tuple[int, int, int],
         train: IndexedDataset,
         val: IndexedDataset,
         perceptual: nn.Module | None = None,
-    ) -> Self:
-        """Return the recipe with an untrained network.
+    ) -> None:
+        """Build the recipe with an untrained network.
 
         Args:
             settings: the kind's section.
@@ -117,6 +109,26 @@ class TokenizerRecipe(Recipe):
         Raises:
             DarkroomError: the settings do not fit the images, see `require_fit`.
         """
+        require_fit(self.kind, settings, training, image_shape)
+        self.settings, self.training, self.perceptual = settings, training, perceptual
+        self.train, self.val = train, val
+        self.model = self.untrained(image_shape)
+        assert isinstance(self.model, nn.Module)
+        self.modules = {"tokenizer": self.model}
+        self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
+        self.evaluate_every = training.validate_every if settings.discrete and len(val) else 0
+        self.whole_batch = settings.whole_batch
+        self.set_up(image_shape)
+
+    def untrained(self, image_shape: tuple[int, int, int]) -> Tokenizer:
+        """Return the network with its initial weights, for images of shape (C, H, W)."""
+        raise NotImplementedError
+
+    def set_up(self, image_shape: tuple[int, int, int]) -> None:
+        """Set what else the loss needs: blocks, further modules and phases."""
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the losses of a batch, scalars; "loss" is what is minimised."""
         raise NotImplementedError
 
     @property

@@ -1,49 +1,24 @@
 """The sections that `train_tokenizer` reads."""
 
-from typing import Any, Literal
-
-from pydantic import Field, create_model, model_validator
+from pydantic import model_validator
 
 from darkroom.models.kinds import TOKENIZERS
-from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
+from darkroom.params.kinds import of_kinds
 from darkroom.params.numbers import NO_FILE, PartNames
-from darkroom.params.overrides import merged
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
 
-_sections: dict[str, Any] = {kind: (TOKENIZERS.load("settings", kind) | None, None) for kind in TOKENIZERS}
-
-
-_kind: Any = (
-    Literal[tuple(TOKENIZERS)],
-    Field(description="Kind of tokenizer; the section of its name holds its settings."),
-)
+_sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}
 
 
-# `kind`, and a section for each kind.
-class TrainTokenizer(create_model("Chosen", __base__=Section, kind=_kind, **_sections)):  # type: ignore[misc]
-    """Which tokenizer, and how it is trained. Only the chosen kind's section is a dependency."""
+class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
+    """Which tokenizer, and how it is trained."""
 
     teacher: str = NO_FILE
     """Weights of the perceptual network: models/teacher; for lpips and vgg16 torchvision's file, or data/none."""
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     """Parts that it is trained on; a part that is not named trains and encodes nothing anew; null: all."""
-    training: Training
-    """The keys of `training` that have another value here."""
-
-    @property
-    def chosen(self) -> Kind:
-        """The section of the chosen kind."""
-        section = getattr(self, self.kind)
-        assert isinstance(section, Kind)  # `_chosen`
-        return section
-
-    @property
-    def own_training(self) -> Training:
-        """The settings of the training: `training`, with what the chosen kind has otherwise."""
-        return merged(self.training, self.chosen.training, f"{self.kind}.training")
 
     @property
     def perceptual(self) -> Perceptual | None:
@@ -53,7 +28,7 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=_kind, **_sec
 
     @model_validator(mode="after")
     def _taught(self) -> "TrainTokenizer":
-        if getattr(self, self.kind) is None or self.perceptual is None:
+        if self.perceptual is None:
             return self
         network, key = self.perceptual.network, f"`{self.kind}.perceptual.network` is {self.perceptual.network}"
         if network == "teacher" and self.teacher == NO_FILE:
@@ -67,7 +42,7 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=_kind, **_sec
 
     @model_validator(mode="after")
     def _begun(self) -> "TrainTokenizer":
-        game = getattr(getattr(self, self.kind), "adversarial", None)
+        game = getattr(self.chosen, "adversarial", None)
         if game is not None and game.active and game.start >= self.own_training.images:
             raise ValueError(
                 f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has "
@@ -76,26 +51,11 @@ class TrainTokenizer(create_model("Chosen", __base__=Section, kind=_kind, **_sec
         return self
 
     @model_validator(mode="after")
-    def _chosen(self) -> "TrainTokenizer":
-        if getattr(self, self.kind) is None:
-            raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
-        return self
-
-    @model_validator(mode="after")
     def _imported_once(self) -> "TrainTokenizer":
         if not TOKENIZERS.has("recipe", self.kind) and self.training.processes > 1:
             raise ValueError(
                 f"kind is {self.kind}, which is not trained: set `train_tokenizer.training.processes` to 1"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _trainable(self) -> "TrainTokenizer":
-        """Check `training` with what each kind that is there has otherwise, not only the chosen one."""
-        for name in type(self).model_fields:
-            section = getattr(self, name)
-            if isinstance(section, Kind) and section.training:
-                merged(self.training, section.training, f"{name}.training")
         return self
 
 

@@ -5,13 +5,12 @@ It is an evaluator: `train_extractor` trains it on the train split, and no gener
 
 import math
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.errors import DarkroomError
 
 
@@ -24,7 +23,7 @@ def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
     )
 
 
-class Classifier(nn.Module):
+class Classifier(SavedNetwork):
     """A small convolutional classifier on uint8 images.
 
     Args:
@@ -34,6 +33,8 @@ class Classifier(nn.Module):
         features: D, length of the feature vector.
         dropout: fraction of features dropped before the head while training.
     """
+
+    made_by = ("extractor", "train_extractor")
 
     def __init__(
         self, in_channels: int, classes: int, channels: list[int], features: int, dropout: float = 0.0
@@ -80,16 +81,3 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, (N, classes), of uint8 images (N, C, H, W)."""
         return self.logits(self.features(images))
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
-        write_network(folder, self.config, self.state_dict())
-
-    @classmethod
-    def from_pretrained(cls, folder: Path) -> "Classifier":
-        """Read a network that `save_pretrained` wrote, in evaluation mode, on the CPU.
-
-        Raises:
-            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
-        """
-        return open_network(folder, lambda config: cls(**config), "extractor", "train_extractor")

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.models import SCENE_READER
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.metrics.batches import Images, batched
 from darkroom.models.evaluators.scene_reader.settings import GRID
 from darkroom.models.tokenizers.perceptual import to_rgb
@@ -57,7 +57,7 @@ def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
     )
 
 
-class SceneReader(nn.Module):
+class SceneReader(SavedNetwork):
     """A detector of things on a grid, after YOLO (Redmon et al., 2016, arXiv 1506.02640), without boxes.
 
     Args:
@@ -65,6 +65,8 @@ class SceneReader(nn.Module):
         channels: the width of each level; each level halves the resolution.
         layers: the number of convolutions after the levels, at the resolution of the grid.
     """
+
+    made_by = ("reader", "train_scene_reader")
 
     def __init__(self, words: Mapping[str, Sequence[str]], channels: list[int], layers: int) -> None:
         super().__init__()
@@ -120,19 +122,6 @@ class SceneReader(nn.Module):
     def prepared(self, images: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) as network input, (N, 3, H, W) in [-1, 1]; RGBA is composited over white."""
         return to_rgb(images.float() / 127.5 - 1)
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
-        write_network(folder, self.config, self.state_dict())
-
-    @classmethod
-    def from_pretrained(cls, folder: Path) -> "SceneReader":
-        """Read a network that `save_pretrained` wrote, in evaluation mode, on the CPU.
-
-        Raises:
-            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
-        """
-        return open_network(folder, lambda config: cls(**config), "reader", "train_scene_reader")
 
 
 def things_in(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
 from darkroom.artifacts.models import TEACHER
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.errors import DarkroomError
 
 
@@ -21,7 +21,7 @@ def _convolution(inputs: int, width: int) -> list[nn.Module]:
     return [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.GroupNorm(math.gcd(4, width), width), nn.ReLU()]
 
 
-class Teacher(nn.Module):
+class Teacher(SavedNetwork):
     """A classifier after VGG (Simonyan and Zisserman, 2015, arXiv 1409.1556) with group norms and average pooling.
 
     Args:
@@ -30,6 +30,8 @@ class Teacher(nn.Module):
         channels: the width of each level; between two levels the resolution is halved.
         layers: the number of convolutions in each level.
     """
+
+    made_by = ("teacher", "train_teacher")
 
     def __init__(self, in_channels: int, classes: int, channels: list[int], layers: int) -> None:
         super().__init__()
@@ -71,19 +73,6 @@ class Teacher(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, (N, classes), of images x (N, C, H, W) in [-1, 1]."""
         return self.head(self.levels(x)[-1].mean((2, 3)))
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`; equal networks give equal bytes."""
-        write_network(folder, self.config, self.state_dict())
-
-    @classmethod
-    def from_pretrained(cls, folder: Path) -> "Teacher":
-        """Read a network that `save_pretrained` wrote, in evaluation mode, on the CPU.
-
-        Raises:
-            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
-        """
-        return open_network(folder, lambda config: cls(**config), "teacher", "train_teacher")
 
 
 def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:

@@ -1,15 +1,15 @@
 """The diffusion transformer (Peebles and Xie, 2023, "Scalable diffusion models with transformers", 2212.09748)."""
 
 import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.networks import open_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,10 @@ class Head(nn.Module):
 # The model
 
 
-class DiT(nn.Module):
+class DiT(SavedNetwork):
     """A transformer over patches of a latent, conditioned on time and class."""
+
+    made_by = ("transformer", "train_generator")
 
     positions: Tensor
 
@@ -185,19 +187,10 @@ class DiT(nn.Module):
         width, side = self.config.width, self.config.size // self.config.patch
         return {"positions": sincos_positions(width, side).roll(width // 2, dims=1), **tensors}
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_network(folder, asdict(self.config), self.state_dict())
-
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "DiT":
-        """Return the model that `save_pretrained` wrote, in evaluation mode, on the CPU.
-
-        Raises:
-            ArtifactError: a file is missing, damaged, or does not fit the other; names it.
-        """
-        return open_network(folder, lambda config: cls(DiTConfig(**config)), "transformer", "train_generator")
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return an untrained network."""
+        return cls(DiTConfig(**config))
 
 
 def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:

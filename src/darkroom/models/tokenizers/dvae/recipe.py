@@ -5,17 +5,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise, kl_to_uniform
 from darkroom.models.tokenizers.dvae.settings import DVAE
 from darkroom.models.tokenizers.dvae.temperature import temperature
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE, Way
-from darkroom.models.tokenizers.kind_settings import Kind
-from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe, require_fit
-from darkroom.params.training import Training
-from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
+from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe
+from darkroom.training.recipe import Batch, Losses
 
 _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss, "smooth_l1": functional.smooth_l1_loss}
 
@@ -29,30 +27,17 @@ class DVAERecipe(TokenizerRecipe):
     as dalle-pytorch's: its weight then means something else for every batch and image size.
     """
 
+    kind = "dvae"
     model: DiscreteVAE
     settings: DVAE
 
-    @classmethod
-    def build(
-        cls,
-        settings: Kind,
-        training: Training,
-        image_shape: tuple[int, int, int],
-        train: IndexedDataset,
-        val: IndexedDataset,
-        perceptual: nn.Module | None = None,
-    ) -> "DVAERecipe":
-        """Return the recipe with an untrained network."""
-        assert isinstance(settings, DVAE)
-        require_fit("dvae", settings, training, image_shape)
-        return cls(DiscreteVAE.from_settings(settings, image_shape), settings, training, train, val)
+    def untrained(self, image_shape: tuple[int, int, int]) -> DiscreteVAE:
+        """Return the network with its initial weights."""
+        return DiscreteVAE.from_settings(self.settings, image_shape)
 
-    def __init__(
-        self, model: DiscreteVAE, settings: DVAE, training: Training, train: IndexedDataset, val: IndexedDataset
-    ) -> None:
-        super().__init__(model, settings, training, train, val)
-        self.phases = (Phase("tokenizer", self.loss),)
-        self.blocks = [*model.network.encoder, *model.network.decoder]
+    def set_up(self, image_shape: tuple[int, int, int]) -> None:
+        """Name the blocks."""
+        self.blocks = [*self.model.network.encoder, *self.model.network.decoder]
 
     # ------------------------------------------------------------------------------------------------------------
     # What follows from the images seen

@@ -1,15 +1,13 @@
 """The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
 
-from dataclasses import asdict
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.networks import read_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32
 from darkroom.models.tokenizers.dvae.network import DVAEConfig, DVAENetwork
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
@@ -20,11 +18,13 @@ from darkroom.models.tokenizers.pixels import require_shape, to_images, to_netwo
 Way = Relaxation | Literal["hard", "mean"]
 
 
-class DiscreteVAE(nn.Module):
+class DiscreteVAE(SavedNetwork):
     """A trained or training `DVAENetwork` behind the protocols `Tokenizer` and `Codes`.
 
     Its continuous latent is the expected vector of the codebook, softmax(logits) @ codebook: a point.
     """
+
+    made_by = ("tokenizer", "train_tokenizer")
 
     def __init__(self, config: DVAEConfig) -> None:
         super().__init__()
@@ -176,14 +176,12 @@ class DiscreteVAE(nn.Module):
         """Return the tensors of a file, `save_pretrained`'s or dalle-pytorch's, under the names of `state_dict()`."""
         return {f"network.{name}": value for name, value in tensors.items()}
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`, under dalle-pytorch's names."""
-        write_network(folder, asdict(self.config), self.network.state_dict())
-
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "DiscreteVAE":
-        """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
-        config, weights = read_network(folder)
-        model = cls(DVAEConfig(**config))
-        model.network.load_state_dict(weights)
-        return model.eval()
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return an untrained network."""
+        return cls(DVAEConfig(**config))
+
+    @property
+    def saved(self) -> nn.Module:
+        """The network, whose weights have dalle-pytorch's names."""
+        return self.network

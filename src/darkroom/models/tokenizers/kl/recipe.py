@@ -5,18 +5,16 @@ from functools import partial
 
 import torch
 from diffusers.models.resnet import ResnetBlock2D
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
-from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.models.tokenizers.pixels import to_network
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, require_fit, total_of
-from darkroom.params.training import Training
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
 from darkroom.random import normal
-from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
+from darkroom.training.recipe import Batch, Losses
 
 
 class KLRecipe(TokenizerRecipe):
@@ -28,44 +26,20 @@ class KLRecipe(TokenizerRecipe):
     weight means the same for every latent size.
     """
 
+    kind = "kl"
     model: KLAutoencoder
     settings: KL
 
-    @classmethod
-    def build(
-        cls,
-        settings: Kind,
-        training: Training,
-        image_shape: tuple[int, int, int],
-        train: IndexedDataset,
-        val: IndexedDataset,
-        perceptual: nn.Module | None = None,
-    ) -> "KLRecipe":
-        """Return the recipe with an untrained network."""
-        assert isinstance(settings, KL)
-        require_fit("kl", settings, training, image_shape)
-        model = KLAutoencoder(build(settings, image_shape[0], image_shape[1]), settings.learn_variance)
-        return cls(model, settings, training, train, val, perceptual)
+    def untrained(self, image_shape: tuple[int, int, int]) -> KLAutoencoder:
+        """Return the network with its initial weights."""
+        return KLAutoencoder(build(self.settings, image_shape[0], image_shape[1]), self.settings.learn_variance)
 
-    def __init__(
-        self,
-        model: KLAutoencoder,
-        settings: KL,
-        training: Training,
-        train: IndexedDataset,
-        val: IndexedDataset,
-        perceptual: nn.Module | None = None,
-    ) -> None:
-        super().__init__(model, settings, training, train, val)
-        self.perceptual = perceptual if settings.perceptual.active else None
-        self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
-        self.adversary: Adversary | None = None
-        if settings.adversarial.active:
-            config = model.network.config
-            shape = config["in_channels"], config["sample_size"], config["sample_size"]
-            self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
-            self.phases += (self.adversary.phase,)
-        self.blocks = [m for m in model.modules() if isinstance(m, ResnetBlock2D)]
+    def set_up(self, image_shape: tuple[int, int, int]) -> None:
+        """Add the discriminator's phase where there is one, and choose the distance."""
+        settings = self.settings
+        self.adversary = Adversary.of(settings.adversarial, self.training, image_shape, self.modules)
+        self.phases += self.adversary.phases if self.adversary else ()
+        self.blocks = [m for m in self.model.modules() if isinstance(m, ResnetBlock2D)]
         compare: dict[str, Callable[..., Tensor]] = {
             "mse": functional.mse_loss,
             "l1": functional.l1_loss,

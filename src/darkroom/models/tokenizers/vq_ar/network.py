@@ -5,9 +5,8 @@ The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is qu
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import torch
 from einops import rearrange
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from vector_quantize_pytorch.vector_quantize_pytorch import rotate_to
 from x_transformers import Decoder
 
-from darkroom.artifacts.networks import read_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32
 from darkroom.models.tokenizers.codebooks import MovingCodebook
 from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
@@ -83,8 +82,10 @@ class Pass(NamedTuple):
     output: Tensor
 
 
-class VQAutoregressive(nn.Module):
+class VQAutoregressive(SavedNetwork):
     """A trained or training autoencoder behind the tokenizer protocol; `generators.autoregressive` samples from it."""
+
+    made_by = ("tokenizer", "train_tokenizer")
 
     started: Tensor
 
@@ -264,17 +265,10 @@ class VQAutoregressive(nn.Module):
         """Return images by way of their codes, uint8 (N, C, H, W)."""
         return self.decode_codes(self.encode_codes(images))
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`."""
-        write_network(folder, asdict(self.config), self.state_dict())
-
     @classmethod
-    def from_pretrained(cls, folder: Path) -> "VQAutoregressive":
-        """Return the network in a folder that `save_pretrained` wrote, in evaluation mode."""
-        config, weights = read_network(folder)
-        model = cls(VQARConfig(**config))
-        model.load_state_dict(weights)
-        return model.eval()
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return an untrained network."""
+        return cls(VQARConfig(**config))
 
 
 def _patch_encoder(pixels: int, hidden: int | None, width: int) -> nn.Module:

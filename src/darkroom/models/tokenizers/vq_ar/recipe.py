@@ -5,19 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from darkroom.device import in_float32
-from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.pixels import to_network
-from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe, require_fit
+from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
 from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
-from darkroom.params.training import Training
 from darkroom.random import random_numbers
-from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
+from darkroom.training.recipe import Batch, Losses, Phase
 
 
 class VQARRecipe(TokenizerRecipe):
@@ -27,32 +25,19 @@ class VQARRecipe(TokenizerRecipe):
     codebook moves by exponential averages of the whole batch, after each optimizer step.
     """
 
+    kind = "vq_ar"
     model: VQAutoregressive
     settings: VQAR
 
-    @classmethod
-    def build(
-        cls,
-        settings: Kind,
-        training: Training,
-        image_shape: tuple[int, int, int],
-        train: IndexedDataset,
-        val: IndexedDataset,
-        perceptual: nn.Module | None = None,
-    ) -> "VQARRecipe":
-        """Return the recipe with an untrained network; with `classes`, `train` has their names under `classes`."""
-        assert isinstance(settings, VQAR)
-        require_fit("vq_ar", settings, training, image_shape)
-        classes: Sequence[str] = getattr(train, "classes", ()) if settings.classes else ()
-        model = VQAutoregressive(configure(settings, image_shape, len(classes)))
-        return cls(model, settings, training, train, val)
+    def untrained(self, image_shape: tuple[int, int, int]) -> VQAutoregressive:
+        """Return the network with its initial weights; with `classes`, the training images name them (`classes`)."""
+        classes: Sequence[str] = getattr(self.train, "classes", ()) if self.settings.classes else ()
+        return VQAutoregressive(configure(self.settings, image_shape, len(classes)))
 
-    def __init__(
-        self, model: VQAutoregressive, settings: VQAR, training: Training, train: IndexedDataset, val: IndexedDataset
-    ) -> None:
-        super().__init__(model, settings, training, train, val)
+    def set_up(self, image_shape: tuple[int, int, int]) -> None:
+        """Move the codebook behind each step."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
-        self.blocks = [block for _, block, _ in model.decoder.layers]
+        self.blocks = [block for _, block, _ in self.model.decoder.layers]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the means of the losses; which labels drop follows from each image's place in the training."""

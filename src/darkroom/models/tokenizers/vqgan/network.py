@@ -1,14 +1,13 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from darkroom.artifacts.networks import read_network, write_network
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.tokenizers.pixels import Pixels, require_shape, to_images, to_network
 from darkroom.models.tokenizers.quantiser import Quantised
 from darkroom.models.tokenizers.quantisers import SECTIONS, build_quantiser
@@ -82,11 +81,13 @@ class Residual(nn.Module):
         return x + self.layers(x)
 
 
-class VQGANTokenizer(nn.Module):
+class VQGANTokenizer(SavedNetwork):
     """An encoder, a quantiser, a decoder, behind the tokenizer protocol and that of codes.
 
     Its continuous latent is what the quantiser compares with the codebook, a point; `decode` quantises it first.
     """
+
+    made_by = ("tokenizer", "train_tokenizer")
 
     def __init__(self, config: VQGANConfig) -> None:
         super().__init__()
@@ -183,14 +184,7 @@ class VQGANTokenizer(nn.Module):
         """Return the images that the codes of the images stand for, uint8 (N, C, H, W)."""
         return self.decode_codes(self.encode_codes(images))
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json` and `model.safetensors`."""
-        write_network(folder, asdict(self.config), self.state_dict())
-
     @classmethod
-    def from_pretrained(cls, folder: Path) -> Self:
-        """Return the tokenizer that `save_pretrained` wrote, in evaluation mode."""
-        config, weights = read_network(folder)
-        model = cls(VQGANConfig(**config))
-        model.load_state_dict(weights)
-        return model.eval()
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return an untrained network."""
+        return cls(VQGANConfig(**config))

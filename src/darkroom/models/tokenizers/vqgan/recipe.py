@@ -1,16 +1,14 @@
 """Trains the quantised autoencoder: reconstruction, perceptual loss, the quantiser's losses, a discriminator's term."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
-from darkroom.models.tokenizers.kind_settings import Kind
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, require_fit, total_of
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
-from darkroom.params.training import Training
-from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
+from darkroom.training.recipe import Batch, Losses, Phase
 
 _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 
@@ -22,43 +20,20 @@ class VQGANRecipe(TokenizerRecipe):
     after each optimizer step, by all latents of its batch.
     """
 
+    kind = "vqgan"
     model: VQGANTokenizer
     settings: VQGAN
 
-    @classmethod
-    def build(
-        cls,
-        settings: Kind,
-        training: Training,
-        image_shape: tuple[int, int, int],
-        train: IndexedDataset,
-        val: IndexedDataset,
-        perceptual: nn.Module | None = None,
-    ) -> "VQGANRecipe":
-        """Return the recipe with an untrained network."""
-        assert isinstance(settings, VQGAN)
-        require_fit("vqgan", settings, training, image_shape)
-        model = VQGANTokenizer(config_of(settings, image_shape))
-        return cls(model, settings, training, train, val, perceptual)
+    def untrained(self, image_shape: tuple[int, int, int]) -> VQGANTokenizer:
+        """Return the network with its initial weights."""
+        return VQGANTokenizer(config_of(self.settings, image_shape))
 
-    def __init__(
-        self,
-        model: VQGANTokenizer,
-        settings: VQGAN,
-        training: Training,
-        train: IndexedDataset,
-        val: IndexedDataset,
-        perceptual: nn.Module | None = None,
-    ) -> None:
-        super().__init__(model, settings, training, train, val)
-        self.perceptual = perceptual if settings.perceptual.active else None
-        self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss, after=self.move_codebook),)
-        self.adversary: Adversary | None = None
-        if settings.adversarial.active:
-            shape = (model.config.image_channels, model.config.image_size, model.config.image_size)
-            self.adversary = Adversary(settings.adversarial, training, shape, self.modules)
-            self.phases += (self.adversary.phase,)
-        self.blocks = [m for m in model.modules() if isinstance(m, Residual)]
+    def set_up(self, image_shape: tuple[int, int, int]) -> None:
+        """Move the codebook behind each step, and add the discriminator's phase where there is one."""
+        self.adversary = Adversary.of(self.settings.adversarial, self.training, image_shape, self.modules)
+        self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
+        self.phases += self.adversary.phases if self.adversary else ()
+        self.blocks = [m for m in self.model.modules() if isinstance(m, Residual)]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, and how the codebook has been used lately."""

@@ -1,0 +1,71 @@
+"""Sections in which `kind` chooses one of several sections, each with keys of the training of its own."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, create_model, field_validator, model_validator
+
+from darkroom.params.overrides import OWN_TRAINING, Overrides, merged, require_known
+from darkroom.params.section import Section
+from darkroom.params.training import Training
+
+
+class Kind(Section):
+    """The section of a kind.
+
+    training: any keys of a training but `threads`, `processes` and `init`, which are read before the kind is known.
+    """
+
+    training: Overrides = Field(default_factory=dict)
+    """The keys of the stage's `training` that have another value for this kind."""
+
+    @field_validator("training")
+    @classmethod
+    def _known(cls, values: Overrides) -> Overrides:
+        return require_known(values, OWN_TRAINING, "a kind")
+
+
+class OfKinds(Section):
+    """A choice among kinds, and its training. Only the chosen kind's section is a dependency."""
+
+    kind: str
+    training: Training
+    """The keys of `training` that have another value here."""
+
+    @property
+    def chosen(self) -> Any:
+        """The section of the chosen kind."""
+        return getattr(self, self.kind)
+
+    @property
+    def own_training(self) -> Training:
+        """The settings of the training: `training`, with what the chosen kind has otherwise."""
+        return merged(self.training, self.chosen.training, f"{self.kind}.training")
+
+    @model_validator(mode="after")
+    def _there(self) -> "OfKinds":
+        if self.chosen is None:
+            raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _trainable(self) -> "OfKinds":
+        """Check `training` with what each kind that is there has otherwise, not only the chosen one."""
+        for name in type(self).model_fields:
+            section = getattr(self, name)
+            if isinstance(section, Kind) and section.training:
+                merged(self.training, section.training, f"{name}.training")
+        return self
+
+
+def of_kinds(sections: Mapping[str, type[Kind]], what: str) -> Any:
+    """Return a class of sections with `kind`, one of the names of `sections`, and each of them, which may be missing.
+
+    Args:
+        sections: the section's class of each kind.
+        what: the kinds are of.
+    """
+    description = f"Kind of {what}; the section of its name holds its settings."
+    kind: Any = (Literal[tuple(sections)], Field(description=description))
+    fields: dict[str, Any] = {name: (section | None, None) for name, section in sections.items()}
+    return create_model("Chosen", __base__=OfKinds, kind=kind, **fields)
