@@ -1,6 +1,8 @@
 """The section on trainings: curves as charts, and the values in their captions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -84,16 +86,15 @@ def drawn(training: Training) -> Drawn:
     )
 
 
+def _scores(training: Training, labels: Mapping[str, str], title: str, axis: str, **style: Any) -> Markup:
+    """Return a chart of the scores that `labels` names, each with the name of its line."""
+    lines = {label: training.scores[name].points for name, label in labels.items()}
+    return line_chart(lines, f"{title} while training", axis, _WIDE, _HEIGHT, dots=labels.values(), **style)
+
+
 def _distances(training: Training, title: str) -> Markup:
-    return line_chart(
-        {_DISTANCES[name]: training.scores[name].points for name in _DISTANCES},
-        f"{title}: Fréchet distance while training",
-        "Fréchet distance",
-        _WIDE,
-        _HEIGHT,
-        names={label: name for name, label in _DISTANCES.items()},
-        dots=_DISTANCES.values(),
-    )
+    names = {label: name for name, label in _DISTANCES.items()}
+    return _scores(training, _DISTANCES, f"{title}: Fréchet distance", "Fréchet distance", names=names)
 
 
 def _accuracy(training: Training, title: str, width: float) -> Markup:
@@ -110,26 +111,10 @@ def _accuracy(training: Training, title: str, width: float) -> Markup:
 
 
 def _found(training: Training, title: str) -> Markup:
-    return line_chart(
-        {_FOUND[name]: training.scores[name].points for name in _FOUND},
-        f"{title}: share found while training",
-        "share found",
-        _WIDE,
-        _HEIGHT,
-        names=_CALLED,
-        dots=_FOUND.values(),
-        y_range=(0.0, 1.0),
-    )
+    style = {"names": _CALLED, "y_range": (0.0, 1.0)}
+    return _scores(training, _FOUND, f"{title}: fraction found", "fraction found", **style)
 
 
 def _cosines(training: Training, title: str) -> Markup:
-    return line_chart(
-        {_COSINES[name]: training.scores[name].points for name in _COSINES},
-        f"{title}: cosine with the embedding of the image while training",
-        "cosine",
-        _WIDE,
-        _HEIGHT,
-        log=False,
-        names=_NEAR,
-        dots=_COSINES.values(),
-    )
+    about = f"{title}: cosine with the embedding of the image"
+    return _scores(training, _COSINES, about, "cosine", names=_NEAR, log=False)
