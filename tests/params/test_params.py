@@ -29,6 +29,7 @@ from darkroom.params.stage import (
     resolve,
     scope,
     stage_entry,
+    threads,
 )
 from darkroom.tools.params.keys import keys
 
@@ -468,6 +469,35 @@ def test_a_folder_of_a_part_that_is_gone_is_pointed_out(clone):
     for part in ("first", "old"):
         (clone / "data" / "shards" / part).mkdir(parents=True)
     assert "data/shards/old: of no part in params.yaml" in check() and "first:" not in check()
+
+
+def test_what_no_stage_makes_is_pointed_out_in_folders_that_the_page_depends_on(clone):
+    (clone / "samples/dit").mkdir(parents=True)
+    (clone / "samples/generator").mkdir()
+    assert "samples/dit: no stage makes it" in check() and "samples/generator" not in check()
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in ("code", "report")])  # have no threads
+def test_the_engine_and_the_stage_count_the_same_threads(clone, stage):
+    """What is set before NumPy is loaded, and what Snakemake reserves, is what the stage's own section says."""
+
+    def own():
+        return getattr(validate(schema(stage), given(stage, item)), stage)
+
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    item = items(values, read_yaml(Path("dvc.yaml")), stage)[0]
+    # The section itself, or that part of it, has the key.
+    place = next(name for name in ("", "common", "training") if hasattr(getattr(own(), name, own()), "threads"))
+    section = values[stage].setdefault(place, {}) if place else values[stage]
+    section["threads"] = 3
+    Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    assert threads(given(stage, item)[stage]) == 3 == getattr(own(), place, own()).threads
+
+
+@pytest.mark.parametrize("section", ["train_tokenizer.dvae", "train_generator.dit", "train_decoder.unets.up"])
+def test_a_training_of_its_own_that_is_left_empty_is_none(clone, section):
+    change(clone / "params.yaml", f"{section}.training", None)
+    assert "fit each other" in check()
 
 
 def test_an_experiment_would_change_one_line(clone):

@@ -69,6 +69,14 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models/generator"
 
 
+def test_a_generator_of_another_kind_than_params_yaml_chooses_is_refused(model: Path) -> None:
+    manifest = json.loads((model / "manifest.json").read_text())
+    facts = {name: value for name, value in manifest.items() if name not in ("kind", "format", "seal")}
+    write_manifest(model, "generator", **(facts | {"generator_kind": "masked"}))
+    with pytest.raises(DarkroomError, match=r"of the kind `masked`, and params\.yaml chooses another"):
+        shards()
+
+
 def shards(**changes: object) -> bytes:
     """Run the stage and return its images."""
     values = {key: VALUES[key] for key in ("run", "sample_generator")}

@@ -9,7 +9,7 @@ import pytest
 
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
-from darkroom.tools.compare.revisions import Results, commit_of
+from darkroom.tools.compare.revisions import Results, commit_of, read_results
 from darkroom.tools.compare.verdicts import compare, differing_protocol, standard_error
 
 CARD = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "sampler": {"guidance": 1.0}, "seed": 1}
@@ -139,6 +139,13 @@ def repository(tmp_path, monkeypatch):
             git("update-ref", ref, "HEAD")
             git("reset", "-q", "--hard", "HEAD~1")
     return tmp_path
+
+
+def test_scores_of_before_the_rename_are_compared_with_those_of_now(repository):
+    git("mv", "metrics/generator.json", "metrics/dit.json")
+    git("mv", "cards/generator.json", "cards/dit.json")
+    git("commit", "-qam", "old names")
+    assert read_results("HEAD").metrics.keys() == {"generator"} == read_results("HEAD").cards.keys()
 
 
 def git(*arguments):

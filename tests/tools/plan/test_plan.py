@@ -178,6 +178,13 @@ def test_what_grows_with_the_images_is_a_line_through_two_points():
     assert grown(trained, smaller, 10) is trained and grown(small, smaller, 1) is small
 
 
+def test_without_a_second_point_there_is_no_line_and_the_reason_stays():
+    small = StagePlan("x", seconds=3.0, source="measured", disk={"outputs": 1})
+    failed = StagePlan("x", source="not measured", notes=["x could not be run in miniature: too few images"])
+    found = grown(small, failed, 10)
+    assert (found.source, found.seconds, found.notes) == ("not measured", 0.0, failed.notes)
+
+
 def test_numbers_are_told_as_people_say_them():
     assert [bytes_of(n) for n in (12, 1_300, 2.5e6, 1e12)] == ["12 B", "1.3 kB", "2.5 MB", "1 TB"]
     assert [count_of(n) for n in (12, 1_500, 2.5e9)] == ["12", "1.5 k", "2.5 G"]

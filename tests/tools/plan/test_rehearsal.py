@@ -206,7 +206,18 @@ def test_checkpointing_and_smaller_micro_batches_take_less_memory(rehearsed):
     }
     one = 512 * IN * 4  # bytes of the results of one layer
     assert live["all"] > 8 * 4 * one  # tanh keeps its result, which the next layer needs, too
+    whole = Deep()
+    whole.whole_batch = True  # the loop does not cut it, so neither does the plan
+    assert rehearsed(whole, settings, run(micro_batch=128))[0].memory["activations"] == live["all"]
     assert live["micro"] < live["all"] / 2 and live["checkpointed"] < (8 + 2 * 4 + 4) * one < live["all"]
+
+
+def test_a_batch_that_is_not_cut_is_not_made_smaller_by_micro_batches(rehearsed, monkeypatch):
+    whole = Deep()
+    whole.whole_batch = True
+    monkeypatch.setattr(rehearsal, "_available", lambda: 1000)
+    with pytest.raises(TooLargeError, match="lower its `batch`, or set"):
+        rehearsed(whole)
 
 
 def test_what_does_not_fit_is_refused_before_it_is_run(clocked, rehearsed, monkeypatch):
