@@ -67,7 +67,7 @@ def quick(clone, monkeypatch):
         yield submit
 
     monkeypatch.setattr(rehearsal, "BUDGET", 0.0)
-    monkeypatch.setattr(plan, "_measuring", here)
+    monkeypatch.setattr(plan, "forks", here)
 
     def says(stale, known):
         after = below(consumers(read_yaml(Path("params.yaml")), read_yaml(Path("dvc.yaml"))))

@@ -13,6 +13,7 @@ from darkroom.check.check import read_params
 from darkroom.errors import DarkroomError
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.plan import plan, rehearsal
+from darkroom.tools.plan.forks import forks
 from darkroom.tools.plan.history import Run
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
 from darkroom.tools.plan.numbers import count_of, time_of
@@ -277,7 +278,7 @@ def test_two_processes_measure_what_one_would(clone, monkeypatch):
     dag = Dag(
         names, set(names), {name: set(names[:at]) - ({names[0]} if at == 1 else set()) for at, name in enumerate(names)}
     )
-    with plan._measuring(2) as submit, scratch() as folder:
+    with forks(2) as submit, scratch() as folder:
         on = Miniature(folder, count_images(dag.stale))
         found = plan._measured(submit, names[2:], on, dag, read_params(Path("params.yaml")))
     trained = found["train_extractor"]

@@ -1,18 +1,13 @@
 """`darkroom plan`: parameters, operations, memory, disk and time of the stages that are out of date.
 
-Everything is measured on this machine, on noise, with the networks, losses and optimizers that the stages use. No
-artifact has to be there, and none is written.
+Every stage runs on this machine, its real body in miniature. No artifact has to be there, and none is written.
 """
 
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 from darkroom.check.check import check, read_params
@@ -21,6 +16,7 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, processes, threads
 from darkroom.runner import LOGS, machine, params_key
+from darkroom.tools.plan.forks import Submit, forks
 from darkroom.tools.plan.history import Run, last_runs
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
@@ -29,7 +25,6 @@ from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
 from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
 
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
-Submit = Callable[[str, Miniature], Future[StagePlan]]
 
 
 def choose(names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool) -> list[str]:
@@ -63,38 +58,6 @@ def _gpu(params: Mapping[str, Any]) -> bool:
     return params["run"]["device"] != "cpu" and shutil.which("nvidia-smi") is not None
 
 
-@contextmanager
-def _measuring(count: int) -> Iterator[Submit]:
-    """Start loading what stages load, in a process that others are forked from, and yield what runs stages there."""
-    source = str(Path(__file__).resolve().parents[3])  # not what an installation elsewhere would give it
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["darkroom.tools.plan.libraries", "darkroom.tools.plan.body"])
-
-    def run(name: str, on: Miniature) -> StagePlan:
-        answer, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_rehearse, args=(theirs, name, on), daemon=False)
-        process.start()
-        theirs.close()
-        try:
-            found: StagePlan = answer.recv()
-        except EOFError:  # the machine ran out of memory, say
-            found = StagePlan(name, source="not measured", notes=[f"{name} was ended by a signal in miniature"])
-        process.join()
-        return found
-
-    # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
-    with ThreadPoolExecutor(count) as pool:
-        pool.submit(context.Process(target=abs, args=(0,)).start)  # starts the process that loads
-        yield lambda name, on: pool.submit(run, name, on)
-
-
-def _rehearse(answer: Connection, name: str, on: Miniature) -> None:
-    from darkroom.tools.plan.body import rehearse
-
-    answer.send(rehearse(name, on))
-
-
 def _measured(
     submit: Submit, names: Sequence[str], on: Miniature, dag: Dag, params: Mapping[str, Any]
 ) -> dict[str, StagePlan]:
@@ -111,14 +74,16 @@ def _measured(
     running: dict[Future[StagePlan], str] = {}
     while waiting or running:
         for name in list(waiting):
+            if not dag.needs[name] <= found.keys():
+                continue
             busy = sum(_cpus(each, params) for each in running.values())
-            fits = not running or (not single and busy + _cpus(name, params) <= cores)
-            if fits and dag.needs[name] <= found.keys():
-                waiting.remove(name)
-                if any(found[each].source in UNKNOWN for each in dag.needs[name]):
-                    found[name] = StagePlan(name, source="not measured")
-                else:
-                    running[submit(name, on)] = name
+            if running and (single or busy + _cpus(name, params) > cores):
+                break  # nor does a smaller one overtake it: it would wait until nothing else was left
+            waiting.remove(name)
+            if any(found[each].source in UNKNOWN for each in dag.needs[name]):
+                found[name] = StagePlan(name, source="not measured")
+            else:
+                running[submit(name, on)] = name
         for done in wait(running, return_when=FIRST_COMPLETED).done:
             found[running.pop(done)] = done.result()
     return found
@@ -243,7 +208,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    with _measuring(1 if _gpu(params) else min(2, _cores())) as submit:
+    with forks(1 if _gpu(params) else min(2, _cores())) as submit:
         began = time.process_time()
         dag = ask_dvc()
         asked, write = time.process_time() - began, lock_seconds()

@@ -25,7 +25,7 @@ from darkroom.training.precision import autocast
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.trainer import Places, Trainer
 
-BUDGET = 0.4  # seconds that optimizer steps are repeated for
+BUDGET = 0.25  # seconds that optimizer steps are repeated for
 COUNTED = (2, 4)  # images of the two passes that say how operations and activations grow with a batch
 _RATE = 1e-12  # learning rate: the same operations, and weights that no random network drives to infinity
 
