@@ -120,13 +120,13 @@ def test_dvc_resolves_the_same_commands_whatever_the_values() -> None:
     before = read_yaml(PARAMS)
     allowed = {f"{COMMAND} {stage}" for stage in STAGES}
     assert commands() == allowed
-    resolved = 0
-    for path in leaves(before):
+    paths, resolved = list(leaves(before)), 0
+    for path in paths:
         PARAMS.write_text(yaml.safe_dump(with_value(before, path, TOGETHER), sort_keys=False))
         found = commands()
         assert found <= allowed, path
         resolved += bool(found)
-    assert resolved > 300, "DVC refused nearly all, and nothing was tried"
+    assert resolved > 0.8 * len(paths), "DVC refused nearly all, and nothing was tried"
 
 
 @pytest.mark.slow
