@@ -81,7 +81,7 @@ def write(root: Path) -> None:
                 facts["latents"][split] = {**total, "index_sha256": other.close()}
         spec = ImageSpec(256, "RGB", "png")
         write_manifest(
-            images, KIND, part=images.name, image=spec.facts(), mirror=True, in_place=False, splits=facts["images"]
+            images, KIND, part=images.name, image=spec.metadata(), mirror=True, in_place=False, splits=facts["images"]
         )
         write_manifest(
             latents,

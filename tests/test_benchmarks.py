@@ -1,11 +1,15 @@
 """Every program of benchmarks/ runs: in small where that takes seconds; the others import and explain themselves."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from darkroom.data.latents import LatentShards
+from darkroom.data.reader import ImageShards
 
 ROOT = Path(__file__).resolve().parents[1]
 HELP = ["--help"]  # a clone where everything is up to date, other packages, or minutes are needed for more
@@ -40,3 +44,18 @@ def test_a_benchmark_runs(name):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert ("usage:" in done.stdout) == (SMALL[name] == HELP) and len(done.stdout.splitlines()) >= 2
+
+
+def test_the_large_data_set_is_read_as_any_other(tmp_path, monkeypatch):
+    """In small; whole, it takes minutes."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    large = importlib.import_module("large_index")
+    for name, value in (("PARTS", 2), ("SHARD", 3), ("TRAIN", 1)):
+        monkeypatch.setattr(large, name, value)
+    large.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    for folder in ("shards", "latents"):
+        Path(folder).rename(Path("data") / folder)
+    assert len(ImageShards.open_parts(["p00", "p01"], "train")) == 9
+    assert len(LatentShards.open_parts(["p00", "p01"], "train")) == 9

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-NUMERICAL = ["recipes", "training", "tokenizers", "generators", "diffusion", "metrics", "clip", "reference"]
+NUMERICAL = ["models", "training", "diffusion", "metrics", "reference"]
 SETTINGS = {
     "aten-default": {"ATEN_CPU_CAPABILITY": "default"},
     "aten-avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
@@ -25,6 +25,10 @@ SETTINGS = {
 }
 # By what torch chooses on a processor: settings that it lacks, or that are what it chooses by itself (`make test`).
 LEFT_OUT = {"AVX512": ["aten-avx512"], "AVX2": ["aten-avx2", "aten-avx512", "onednn-avx2"]}
+
+
+def test_they_are_where_they_are_looked_for():
+    assert all(any((ROOT / "tests" / name).rglob("test_*.py")) for name in NUMERICAL)
 
 
 @pytest.mark.slow
