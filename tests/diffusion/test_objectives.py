@@ -22,7 +22,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.prior.network import PriorConfig, PriorNetwork
 from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.prior.sample import Prior, sample_prior
-from darkroom.models.prior.settings import PriorDiffusion
+from darkroom.models.prior.settings import PriorDiffusion, PriorSampling
 from darkroom.training.recipe import Batch
 from models.decoder import small_decoder
 
@@ -65,7 +65,7 @@ def dit(objective):
 
 
 def unet(objective):
-    section = small_decoder.section(diffusion={"learned_variance": False})
+    section = small_decoder.section(diffusion={"variance": "fixed_small"})
     diffusion = section.diffusion.model_copy(update={"objective": objective})
     recipe = small_decoder.recipe(section.model_copy(update={"diffusion": diffusion}))
     data = {name: torch.as_tensor(value[:16]) for name, value in small_decoder.Rows().all.items()}
@@ -91,7 +91,7 @@ def prior(objective):
     recipe = PriorRecipe(made, diffusion, 9, [], [])
 
     def sampled(solver):
-        how = SimpleNamespace(solver=solver, steps=4, eta=0.0, guidance=2.0, candidates=2, batch=3)
+        how = PriorSampling(solver=solver, steps=4, guidance=2.0, candidates=2, batch=3)
         return sample_prior(made, random(2, 8), None, how, 0, [0, 1])
 
     return recipe, Batch(np.array(POSITIONS), {"image": random(16, 8), "text": random(16, 8)}), sampled, (2, 8)
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_found(objective, solver, steps, key):
 
 
 def test_a_manifest_tells_what_the_output_means():
-    written = Diffusion(objective="gaussian", target="v", schedule="linear", learned_variance=True)
+    written = Diffusion(objective="gaussian", target="v", schedule="linear", variance="learned_range")
     made = stored_objective({"timesteps": 50, **written.prediction()}, "flow")
     assert (made.target, made.outputs, made.duration) == ("v", 2, 50)
     assert np.array_equal(made.schedule.betas, objective_of(written, 50).schedule.betas)

@@ -138,11 +138,15 @@ FAULTS = [
     (
         "train_decoder.unets.base.diffusion.objective",
         "flow",
-        "`sample_decoder.common.solver` is dpm, and `train_decoder.unets.base.diffusion.objective` is flow: set",
+        "`sample_decoder.pictures.inpainted` follows Gaussian diffusion, and `train_decoder.unets.base.diffusion.objec",
     ),
     ("train_prior.diffusion.objective", "flow", "evaluate.solver is ddim, and diffusion.objective is flow: set"),
     ("train_prior.diffusion.objective", "flaw", "is one of flow, gaussian; did you mean `flow`?"),
-    ("train_prior.diffusion.learned_variance", True, "learned_variance needs a second output, which the prior has not"),
+    (
+        "train_prior.diffusion.variance",
+        "learned_range",
+        "variance learned_range needs a second output, which the prior has not",
+    ),
     (
         "score_decoder.clip",
         "models/ViT.pt",

@@ -75,7 +75,7 @@ def test_the_manifest_says_of_which_clip_and_how_near_it_comes(clone):
     assert (metadata["embed_dim"], metadata["text_shape"], metadata["images_seen"]) == (8, [8, 64], 16)
     assert metadata["objective"] == "gaussian"
     says = {"schedule": "cosine", "timesteps": 20, "target": "x0"}
-    assert metadata["prediction"] == says | {"learned_variance": False, "variance_range": "linear"}
+    assert metadata["prediction"] == says | {"variance": "fixed_small", "variance_range": "linear"}
     scores = metadata["scores"]
     assert scores["split"] == "test" and scores["images"] == 8
     assert (

@@ -47,7 +47,7 @@ class PriorDiffusion(Diffusion):
     @model_validator(mode="after")
     def _has_one_output(self) -> "PriorDiffusion":
         if self.learns_variance:
-            raise ValueError("learned_variance needs a second output, which the prior has not: set it to false")
+            raise ValueError(f"variance {self.variance} needs a second output, which the prior has not: fixed_small")
         return self
 
 

@@ -54,6 +54,7 @@ class DiTRecipe(GeneratorRecipe):
         evaluation: Evaluation | None = None,
         codebook: Tensor | None = None,
     ) -> None:
+        settings = settings.sized(tokenizer.latent_shape)
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
         self.train, self.val = train, val
@@ -172,4 +173,5 @@ class DiTRecipe(GeneratorRecipe):
 def config_of(settings: Settings, channels: int, size: int, classes: int) -> DiTConfig:
     """Return the shape of a transformer for latents (C, S, S) of images of so many classes."""
     variance = settings.diffusion.learns_variance
-    return DiTConfig(channels, size, classes, **settings.model.model_dump(), learned_variance=variance)
+    named = settings.model.model_dump(exclude={"size"}) | settings.model.shape
+    return DiTConfig(channels, size, classes, **named, learned_variance=variance)

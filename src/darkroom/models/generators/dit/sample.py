@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from darkroom.diffusion.denoiser import Denoise, denoiser
+from darkroom.diffusion.denoiser import Denoise, Guidance, denoiser
 from darkroom.diffusion.objectives import Objective, stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
@@ -69,11 +69,9 @@ class DiTSampler:
             seeds: of the noise that is added on the way, one an image.
             settings: solver, steps and guidance.
         """
-        denoise = dit_denoiser(self.model, self.objective, labels, self.model.null_label, settings.guidance)
+        denoise = dit_denoiser(self.model, self.objective, labels, self.model.null_label, Guidance.of(settings))
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        latents = sample(
-            denoise, noise, self.objective, settings.solver, settings.steps, eta=settings.eta, generators=generators
-        )
+        latents = sample(denoise, noise, self.objective, settings, generators)
         return self.scaler.invert(latents)
 
 
@@ -82,9 +80,13 @@ def dit_denoiser(
     objective: Objective,
     labels: Tensor,
     null_label: int,
-    guidance: float,
+    guidance: Guidance | float = 1.0,
 ) -> Denoise:
     """Return the denoiser of a DiT for labels (N,); guidance leads away from the null label."""
-    if guidance != 1:
-        labels = torch.cat([labels, torch.full_like(labels, null_label)])
-    return denoiser(lambda x, timesteps, before: model(x, timesteps, labels), objective, guidance)
+    twice = torch.cat([labels, torch.full_like(labels, null_label)])
+    return denoiser(
+        lambda x, timesteps, before: model(x, timesteps, labels),
+        objective,
+        guidance,
+        both=lambda x, timesteps, before: model(x, timesteps, twice),
+    )

@@ -1,5 +1,7 @@
 """The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -9,27 +11,60 @@ from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.numbers import Fraction, Positive
 from darkroom.params.section import Section
 
+_BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
+
+
+# Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
+SIZES = {"S": (12, 384, 6), "B": (12, 768, 12), "L": (24, 1024, 16), "XL": (28, 1152, 16)}
+
 
 class Model(Section):
-    """The size of the transformer."""
+    """The size of the transformer, and its parts."""
 
-    width: Positive = 384
-    """Length of a token."""
-    depth: Positive = 12
-    """Transformer blocks."""
-    heads: Positive = 6
-    """Attention heads; width / heads is their size."""
+    size: Literal["S", "B", "L", "XL"] = "S"
+    """Depth, width and heads by the names of the paper."""
+    width: Positive | None = None
+    """Length of a token; null: that of the size."""
+    depth: Positive | None = None
+    """Transformer blocks; null: those of the size."""
+    heads: Positive | None = None
+    """Attention heads; width / heads is their size; null: those of the size."""
     patch: Positive = 2
     """Latent pixels, height and width, of a token."""
     mlp_ratio: Annotated[float, Field(gt=0)] = 4.0
     """Width of the hidden layer of a block, in widths."""
+    norm: Literal["layer", "rms"] = "layer"
+    """layer (LayerNorm) or rms (RMSNorm)."""
+    mlp: Literal["gelu", "swiglu"] = "gelu"
+    """Network of a block: gelu, or swiglu with as many parameters."""
+    rope: bool = False
+    """Rotary positions of columns and rows in attention, beside the fixed ones."""
+    qk_norm: bool = False
+    """RMSNorm of queries and keys."""
+    value_residual: bool = False
+    """Mix the values of the first block into those of each, by a learned share."""
+    shared_adaln: bool = False
+    """One modulation for all blocks, and a table in each: a quarter fewer parameters."""
+    dropout: Fraction = 0.0
+    """Fraction of a block's outputs that is zero while training."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Depth, width and heads."""
+        named = zip(("depth", "width", "heads"), SIZES[self.size], strict=True)
+        return {name: getattr(self, name) or of_size for name, of_size in named}
 
     @model_validator(mode="after")
     def _divisible(self) -> "Model":
-        if self.width % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide width ({self.width})")
-        if self.width % 4:
-            raise ValueError(f"width ({self.width}) must be a multiple of 4, for the sin-cos positions")
+        width, heads = self.shape["width"], self.shape["heads"]
+        if width % heads:
+            raise ValueError(f"heads ({heads}) must divide width ({width})")
+        if width % 4:
+            raise ValueError(f"width ({width}) must be a multiple of 4, for the sin-cos positions")
+        if self.rope and width // heads % 4:
+            raise ValueError(
+                f"rope turns quarters of a head: width ({width}) / heads ({heads}) must be a multiple of 4"
+            )
         return self
 
 
@@ -40,12 +75,20 @@ class DiTDiffusion(Diffusion):
     """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
     target: Target = "eps"
     """gaussian: what is predicted: eps (the noise), x0 (the data) or v (of both)."""
+    time_shift: Annotated[float, Field(gt=0)] | Literal["size"] = 1.0  # type: ignore[assignment]
+    """flow: s of t -> s t / (1 + (s - 1) t), above 1 more noise; size: √(numbers of a latent / 4096)."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
     normalise: Literal["principal", "channel"] = "principal"
     """Latents get variance 1 in each channel (channel), or at most 1 in any direction of the channels (principal)."""
     label_dropout: Fraction = 0.1
     """Fraction of labels replaced by the null label, for guidance."""
+
+    def sized(self, shape: Sequence[int]) -> "DiTDiffusion":
+        """Return the section for latents of a shape, (C, H, W): `time_shift` is a number."""
+        if self.time_shift != "size":
+            return self
+        return self.model_copy(update={"time_shift": (math.prod(shape) / _BASE) ** 0.5})
 
 
 class DiTSampling(Sampling):
