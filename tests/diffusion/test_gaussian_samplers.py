@@ -3,14 +3,18 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from torch import Tensor
 
+from darkroom.diffusion.bound import bits_per_dim, log_variance
 from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.samplers import inpaint, sample
+from darkroom.diffusion.samplers import ddpm, encode, inpaint, sample
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.diffusion.settings import SOLVERS, Sampling
 from darkroom.errors import DarkroomError
@@ -154,3 +158,105 @@ def test_inpainting_is_refused_without_a_gaussian_noise_schedule() -> None:
     x = torch.zeros(1, 1, 2, 2)
     with pytest.raises(DarkroomError, match=r"set `sample_decoder.pictures.inpainted` to 0"):
         inpaint(lambda x, t, b: Denoised(x, x), x, Flow(), how("ddpm", 2), x, x, generators=[])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Beside diffusers' schedulers
+
+
+def followed(scheduler: Any, outputs: list[Tensor], noise: Tensor) -> list[Tensor]:
+    """Return every x of a scheduler that is told these outputs."""
+    made, x = [noise], noise
+    for step, output in zip(scheduler.timesteps, outputs, strict=True):
+        extra = {"generator": torch.Generator().manual_seed(3)} if isinstance(scheduler, DDPMScheduler) else {}
+        x = scheduler.step(output, step, x, **extra).prev_sample
+        made.append(x)
+    return made
+
+
+@pytest.mark.parametrize("steps", [5, 20])
+def test_a_step_of_ddpm_with_a_learned_range_is_that_of_diffusers(steps: int) -> None:
+    """To 1e-5, but for the last step, where ours adds no noise."""
+    objective = Gaussian(NoiseSchedule.named("linear", 1000), variance="learned_range")
+    scheduler = DDPMScheduler(
+        trained_betas=objective.schedule.betas, variance_type="learned_range", prediction_type="sample",
+        timestep_spacing="trailing", clip_sample=False,
+    )  # fmt: skip
+    scheduler.set_timesteps(steps)
+    noise = torch.randn(1, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    random = torch.Generator().manual_seed(1)
+    said = [torch.randn(1, 4, 4, 4, generator=random) for _ in range(steps)]
+    theirs = followed(scheduler, said, noise)
+    path = ddpm(objective, how("ddpm", steps), [torch.Generator()])
+    assert path.times.tolist() == scheduler.timesteps.tolist()
+    for number, output in enumerate(said[:-1]):
+        mean, raw = output.chunk(2, dim=1)
+        own = ddpm(objective, how("ddpm", steps), [torch.Generator().manual_seed(3)])
+        found = own.step(Denoised(mean, variance=(raw + 1) / 2), number, theirs[number])
+        torch.testing.assert_close(found, theirs[number + 1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [6, 20])
+def test_dpm_is_that_of_diffusers(steps: int) -> None:
+    objective = Gaussian(NoiseSchedule.named("cosine", 1000))
+    scheduler = DPMSolverMultistepScheduler(
+        trained_betas=objective.schedule.betas, algorithm_type="dpmsolver++", prediction_type="sample",
+        timestep_spacing="trailing", final_sigmas_type="zero",
+    )  # fmt: skip
+    scheduler.set_timesteps(steps)
+    noise = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+
+    def network(x: Tensor, t: int) -> Tensor:
+        return torch.tanh(x + t / 1000)
+
+    theirs = noise
+    for step in scheduler.timesteps:
+        theirs = scheduler.step(network(theirs, int(step)), step, theirs).prev_sample
+    ours = sample(lambda x, t, b: Denoised(network(x, int(t[0]))), noise, objective, how("dpm", steps))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The bound
+
+
+def test_bits_per_dim_of_normal_data_by_hand() -> None:
+    """Of data N(0, s²) and the denoiser that knows them, each term by NumPy in float64."""
+    schedule, s = NoiseSchedule.named("linear", 40), 0.4
+    x0 = s * torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-2, 2)
+    random = np.random.default_rng(0)
+    noise = {step: torch.from_numpy(random.standard_normal(x0.shape).astype(np.float32)) for step in range(40)}
+    left, betas = schedule.alphas_cumprod, schedule.betas
+
+    def shrink(step: int) -> float:
+        return math.sqrt(left[step]) * s**2 / (left[step] * s**2 + 1 - left[step])
+
+    def predict(x: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+        return shrink(int(steps[0])) * x, log_variance("fixed_large", None, steps, schedule)
+
+    found = bits_per_dim(predict, x0, noise.__getitem__, schedule)
+    for step in range(1, 40):
+        x = math.sqrt(left[step]) * x0.double() + math.sqrt(1 - left[step]) * noise[step].double()
+        away = math.sqrt(left[step - 1]) * betas[step] / (1 - left[step]) * (x0 - shrink(step) * x)
+        small = betas[step] * (1 - left[step - 1]) / (1 - left[step])
+        nats = 0.5 * (math.log(betas[step] / small) - 1 + small / betas[step] + away**2 / betas[step])
+        expected = nats.mean(dim=(1, 2, 3)) / math.log(2)
+        np.testing.assert_allclose(found.steps[:, step].numpy(), expected.numpy(), rtol=1e-3, atol=1e-6)
+    mean, variance = math.sqrt(left[-1]) * x0.double(), 1 - left[-1]
+    prior = (0.5 * (variance + mean**2 - 1 - math.log(variance))).mean(dim=(1, 2, 3)) / math.log(2)
+    np.testing.assert_allclose(found.prior.numpy(), prior.numpy(), rtol=1e-4)
+    torch.testing.assert_close(found.total, found.prior + found.steps.sum(1))
+    assert bool((found.steps[:, 0] > 0).all()) and found.x0_mse.shape == found.eps_mse.shape == (3, 40)
+
+
+def test_the_way_back_of_ddim_finds_the_noise(objective: Gaussian) -> None:
+    """Of normal data, whose flow is linear, up to the error of 100 steps."""
+    s, left = 0.5, torch.from_numpy(objective.schedule.alphas_cumprod).float()
+
+    def denoise(x: Tensor, steps: Tensor, before: Tensor | None) -> Denoised:
+        a = left[steps][:, None, None, None]
+        return Denoised(a.sqrt() * s**2 / (a * s**2 + 1 - a) * x)
+
+    noise = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    data = sample(denoise, noise, objective, how("ddim", 100))
+    torch.testing.assert_close(encode(denoise, data, objective, how("ddim", 100)), noise, atol=0.15, rtol=0.05)

@@ -137,7 +137,7 @@ def _mlp(config: DiTConfig) -> nn.Module:
 class Block(nn.Module):
     """A transformer block with adaLN-Zero: the condition shifts, scales and gates, and all gates begin at zero."""
 
-    def __init__(self, config: DiTConfig) -> None:
+    def __init__(self, config: DiTConfig, first: bool = False) -> None:
         super().__init__()
         width, size = config.width, config.width // config.heads
         self.heads = config.heads
@@ -145,7 +145,7 @@ class Block(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.query_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
         self.key_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
-        self.first_value = nn.Parameter(torch.tensor(0.5)) if config.value_residual else None
+        self.first_value = nn.Parameter(torch.tensor(0.5)) if config.value_residual and not first else None
         self.out = nn.Linear(width, width)
         self.norm2 = _norm(config)
         self.mlp = _mlp(config)
@@ -228,7 +228,7 @@ class DiT(SavedNetwork):
         self.register_load_state_dict_pre_hook(_with_positions)
         self.time = TimeEmbedding(config.width)
         self.labels = nn.Embedding(config.classes + 1, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
         if config.shared_adaln:
             self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(config.width, 6 * config.width))
         if config.rope:
