@@ -122,7 +122,7 @@ class Flow:
         velocity = levels.alpha_rate * x0 + levels.sigma_rate * noise
         found = self.denoised(output, x, t, threshold).velocity
         assert found is not None
-        direction = 1 - functional.cosine_similarity(found, velocity, dim=1).flatten(1).mean(1)
+        direction = 1 - functional.cosine_similarity(found, velocity, dim=1).reshape(len(x), -1).mean(1)
         return {"loss": loss + self.direction * direction, "simple": loss, "direction": direction}
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:

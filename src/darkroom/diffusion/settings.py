@@ -18,6 +18,7 @@ Solver = Literal["euler", "heun", "euler_maruyama", "ddpm", "ddim", "dpm", "unip
 Spacing = Literal["trailing", "leading", "linspace"]
 # OpenAI's strings for timesteps: ddim and a number, or counts of equal sections, from little noise to much.
 Respacing = Annotated[str, StringConstraints(pattern=r"^(ddim[1-9][0-9]*|[1-9][0-9]*(,[1-9][0-9]*)+)$")]
+Steps = Positive | Respacing
 Probability = Annotated[float, Field(ge=0, le=1)]
 Timesteps = Annotated[int, Field(ge=2)]
 
@@ -103,7 +104,7 @@ class Sampling(Section):
 
     solver: Solver
     """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
-    steps: Positive | Respacing
+    steps: Steps
     """Steps of the solver; ddpm, ddim: also OpenAI's ddim50, or counts by section such as 10,15,20."""
     spacing: Spacing = "trailing"
     """gaussian: timesteps from the last one on (trailing), from the first (leading), or both (linspace: OpenAI's)."""

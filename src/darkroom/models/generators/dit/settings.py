@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Diffusion, ObjectiveName, Sampling, Solver, Target, Timesteps, require_fit
+from darkroom.diffusion.settings import (
+    Diffusion,
+    ObjectiveName,
+    Sampling,
+    Solver,
+    Steps,
+    Target,
+    Timesteps,
+    require_fit,
+)
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.numbers import Fraction, Positive
 from darkroom.params.section import Section
@@ -95,9 +104,9 @@ class DiTSampling(Sampling):
     """How images are sampled."""
 
     solver: Solver = "euler"
-    """euler or heun for flow; ddpm, ddim, dpm (DPM-Solver++) or unipc for gaussian."""
-    steps: Positive = 50
-    """Steps of the solver."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    steps: Steps = 50
+    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
 
 
 class DiT(Kind):
