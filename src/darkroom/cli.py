@@ -48,6 +48,12 @@ def parser() -> argparse.ArgumentParser:
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
     _add_sample(commands.add_parser("sample", help="make images of your own texts, or variations of your own images"))
+    given = commands.add_parser("export", help="write models/generator, a DiT, in a format that others read")
+    given.add_argument("--out", default="export", metavar="DIR", help="a new folder; %(default)s")
+    given.add_argument(
+        "--format", default="diffusers", choices=["diffusers", "pt", "safetensors"], help="of the weights; %(default)s"
+    )
+    given.add_argument("--license", default="other", help="for the page, as the Hub names it; %(default)s")
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if over := FOREACH.get(stage):
@@ -146,6 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.tools.sample.command import sample
 
             print(sample(options.text, options.embedding_of, options.images, options.seed, options.out))
+        elif options.command == "export":
+            from darkroom.tools.export.command import export
+
+            print(export(Path(options.out), options.format, options.license))
         elif options.command == "params" and (options.check or options.write):
             from darkroom.tools.params.page import write_page
 

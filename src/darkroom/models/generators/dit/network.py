@@ -1,7 +1,9 @@
 """The diffusion transformer (Peebles and Xie, 2023, "Scalable diffusion models with transformers", 2212.09748)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
 
 
 @dataclass(frozen=True)
@@ -215,6 +219,7 @@ class DiT(SavedNetwork):
     """A transformer over patches of a latent, conditioned on time and class."""
 
     made_by = ("transformer", "train_generator")
+    pickles = (".pt",)
 
     positions: Tensor
     angles: Tensor
@@ -286,6 +291,33 @@ class DiT(SavedNetwork):
         """
         width, side = self.config.width, self.config.size // self.config.patch
         return {"positions": sincos_positions(width, side).roll(width // 2, dims=1), **tensors}
+
+    def own_weights(self, path: Path) -> dict[str, Tensor] | None:
+        """Return published weights, of the paper's code or of diffusers, under our names; None: it is no such file.
+
+        Raises:
+            DarkroomError: see `read_published`; or this network has parts or heads that published ones do not.
+        """
+        found = read_published(path)
+        if found is None:
+            return None
+        if switch := switch_of(self.config):
+            name, value = switch
+            raise DarkroomError(
+                f"{path} holds a published DiT, and `train_generator.dit.model.{name}` is {value}, which it was not "
+                f"trained with: set it to {SWITCHES[name]}."
+            )
+        if found.heads is not None and found.heads != self.config.heads:
+            raise DarkroomError(
+                f"{path} has {found.heads} attention heads, and `train_generator.dit.model.heads` is "
+                f"{self.config.heads}: set it to {found.heads}, or leave it empty for a size by name."
+            )
+        width = found.tensors["patches.weight"].shape[0]
+        return {"positions": sincos_positions(width, self.config.size // self.config.patch), **found.tensors}
+
+    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
+        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
+        return misfit(tensors, self.config)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

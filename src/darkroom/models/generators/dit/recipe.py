@@ -71,7 +71,7 @@ class DiTRecipe(GeneratorRecipe):
         cls, settings: Settings, training: Training, data: GeneratorData, evaluation: Evaluation | None
     ) -> "DiTRecipe":
         """Return the recipe with its untrained network."""
-        mean, std = data.latents.statistics
+        mean, std = settings.diffusion.scale(*data.latents.statistics)
         if settings.diffusion.normalise == "principal":
             widest = data.latents.principal_deviation()
             std = [each * widest for each in std]

@@ -20,6 +20,7 @@ from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.numbers import Fraction, Positive
 from darkroom.params.section import Section
 
+LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
 _BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
 
 
@@ -88,10 +89,21 @@ class DiTDiffusion(Diffusion):
     """flow: s of t -> s t / (1 + (s - 1) t), above 1 more noise; size: √(numbers of a latent / 4096)."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
-    normalise: Literal["principal", "channel"] = "principal"
-    """Latents get variance 1 in each channel (channel), or at most 1 in any direction of the channels (principal)."""
+    normalise: Literal["principal", "channel", "fixed"] = "principal"
+    """Variance 1 in each channel (channel), at most 1 in any direction of them (principal), or a fixed factor."""
+    latent_scale: Annotated[float, Field(gt=0)] = LATENT_SCALE
+    """normalise fixed: the factor of latents; 0.18215 for Stable Diffusion's autoencoder, as published DiTs have it."""
     label_dropout: Fraction = 0.1
     """Fraction of labels replaced by the null label, for guidance."""
+
+    def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Return mean and deviation by which latents are normalised, of those of the latents, (C,) each.
+
+        `principal` scales the deviation further, by what the correlation of the channels says.
+        """
+        if self.normalise == "fixed":
+            return [0.0] * len(mean), [1 / self.latent_scale] * len(std)
+        return list(mean), list(std)
 
     def sized(self, shape: Sequence[int]) -> "DiTDiffusion":
         """Return the section for latents of a shape, (C, H, W): `time_shift` is a number."""
