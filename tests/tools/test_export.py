@@ -28,7 +28,7 @@ from darkroom.params.training import Init
 from darkroom.tools.export.command import export
 from darkroom.tools.export.diffusers_folder import folded_vae
 from darkroom.training.initial import initialise
-from models.generators.small_published import small
+from models.generators.small_published import DDIM, FIXED, MODEL, small, trained, write_clone, write_pt
 from models.tokenizers.sections import kl
 
 CLASSES = ["an ape", "a bee", "a cat"]
@@ -74,7 +74,7 @@ def _write_generator(model: DiT, diffusion: Diffusion, mean, std) -> None:
 
 
 def opened(out: str = "export") -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(out, custom_pipeline=f"{out}/pipeline.py", trust_remote_code=True)
+    pipeline = DiffusionPipeline.from_pretrained(out, trust_remote_code=True)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
@@ -108,6 +108,20 @@ def test_a_pt_holds_the_names_of_the_paper_s_code_and_no_code():
     assert same(found, to_published(model.state_dict())) and found["pos_embed"].shape == (1, 4, 16)
 
 
+def test_a_published_pt_that_was_taken_as_it_is_leaves_with_the_same_bits(here, monkeypatch):
+    monkeypatch.setenv("DVC_ROOT", str(here))
+    source = write_pt(here / "some.pt", small(len(write_clone())))
+    trained("pretrained", name=None, folder=str(source), heads=2, latent_scale=0.18215)
+    export(Path("export"), "pt", "cc-by-nc-4.0")
+    assert same(torch.load("export/model.pt", weights_only=True), torch.load(source, weights_only=True))
+    assert "published weights as they are" in Path("export/README.md").read_text()
+    export(Path("pipeline"), "diffusers", "cc-by-nc-4.0")
+    assert opened("pipeline").vae.config.scaling_factor == 0.18215
+    trained("dit", str(source), model=MODEL, diffusion=FIXED, sampling=DDIM)
+    export(Path("trained"), "pt", "cc-by-nc-4.0")
+    assert "in the train split of one." in Path("trained/README.md").read_text()
+
+
 def test_diffusers_transformer_answers_as_ours():
     model = written(small(3))
     export(Path("export"), "diffusers", "other")
@@ -119,10 +133,18 @@ def test_diffusers_transformer_answers_as_ours():
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("diffusion", "solver"), [(GAUSSIAN, "ddim"), (FLOW, "euler")])
+@pytest.mark.parametrize(
+    ("diffusion", "solver"),
+    [
+        (GAUSSIAN, "ddim"),
+        (GAUSSIAN.model_copy(update={"target": "v", "schedule": "sigmoid"}), "ddim"),
+        (GAUSSIAN.model_copy(update={"target": "x0"}), "ddim"),
+        (FLOW, "euler"),
+    ],
+)
 @pytest.mark.parametrize("guidance", [1.0, 1.5])
 def test_the_pipeline_makes_the_latents_and_images_of_our_sampler(diffusion, solver, guidance):
-    written(small(3, diffusion is GAUSSIAN), diffusion)
+    written(small(3, diffusion is not FLOW), diffusion)
     export(Path("export"), "diffusers", "other")
     noise, labels = torch.randn(4, 2, 4, 4), [0, 1, 2, 1]
     how = DiTSampling(solver=solver, steps=10, guidance=guidance)
@@ -259,3 +281,22 @@ def test_a_tokenizer_of_another_training_is_refused():
     write_manifest(folder, "tokenizer", tokenizer_kind="kl", image_shape=[3, 8, 8], files=file_hashes(folder), more=1)
     with pytest.raises(DarkroomError, match="another tokenizer"):
         export(Path("export"), "diffusers", "other")
+
+
+def test_another_tokenizer_than_a_kl_autoencoder_has_no_pipeline(monkeypatch):
+    written(small(3))
+    _, identity = load_tokenizer(Path("models/tokenizer"))
+    monkeypatch.setattr("darkroom.tools.export.command.load_tokenizer", lambda *_: (object(), identity))
+    with pytest.raises(DarkroomError, match=r"no KL autoencoder.*`train_tokenizer.kind`: kl"):
+        export(Path("export"), "diffusers", "other")
+    export(Path("export"), "pt", "other")
+
+
+def test_a_generator_of_another_kind_is_refused():
+    written(small(3))
+    folder = Path("models/generator")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    facts = {name: value for name, value in manifest.items() if name not in ("kind", "format", "seal")}
+    write_manifest(folder, "generator", **{**facts, "generator_kind": "masked"})
+    with pytest.raises(DarkroomError, match="of the kind `masked`, and a DiT alone"):
+        export(Path("export"), "pt", "other")

@@ -19,9 +19,11 @@ from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.published import to_diffusers, to_published
+from darkroom.models.generators.sample_settings import Params as SampleParams
+from darkroom.models.generators.settings import Params
 from darkroom.models.tokenizers.encode_settings import Params as EncodeParams
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
-from darkroom.stages import encode_latents
+from darkroom.stages import encode_latents, sample_generator, train_generator
 from data.making import make_part
 from models.tokenizers.sections import kl
 
@@ -113,3 +115,25 @@ def write_clone() -> list[str]:
 
 
 RUN = {**VALUES["run"], "device": "cpu", "grid_every": 0, "workers": 0}
+MODEL = {"width": WIDTH, "depth": DEPTH, "heads": HEADS, "patch": PATCH}
+PUBLISHED = {"objective": "gaussian", "schedule": "linear", "target": "eps", "variance": "learned_range"}
+FIXED = {**PUBLISHED, "bound_weight": 1.0, "normalise": "fixed", "latent_scale": 0.5}
+DDIM = {"solver": "ddim", "steps": 2, "guidance": 1.5}
+
+
+def trained(kind: str, init: str = "data/none", **section: Any) -> dict[str, Any]:
+    """Run the stage for two updates, or of published weights, and return the manifest."""
+    values = {**VALUES["train_generator"], "kind": kind, kind: section}
+    own = {"images": 16, "batch": 8, "warmup": 0, "threads": 1, "log_every": 8, "validate_every": 16, "ema_decay": 0.0}
+    own |= {"learning_rate": 0.001, "init": {"folder": init}}
+    values["training"] = {**VALUES["training"], **own}
+    train_generator.run(Params.model_validate({"run": RUN, "train_generator": values}))
+    return json.loads(Path("models/generator/manifest.json").read_text())
+
+
+def sampled(kind: str, **changes: Any) -> bytes:
+    """Run the stage and return its images."""
+    common = {**VALUES["sample_generator"]["common"], "threads": 1, "images": 4, "batch": 4, "shard_size": 4}
+    values = {"run": RUN, "sample_generator": {"common": common, kind: {**DDIM, **changes}}}
+    sample_generator.run(SampleParams.model_validate(values))
+    return Path("samples/generator/00000.tar").read_bytes()

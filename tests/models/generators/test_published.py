@@ -3,11 +3,11 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
@@ -20,23 +20,20 @@ from darkroom.models.generators.dit.published import (
     to_published,
 )
 from darkroom.models.generators.dit.settings import DiTDiffusion
-from darkroom.models.generators.sample_settings import Params as SampleParams
-from darkroom.models.generators.settings import Params
 from darkroom.params.section import validate
 from darkroom.params.training import Init
-from darkroom.stages import sample_generator, train_generator
 from darkroom.training.initial import initialise
 from models.generators.small_published import (
-    DEPTH,
-    HEADS,
-    PATCH,
-    RUN,
-    VALUES,
+    DDIM,
+    FIXED,
+    MODEL,
     WIDTH,
     Payload,
     arguments,
+    sampled,
     shorten,
     small,
+    trained,
     write_clone,
     write_diffusers,
     write_pt,
@@ -87,6 +84,58 @@ def test_the_names_and_shapes_are_those_of_the_paper_s_code():
     assert len(found) == 1 + 2 * (1 + 2 + 2) + 1 + 2 * 2 * 5
 
 
+def reference(tensors, x, t, labels, heads=2, patch=2):
+    """Return what the paper says of tensors of these names: float64, plain sums, no line of anybody's code."""
+    w = {name: value.double().numpy() for name, value in tensors.items()}
+
+    def linear(name, value):
+        return value @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def silu(value):
+        return value / (1 + np.exp(-value))
+
+    def norm(value):
+        return (value - value.mean(-1, keepdims=True)) / np.sqrt(value.var(-1, keepdims=True) + 1e-6)
+
+    def gelu(value):
+        return 0.5 * value * (1 + np.tanh(np.sqrt(2 / np.pi) * (value + 0.044715 * value**3)))
+
+    x, side = x.double().numpy(), x.shape[-1] // patch
+    angles = t.double().numpy()[:, None] * 10_000 ** -(np.arange(128) / 128)
+    time = linear(
+        "t_embedder.mlp.2", silu(linear("t_embedder.mlp.0", np.concatenate([np.cos(angles), np.sin(angles)], 1)))
+    )
+    c = silu(time + w["y_embedder.embedding_table.weight"][labels])
+    patches = x.reshape(len(x), -1, side, patch, side, patch).transpose(0, 2, 4, 1, 3, 5).reshape(len(x), side**2, -1)
+    kernel = w["x_embedder.proj.weight"]
+    z = patches @ kernel.reshape(len(kernel), -1).T + w["x_embedder.proj.bias"] + w["pos_embed"]
+    for block in sorted({name.split(".")[1] for name in w if name.startswith("blocks.")}):
+        at = f"blocks.{block}"
+        parts = np.split(linear(f"{at}.adaLN_modulation.1", c)[:, None], 6, axis=-1)
+        qkv = linear(f"{at}.attn.qkv", norm(z) * (1 + parts[1]) + parts[0])
+        q, k, v = qkv.reshape(*z.shape[:2], 3, heads, -1).transpose(2, 0, 3, 1, 4)
+        scores = np.exp(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
+        mixed = (scores / scores.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(z.shape)
+        z = z + parts[2] * linear(f"{at}.attn.proj", mixed)
+        hidden = gelu(linear(f"{at}.mlp.fc1", norm(z) * (1 + parts[4]) + parts[3]))
+        z = z + parts[5] * linear(f"{at}.mlp.fc2", hidden)
+    shift, scale = np.split(linear("final_layer.adaLN_modulation.1", c)[:, None], 2, axis=-1)
+    out = linear("final_layer.linear", norm(z) * (1 + scale) + shift)
+    grid = out.reshape(len(x), side, side, patch, patch, -1).transpose(0, 5, 1, 3, 2, 4)
+    return torch.from_numpy(grid.reshape(len(x), -1, side * patch, side * patch))
+
+
+def test_a_file_with_the_paper_s_names_is_the_paper_s_network(here):
+    named = to_published(small(3).state_dict())
+    torch.save(named, here / "some.pt")
+    model = small(3).apply(_zero)
+    begun(model, here / "some.pt")
+    x, t, labels = torch.randn(4, 2, 4, 4), torch.tensor([0, 7, 500, 999]), torch.tensor([0, 1, 2, 3])
+    with torch.no_grad():
+        found = model(x, t, labels).double()
+    assert torch.allclose(found, reference(named, x, t, labels), rtol=1e-4, atol=1e-4 * float(found.abs().max()))
+
+
 @pytest.mark.parametrize(("there", "back"), [(to_published, ours_from_published), (to_diffusers, ours_from_diffusers)])
 def test_names_there_and_back_are_the_same_bits(there, back):
     ours = small(3).state_dict()
@@ -99,7 +148,9 @@ def test_names_there_and_back_are_the_same_bits(there, back):
 # Files
 
 
-@pytest.mark.parametrize("form", ["bare", "checkpoint", "parallel", "safetensors", "folder", "diffusers", "pipeline"])
+@pytest.mark.parametrize(
+    "form", ["bare", "checkpoint", "parallel", "safetensors", "folder", "diffusers", "pipeline", "bin"]
+)
 def test_every_published_form_gives_the_same_weights(here, form):
     """Of a checkpoint the averaged weights are taken, and not those beside them."""
     model, named = small(3), to_published(small(3).state_dict())
@@ -118,7 +169,11 @@ def test_every_published_form_gives_the_same_weights(here, form):
         source = write_pt(here / "weights.pt", model).parent
     else:
         source = here / "some"
-        write_diffusers(source / "transformer" if form == "pipeline" else source, model)
+        folder = write_diffusers(source / "transformer" if form == "pipeline" else source, model)
+        if form == "bin":
+            weights = folder / "diffusion_pytorch_model.safetensors"
+            torch.save(load_file(weights), weights.with_suffix(".bin"))
+            weights.unlink()
     heads = model.config.heads
     assert same(begun(small(3, heads=heads, width=16).apply(_zero), source), model.state_dict())
 
@@ -180,6 +235,11 @@ def test_a_namespace_with_a_payload_inside_is_refused(here):
 def test_a_file_that_is_cut_short_says_so(here):
     with pytest.raises(DarkroomError, match=r"cut\.pt is damaged or cut short \([\d,]+ bytes.*fetch it again"):
         begun(small(3), shorten(write_pt(here / "cut.pt", small(3))))
+    folder = write_diffusers(here / "some", small(3))
+    weights = folder / "diffusion_pytorch_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(DarkroomError, match=r"diffusion_pytorch_model.safetensors is not a whole safetensors file"):
+        begun(small(3), folder)
     (here / "empty.pt").touch()
     with pytest.raises(DarkroomError, match=r"empty\.pt is damaged or cut short \(0 bytes"):
         begun(small(3), here / "empty.pt")
@@ -269,30 +329,6 @@ def test_a_folder_of_ours_is_left_to_the_general_reader(here):
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Stages
-
-
-MODEL = {"width": WIDTH, "depth": DEPTH, "heads": HEADS, "patch": PATCH}
-PUBLISHED = {"objective": "gaussian", "schedule": "linear", "target": "eps", "variance": "learned_range"}
-FIXED = {**PUBLISHED, "bound_weight": 1.0, "normalise": "fixed", "latent_scale": 0.5}
-DDIM = {"solver": "ddim", "steps": 2, "guidance": 1.5}
-
-
-def trained(kind: str, init: str = "data/none", **section: Any) -> dict[str, Any]:
-    """Run the stage for two updates, or of published weights, and return the manifest."""
-    values = {**VALUES["train_generator"], "kind": kind, kind: section}
-    own = {"images": 16, "batch": 8, "warmup": 0, "threads": 1, "log_every": 8, "validate_every": 16, "ema_decay": 0.0}
-    own |= {"learning_rate": 0.001, "init": {"folder": init}}
-    values["training"] = {**VALUES["training"], **own}
-    train_generator.run(Params.model_validate({"run": RUN, "train_generator": values}))
-    return json.loads(Path("models/generator/manifest.json").read_text())
-
-
-def sampled(kind: str, **changes: Any) -> bytes:
-    """Run the stage and return its images."""
-    common = {**VALUES["sample_generator"]["common"], "threads": 1, "images": 4, "batch": 4, "shard_size": 4}
-    values = {"run": RUN, "sample_generator": {"common": common, kind: {**DDIM, **changes}}}
-    sample_generator.run(SampleParams.model_validate(values))
-    return Path("samples/generator/00000.tar").read_bytes()
 
 
 def test_a_published_dit_trains_on_and_samples(here):

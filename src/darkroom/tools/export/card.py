@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from darkroom.data.catalog import load_catalog
+from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.network import DiT
 
 _LOADED = {
     "diffusers": """from diffusers import DiffusionPipeline
 
-folder = "{folder}"
-pipeline = DiffusionPipeline.from_pretrained(folder, custom_pipeline=f"{{folder}}/pipeline.py", trust_remote_code=True)
+pipeline = DiffusionPipeline.from_pretrained("{folder}", trust_remote_code=True)  # runs pipeline.py
 images = pipeline([0, 1], guidance_scale={guidance}, num_inference_steps={steps}).images
 images[0].save("image.png")""",
     "pt": """import torch
@@ -47,7 +48,7 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         model: that is exported.
         manifest: of the generator.
     """
-    config, image = model.config, manifest["image"]
+    config, size = model.config, manifest["image"]["size"]
     gaussian = manifest.get("objective") == "gaussian"
     example = _LOADED[form].format(folder=folder, guidance=2.0, steps=50)
     classes = ", ".join(manifest["classes"][:10]) + (", …" if len(manifest["classes"]) > 10 else "")
@@ -63,9 +64,9 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         f"- Network: DiT of {sum(p.numel() for p in model.parameters()):,} parameters: {config.depth} blocks, width "
         f"{config.width}, {config.heads} heads, patches of {config.patch}.",
         f"- Objective: {_objective(manifest) if gaussian else manifest.get('objective', 'flow')}.",
-        f"- Images: {image['size']} x {image['size']} pixels; latents {config.channels} x {config.size} x {config.size}.",
-        f"- Data: {len(manifest['classes']):,} classes ({classes}){_data()}.",
-        f"- Training: {manifest['images_seen']:,} images seen.",
+        f"- Images: {size} x {size} pixels, latents {config.channels} x {config.size} x {config.size}.",
+        f"- Data: {len(manifest['classes']):,} classes ({classes}){_data(manifest)}.",
+        f"- Training: {_seen(manifest)}.",
         f"- Normalisation of latents{', done by `vae` here' if form == 'diffusers' else ''}: mean "
         f"{_rounded(manifest['latent_mean'])}, deviation {_rounded(manifest['latent_std'])}.",
         f"- License: {licence}. Weights that were fine-tuned from others stay under the license of those.",
@@ -88,14 +89,20 @@ def _objective(manifest: Mapping[str, Any]) -> str:
     return f"Gaussian diffusion, schedule {said['schedule']}, predicts {said['target']}, variance {said['variance']}"
 
 
-def _data() -> str:
-    """Return how many images of which parts, where data/catalog is there."""
+def _data(manifest: Mapping[str, Any]) -> str:
+    """Return how many images of which parts it was trained on, where data/catalog is still that of its training."""
     try:
-        found = json.loads(Path("data/catalog/manifest.json").read_text())
-        images = found["images"]["train"]
-    except (OSError, ValueError, KeyError, TypeError):
+        catalog = load_catalog(shards=None)
+    except DarkroomError:
         return ""
-    return f", {images:,} images in the train split of {', '.join(found.get('parts', {}))}"
+    if not manifest["images_seen"] or catalog.fingerprint != manifest.get("catalog"):
+        return ""
+    return f", {catalog.images['train']:,} images in the train split of {', '.join(catalog.parts)}"
+
+
+def _seen(manifest: Mapping[str, Any]) -> str:
+    seen = manifest["images_seen"]
+    return f"{seen:,} images seen" if seen else "none here, published weights as they are"
 
 
 def _scores() -> list[str]:

@@ -158,7 +158,8 @@ def _scheduler(manifest: Mapping[str, Any]) -> Any:
 
         return FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=objective.shift)
     said = [f"`{name}` {value}" for name, value in manifest["prediction"].items() if name in ("path", "flow_target")]
+    has = ", ".join(said) or manifest["objective"]
     raise DarkroomError(
         "diffusers' schedulers follow flows on the straight path by their velocity, and "
-        f"`train_generator.dit.diffusion` has {', '.join(said) or manifest['objective']}: take --format pt or safetensors."
+        f"`train_generator.dit.diffusion` has {has}: take --format pt or safetensors."
     )

@@ -29,7 +29,7 @@ class DarkroomDiTPipeline(DiTPipeline):
         transformer: DiTTransformer2DModel,
         vae: AutoencoderKL,
         scheduler: Any,
-        id2label: dict[int, str] | None = None,
+        id2label: dict[str, str] | None = None,
     ) -> None:
         super().__init__(transformer, vae, scheduler, id2label)
         for block in transformer.transformer_blocks:
