@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
@@ -60,6 +62,7 @@ def run(params: Params) -> None:
                 "generator",
                 generator_kind=settings.kind,
                 classes=list(catalog.classes),
+                class_counts=np.bincount(rows[0].labels, minlength=len(catalog.classes)).tolist(),
                 image=catalog.spec.metadata(),
                 latent_shape=list(latents.shape),
                 **recipe.metadata(),
