@@ -15,64 +15,22 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.check.check import read_params
-from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.generators import batches, load
 from darkroom.models.generators.batches import KeptBatches
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.sample_settings import Params
-from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
-from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import sample_generator
 from darkroom.training.averages import (
-    Average,
-    export_snapshots,
-    power_decay,
     reconstruct,
-    snapshot_due,
-    write_snapshot,
 )
-from helpers import training
-from models.tokenizers.sections import kl
+from models.generators.models_made import write_models
 
 VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 TINY = {"threads": 1, "images": 4, "batch": 4, "shard_size": 4}
-
-
-def write_models(profiles: bool) -> None:
-    """Write an untrained tokenizer, and a DiT whose weights moved for 16 updates, with averages kept beside or not."""
-    torch.manual_seed(0)
-    KLAutoencoder(build(kl(), 3, 16)).save_pretrained(Path("models/tokenizer"))
-    files = file_hashes(Path("models/tokenizer"))
-    write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 16, 16], files=files)
-    model, settings = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2)), training(images=64, batch=4, ema_profiles=[0.05, 0.1])
-    averages = {width: Average({"dit": model}, power_decay(width)) for width in settings.ema_profiles}
-    for update in range(16):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
-        for average in averages.values():
-            average.update(update)
-        if snapshot_due(update * 4, update * 4 + 4, settings):
-            write_snapshot(Path("state"), update * 4 + 4, {"dit": model}, averages)
-    model.save_pretrained(Path("models/generator"))
-    if profiles:
-        export_snapshots(Path("state"), "dit", Path("models/generator/profiles"), settings)
-    write_manifest(
-        Path("models/generator"),
-        "generator",
-        generator_kind="dit",
-        classes=list("0123456789"),
-        class_counts=[0, 10, 20, 30, 40, 0, 0, 0, 0, 100],
-        image=ImageSpec(16, "RGB", "png").metadata(),
-        latent_mean=[0.0, 0.0],
-        latent_std=[1.0, 1.0],
-        tokenizer=load_tokenizer(Path("models/tokenizer"))[1],
-        files=file_hashes(Path("models/generator")),
-    )
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ class Reference(Metadata):
 
 
 class Samples(Metadata):
-    """samples/generator: classes, images of all and of each class, sampler settings, and the files beside the shards."""
+    """samples/generator: classes, images of all and of each class, sampler settings, files beside the shards."""
 
     classes: list[str]
     images: int

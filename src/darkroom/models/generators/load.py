@@ -5,9 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.networks import WEIGHTS
 from darkroom.data.images import ImageSpec
+from darkroom.errors import DarkroomError
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.sampler import Sampler
 from darkroom.models.kinds import GENERATORS
@@ -56,3 +61,31 @@ def open_generator(
     allow_tf32(settings.tf32)
     run_in(sampler.model, settings.precision, settings.compile, device)
     return sampler, sampling
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Give a network the weights in a file, or in a folder with a model or with a checkpoint of its training.
+
+    Of a checkpoint these are the averaged weights; its file `modules.safetensors` holds those of the optimizer step.
+
+    Args:
+        model: the network, whose shape the weights have.
+        path: a `.safetensors` file, or a folder with `model.safetensors` or `ema.safetensors`.
+
+    Raises:
+        DarkroomError: there are no weights, or they are of another network.
+    """
+    files = [path] if path.suffix == ".safetensors" else [path / name for name in (WEIGHTS, "ema.safetensors")]
+    file = next((each for each in files if each.is_file()), None)
+    if file is None:
+        raise DarkroomError(
+            f"{path} holds no weights: name ema, raw, a .safetensors file, or a folder with {WEIGHTS} or, of a "
+            "checkpoint, ema.safetensors."
+        )
+    try:
+        tensors = load_file(file)
+        # In a checkpoint the names are behind that of the module.
+        model.load_state_dict({name.rpartition("/")[2]: tensor for name, tensor in tensors.items()})
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise DarkroomError(f"{file} holds no weights of the network in models/generator: {reason}") from error
