@@ -120,6 +120,15 @@ def test_an_image_does_not_depend_on_how_many_are_requested(model: Path) -> None
         np.testing.assert_array_equal(images(), all_of_them[:count])
 
 
+def test_the_seed_decides_and_the_batch_rounds_at_most(model: Path) -> None:
+    shards(images=9, batch=8)
+    first = images().astype(int)
+    shards(images=9, batch=8, seed=2)
+    assert all((one != other).any() for one, other in zip(images(), first, strict=True))
+    shards(images=9, batch=3)
+    assert abs(images() - first).max() <= 1, "a level of grey where sums are rounded otherwise"
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that takes the first number of each batch that a network makes."""
@@ -258,6 +267,13 @@ def test_a_class_that_is_not_there_is_named_with_the_nearest(model: Path) -> Non
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Weights, precision, further files
+
+
+def test_raw_weights_are_those_of_the_folder_raw(model: Path) -> None:
+    assert shards(weights="raw") != shards()
+    shutil.rmtree(model / "raw")
+    with pytest.raises(DarkroomError, match=r"models/generator/raw/.* is missing"):
+        shards(weights="raw")
 
 
 def test_an_average_may_end_earlier(model: Path) -> None:

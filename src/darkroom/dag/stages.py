@@ -54,7 +54,7 @@ STAGES = {
 }
 FOREACH = {name: stage.foreach for name, stage in STAGES.items() if stage.foreach is not None}
 TRAININGS = tuple(name for name, stage in STAGES.items() if stage.trains)
-SHARED = tuple(name for name, stage in STAGES.items() if stage.trains or stage.shares)  # by several processes
+SHARED = tuple(name for name, stage in STAGES.items() if stage.shares)
 
 
 def singular(over: str) -> str:

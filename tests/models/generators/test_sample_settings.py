@@ -15,7 +15,7 @@ from darkroom.params.stage import processes, threads
     [
         ({"labels": "frequenzy"}, "did you mean `frequency`"),
         ({"labels": [3]}, "it is balanced, frequency, or a mapping"),
-        ({"labels": {7: 3}}, "the class 7 is a name: put it in quotes"),
+        ({"labels": {7: 3, "cat": 2}}, "the class 7 is a name: put it in quotes"),
         ({"labels": {"7": 0}}, "of the class 7 is 0, and must be 1 or more"),
         ({"labels": {"7": "many"}}, "of the class 7 is many"),
         ({"labels": {}}, "it names no class"),
@@ -33,6 +33,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(values: dict[str, Any], sa
 
 def test_images_are_the_sum_of_the_numbers_by_class() -> None:
     labels = {"labels": {"7": 3, "cat": 2}}
+    assert validate(Common, {"labels": {3: 4, 7: 1}}).labels == {"3": 4, "7": 1}, "the names of digits"
     assert [validate(Common, labels | more).images for more in ({}, {"images": None}, {"images": 5})] == [5, 5, 5]
 
 

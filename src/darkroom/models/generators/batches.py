@@ -5,7 +5,7 @@ that made them. A batch is a function of its number and the settings alone, so w
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -53,11 +53,6 @@ class KeptBatches:
         """Yield all batches in order, one at a time in memory."""
         for start in range(0, self._request.images, self._request.batch):
             yield np.load(self._path(start))
-
-    def images(self, numbers: Sequence[int]) -> NDArray[np.uint8]:
-        """Return some images, (N, C, H, W)."""
-        batch = self._request.batch
-        return np.stack([np.load(self._path(n - n % batch), mmap_mode="r")[n % batch] for n in numbers])
 
     def remove(self) -> None:
         """Remove all batches."""

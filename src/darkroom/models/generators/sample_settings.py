@@ -67,8 +67,10 @@ class Common(Section):
         if isinstance(value, Mapping):
             if not value:
                 raise ValueError("it names no class: give a number of images by the name of each class")
+            if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
+                value = {str(name): count for name, count in value.items()}
             for name, count in value.items():
-                if not isinstance(name, str):  # YAML reads 7 and 007 as the same number
+                if not isinstance(name, str):
                     raise ValueError(f"the class {name} is a name: put it in quotes")
                 if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                     raise ValueError(f"the number of images of the class {name} is {count}, and must be 1 or more")
