@@ -199,7 +199,7 @@ def test_batches_of_other_code_or_models_are_not_taken(
 
 
 RANK = """
-import sys
+import os
 from darkroom.environment import choose_device, set_threads
 set_threads(1)
 choose_device("cpu")
@@ -208,6 +208,13 @@ from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import sample_generator
+from darkroom.models.generators.batches import KeptBatches
+keep = KeptBatches.keep
+def told(self, start, images):
+    with open(f"made-{os.environ['RANK']}", "a") as file:
+        print(start, file=file)
+    keep(self, start, images)
+KeptBatches.keep = told
 sample_generator.run(validate(Params, given("sample_generator")))
 """
 
@@ -219,6 +226,7 @@ def test_two_processes_write_the_same_bytes(model: Path, monkeypatch: pytest.Mon
     given(images=23, processes=2)
     supervise([([sys.executable, "-c", RANK], place) for place in environments(2)], 2)
     assert (Path("samples/generator/00000.tar").read_bytes(), manifest()) == alone
+    assert [Path(f"made-{rank}").read_text().split() for rank in (0, 1)] == [["0", "8", "16"], ["4", "12", "20"]]
     assert not kept()
 
 

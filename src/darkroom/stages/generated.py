@@ -16,6 +16,7 @@ from darkroom.data.images import to_pil
 from darkroom.data.npz import NpzWriter
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
+from darkroom.terminal.progress import with_progress
 
 GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
@@ -75,7 +76,6 @@ def numbered(
                 each(image, label)
             yield Sample(f"{number:08d}", to_pil(image), label=None if label is None else classes[label])
             number += 1
-        print(f"{number:,} images")
 
 
 def write_generated(
@@ -114,7 +114,8 @@ def write_generated(
         if npz:
             writer = stack.enter_context(NpzWriter(folder / NPZ, images, (channels, height, width)))
             also.append(lambda image, label: writer.add(image))
-        shards = write_shards(folder, numbered(batches, classes, labels, also), shard_size, "png")
+        samples = numbered(with_progress(batches, images, "made"), classes, labels, also)
+        shards = write_shards(folder, samples, shard_size, "png")
         stack.close()
         shown.save(folder / GRID)
         if strip is not None:
