@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import Catalog, load_catalog
@@ -92,6 +94,7 @@ def run(params: Params) -> None:
                 "generator",
                 generator_kind=settings.kind,
                 classes=list(catalog.classes),
+                class_counts=np.bincount(rows[0].labels, minlength=len(catalog.classes)).tolist(),
                 image=catalog.spec.metadata(),
                 latent_shape=list(latents.shape),
                 **recipe.metadata(),
