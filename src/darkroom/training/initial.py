@@ -127,10 +127,9 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
     own: dict[str, Tensor] = {
         f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
     }
-    if published is None:
+    given = published
+    if given is None:
         given = _given(modules, {first: path} if path.is_file() else locate(path, modules))
-    else:
-        given = published
     found = _compare(own, given, init.skip)
     if found.wrong and published is not None:
         kept = {key.partition("/")[2]: value for key, value in given.items() if key not in found.random}

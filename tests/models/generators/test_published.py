@@ -233,15 +233,20 @@ def test_a_namespace_with_a_payload_inside_is_refused(here):
 
 
 def test_a_file_that_is_cut_short_says_so(here):
-    with pytest.raises(DarkroomError, match=r"cut\.pt is damaged or cut short \([\d,]+ bytes.*fetch it again"):
+    with pytest.raises(
+        DarkroomError, match=r"cut\.pt is damaged or cut short, or no file of torch \([\d,]+ bytes.*fetch it again"
+    ):
         begun(small(3), shorten(write_pt(here / "cut.pt", small(3))))
     folder = write_diffusers(here / "some", small(3))
     weights = folder / "diffusion_pytorch_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(DarkroomError, match=r"diffusion_pytorch_model.safetensors is not a whole safetensors file"):
         begun(small(3), folder)
+    (here / "page.pt").write_text("<!DOCTYPE html><html>404</html>")
+    with pytest.raises(DarkroomError, match=r"page\.pt is damaged or cut short, or no file of torch"):
+        begun(small(3), here / "page.pt")
     (here / "empty.pt").touch()
-    with pytest.raises(DarkroomError, match=r"empty\.pt is damaged or cut short \(0 bytes"):
+    with pytest.raises(DarkroomError, match=r"empty\.pt is damaged .* \(0 bytes"):
         begun(small(3), here / "empty.pt")
 
 

@@ -19,8 +19,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.dit.published import is_diffusers, is_paper, ours_from_diffusers, ours_from_published
-from darkroom.models.generators.dit.published import unwrapped as _unwrapped
+from darkroom.models.generators.dit.published import (
+    is_diffusers,
+    is_paper,
+    ours_from_diffusers,
+    ours_from_published,
+    unwrapped,
+)
 from darkroom.models.generators.dit.settings import SIZES
 from darkroom.training.weight_files import PICKLES, read_weights, weights_in
 
@@ -159,14 +164,16 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
     except DarkroomError as error:
         raise DarkroomError(f"{path}: {error}") from error
     if found is None:
-        lacking = "x_embedder.proj.weight"
-        raise DarkroomError(f"{path} holds no DiT: none of its {len(tensors)} tensors is called {lacking}.")
+        raise DarkroomError(
+            f"{path} holds no DiT: none of its {len(tensors)} tensors is called x_embedder.proj.weight, as in the "
+            "paper's code, or pos_embed.proj.weight, as in diffusers; name the right file."
+        )
     return Published(found, heads)
 
 
 def ours_from_paper_or_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
     """Return published tensors by our names; None: they are those of no published DiT."""
-    tensors = _unwrapped(tensors)
+    tensors = unwrapped(tensors)
     if is_paper(tensors):
         return ours_from_published(tensors)
     return ours_from_diffusers(tensors) if is_diffusers(tensors) else None
@@ -181,7 +188,7 @@ def _foreign_names(path: Path) -> bool:
             names: Any = dict.fromkeys(file.keys())
     except SafetensorError:
         return False  # the general reader says what is wrong with it
-    names = _unwrapped(names)
+    names = unwrapped(names)
     return is_paper(names) or is_diffusers(names)
 
 
@@ -202,8 +209,8 @@ def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
                 "was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
             ) from error
         raise DarkroomError(
-            f"{path} is damaged or cut short ({path.stat().st_size:,} bytes; {_first_line(text)}): fetch it again and "
-            "compare its size with that at its source."
+            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {_first_line(text)}"
+            "): fetch it again, and compare its size with that at its source."
         ) from error
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
     inner = (whole[name] for name in ("ema", "model", "state_dict") if isinstance(whole.get(name), dict))
@@ -213,8 +220,10 @@ def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
 
 def _asked_for(text: str) -> str | None:
     """Return the name that torch's restricted unpickler refused; None: that is not what its message says."""
-    found = re.search(r"GLOBAL ([\w.]+)", text) or re.search(r"Unsupported (?:class|global|operand)[: ]*([\w.]*)", text)
-    return (found[1] or "another operation") if found else None
+    found = re.search(r"GLOBAL ([\w.]+)", text)
+    if found is None and re.search(r"Unsupported (class|global)|Can only (build|create|call)", text):
+        return "another class"
+    return found[1] if found else None
 
 
 def _first_line(text: str) -> str:
@@ -254,13 +263,11 @@ def misfit(tensors: Mapping[str, Tensor], config: "DiTConfig") -> str | None:
         if theirs is not None and theirs != ours:
             wrong.append((f"{name} {theirs:,}", f"{ours:,}"))
             remedies.append(f"set {_MODEL.format(name)} to {theirs}")
-    if size := next(
-        (name for name, (depth, width, _) in SIZES.items() if (found.depth, found.width) == (depth, width)), None
-    ):
-        if any(name.startswith(("depth", "width")) for name, _ in wrong):
-            others = [each for each in remedies if "patch" in each]
-            remedies = [f"set {_MODEL.format('size')} to {size} and leave width, depth and heads empty", *others]
-    elif not wrong and found.hidden is not None and found.hidden != int(config.width * config.mlp_ratio):
+    named = [name for name, (depth, width, _) in SIZES.items() if (found.depth, found.width) == (depth, width)]
+    if named and (found.depth, found.width) != (config.depth, config.width):
+        patch = [remedy for remedy in remedies if "patch" in remedy]
+        remedies = [f"set {_MODEL.format('size')} to {named[0]} and leave width, depth and heads empty", *patch]
+    if not wrong and found.hidden is not None and found.hidden != int(config.width * config.mlp_ratio):
         wrong.append((f"hidden layers of {found.hidden:,}", f"{int(config.width * config.mlp_ratio):,}"))
         remedies.append(f"set {_MODEL.format('mlp_ratio')} to {found.hidden / config.width:g}")
     if found.channels is not None and found.channels != config.channels:
@@ -271,12 +278,11 @@ def misfit(tensors: Mapping[str, Tensor], config: "DiTConfig") -> str | None:
         wrong.append(("a learned variance" if learned else "no learned variance", "none" if learned else "one"))
         keys = "`train_generator.dit.diffusion`: `objective` to gaussian and `variance` to "
         remedies.append(f"set of {keys}{'learned_range' if learned else 'fixed_small'}")
-    if found.side is not None and found.patch == config.patch and found.side * config.patch != config.size:
-        wrong.append(
-            (f"latents of {found.side * config.patch} x {found.side * config.patch}", f"{config.size} x {config.size}")
-        )
+    size = (found.side or 0) * config.patch
+    if found.side is not None and found.patch == config.patch and size != config.size:
+        wrong.append((f"latents of {size} x {size}", f"{config.size} x {config.size}"))
         remedies.append(
-            f"change `ingest.image_size` by the factor {found.side * config.patch / config.size:g}, or put "
+            f"change `ingest.image_size` by the factor {size / config.size:g}, or put "
             '"dit/positions" under `train_generator.training.init.skip`'
         )
     if found.classes is not None and found.classes != config.classes:
