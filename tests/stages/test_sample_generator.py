@@ -58,21 +58,20 @@ def test_a_generator_of_another_kind_than_params_yaml_chooses_is_refused(model: 
         shards()
 
 
-def given(**changes: object) -> Params:
+def given(dit: dict[str, object] | None = None, **changes: object) -> Params:
     """Return what the stage is given, and write it to params.yaml."""
+    of_kind = {"steps": 2, **(dit or {})}
     values = {key: VALUES[key] for key in ("run", "sample_generator")}
-    common, dit = (
-        {**values["sample_generator"][name], **own} for name, own in (("common", TINY | changes), ("dit", {"steps": 2}))
-    )
-    values["sample_generator"] = {"common": common, "dit": dit}
+    own = {"common": TINY | changes, "dit": of_kind}
+    values["sample_generator"] = {name: {**values["sample_generator"][name], **own[name]} for name in own}
     values["run"] = {**values["run"], "device": "cpu"}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     return Params.model_validate(values)
 
 
-def shards(**changes: object) -> bytes:
+def shards(dit: dict[str, object] | None = None, **changes: object) -> bytes:
     """Run the stage and return its first shard."""
-    sample_generator.run(given(**changes))
+    sample_generator.run(given(dit, **changes))
     return Path("samples/generator/00000.tar").read_bytes()
 
 
@@ -293,6 +292,22 @@ def test_an_average_may_end_earlier(model: Path) -> None:
     there = json.loads((model / "manifest.json").read_text())
     (model / "manifest.json").write_text(json.dumps({**there, "files": file_hashes(model)}))
     assert shards() == earlier
+
+
+def test_guidance_leads_away_from_a_weaker_average(model: Path) -> None:
+    alone = {"guidance": 1.0}
+    shards(alone, images=8)
+    plain = images().astype(int)
+    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1}, images=8)
+    away = images().astype(int)
+    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1, "weaker_images": 32}, images=8)
+    earlier = images().astype(int)
+    assert np.abs(away - plain).max() > 2 and np.abs(away - earlier).max() > 0
+    # Away from itself leads nowhere.
+    shards(alone, images=8, sigma_rel=0.1)
+    own = images().astype(int)
+    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1}, images=8, sigma_rel=0.1)
+    assert np.abs(images().astype(int) - own).max() <= 1
 
 
 def test_bf16_changes_the_network_and_little_of_the_images(model: Path) -> None:

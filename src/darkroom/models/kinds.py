@@ -44,7 +44,7 @@ GENERATORS = Kinds(
         "imported": "train_generator",  # of a kind that is not trained: its published weights
     },
     kinds={
-        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:DiTSampling", None],
+        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:DiTGenerated", None],
         "pretrained": [
             "pretrained.settings:Pretrained",
             None,

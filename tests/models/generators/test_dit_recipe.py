@@ -34,7 +34,6 @@ class Levels:
 
 
 def recipe(tokenizer=None, **changes):
-    tokenizer = tokenizer or Levels()
     settings = {"normalise": "channel", "time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
     torch.manual_seed(0)
     model = Spy(DiTConfig(2, 4, 5, 16, 1, 2, 2))

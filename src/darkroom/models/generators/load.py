@@ -1,6 +1,7 @@
 """Opens a trained generator with its tokenizer, to be sampled as the settings say."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,15 @@ def open_generator(
     )
     if settings.sigma_rel is not None and settings.average_images is not None:
         sampler.model.load_state_dict(reconstruct(folder / "profiles", settings.sigma_rel, settings.average_images))
+    networks = [sampler.model]
+    if (width := getattr(sampling, "weaker_sigma_rel", None)) is not None:
+        sampler.weaker = deepcopy(sampler.model)
+        sampler.weaker.load_state_dict(reconstruct(folder / "profiles", width, sampling.weaker_images))
+        networks.append(sampler.weaker.to(device))
     sampler = sampler.to(device)
     allow_tf32(settings.tf32)
-    run_in(sampler.model, settings.precision, settings.compile, device)
+    for network in networks:
+        run_in(network, settings.precision, settings.compile, device)
     return sampler, sampling
 
 

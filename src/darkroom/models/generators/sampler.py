@@ -25,11 +25,13 @@ class Sampler(Protocol):
     """A generator with its weights and what turns its outputs into images.
 
     classes: the number of classes.
+    weaker: the network that guidance leads away from in place of the unconditional one; None: that one.
 
     One that goes from noise to images in steps may have `trajectory`, see `DiTSampler`.
     """
 
     classes: int
+    weaker: nn.Module | None
 
     @property
     def model(self) -> nn.Module:

@@ -54,7 +54,6 @@ class DiTRecipe(GeneratorRecipe):
         evaluation: Evaluation | None = None,
         codebook: Tensor | None = None,
     ) -> None:
-        settings = settings.sized(tokenizer.latent_shape)
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
         self.train, self.val = train, val
@@ -82,7 +81,7 @@ class DiTRecipe(GeneratorRecipe):
         codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         recipe = cls(
             model,
-            settings.diffusion,
+            settings.diffusion.sized(data.tokenizer.latent_shape),
             training.seed,
             data.train,
             data.val,

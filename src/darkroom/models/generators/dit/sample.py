@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from darkroom.diffusion.denoiser import Denoise, Denoised, Guidance, denoiser
 from darkroom.diffusion.objectives import Objective, stored_objective
@@ -22,6 +22,7 @@ class DiTSampler:
     """A transformer, its objective, the scale of its latents, and the tokenizer that decodes them."""
 
     model: DiT
+    weaker: nn.Module | None = None
 
     def __init__(self, model: DiT, objective: Objective, scaler: LatentScaler, tokenizer: Tokenizer) -> None:
         self.model, self.objective, self.scaler, self.tokenizer = model, objective, scaler, tokenizer
@@ -106,7 +107,9 @@ class DiTSampler:
             settings: solver, steps and guidance.
             seen: called with the x0 that each call of the network predicts, as it is scaled, (N, C, H, W).
         """
-        denoise = dit_denoiser(self.model, self.objective, labels, self.model.null_label, Guidance.of(settings))
+        denoise = dit_denoiser(
+            self.model, self.objective, labels, self.model.null_label, Guidance.of(settings), self.weaker
+        )
         denoise = denoise if seen is None else _watched(denoise, seen)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         latents = sample(denoise, noise, self.objective, settings, generators)
@@ -130,12 +133,14 @@ def dit_denoiser(
     labels: Tensor,
     null_label: int,
     guidance: Guidance | float = 1.0,
+    weaker: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
 ) -> Denoise:
-    """Return the denoiser of a DiT for labels (N,); guidance leads away from the null label."""
+    """Return the denoiser of a DiT for labels (N,); guidance leads away from the null label, or a weaker DiT."""
     twice = torch.cat([labels, torch.full_like(labels, null_label)])
     return denoiser(
         lambda x, timesteps, before: model(x, timesteps, labels),
         objective,
         guidance,
         both=lambda x, timesteps, before: model(x, timesteps, twice),
+        weaker=None if weaker is None else lambda x, timesteps, before: weaker(x, timesteps, labels),
     )

@@ -121,6 +121,21 @@ class DiTSampling(Sampling):
     """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
 
 
+class DiTGenerated(DiTSampling):
+    """How images are sampled, guided by a weaker average of the same training where one is named (autoguidance)."""
+
+    weaker_sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None = None
+    """Guidance leads away from the average of this relative width (of ema_profiles); null: from no label."""
+    weaker_images: Positive | None = None
+    """Images of the training at which that average ends, say a third of it; null: its end."""
+
+    @model_validator(mode="after")
+    def _weaker(self) -> "DiTGenerated":
+        if self.weaker_images is not None and self.weaker_sigma_rel is None:
+            raise ValueError("weaker_images is read with weaker_sigma_rel only: give that a width, or leave it empty")
+        return self
+
+
 class DiT(Kind):
     """The diffusion transformer.
 

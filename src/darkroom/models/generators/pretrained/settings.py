@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Respacing, ScheduleName, Solver, Spacing
+from darkroom.diffusion.settings import ScheduleName, Solver, Spacing, Steps
 from darkroom.models.generators.dit.settings import LATENT_SCALE, DiTDiffusion, DiTSampling
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.numbers import NO_FILE, Positive, Sha256
@@ -71,7 +71,7 @@ class PretrainedSampling(DiTSampling):
 
     solver: Solver = "ddpm"
     """ddpm, ddim, dpm (DPM-Solver++) or unipc."""
-    steps: Positive | Respacing = 250  # type: ignore[assignment]
+    steps: Steps = 250
     """Steps of the solver."""
     spacing: Spacing = "linspace"
     """Timesteps from the last one on (trailing), from the first (leading), or both (linspace: the paper's)."""
