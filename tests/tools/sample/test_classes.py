@@ -1,7 +1,9 @@
 """`darkroom sample --labels`: an image is a function of class, seed and number, and what does not fit is refused."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,8 +50,17 @@ def equal(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
     return len(one) == len(other) and all((a == b).all() for a, b in zip(one, other, strict=True))
 
 
-def test_an_image_is_a_function_of_class_seed_and_number(clone: Path) -> None:
+def test_an_image_is_a_function_of_class_seed_and_number(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, seen = DiTSampler.__call__, []
+
+    def watched(self: DiTSampler, numbers: Sequence[int], labels: torch.Tensor, *others: Any) -> torch.Tensor:
+        seen.append((list(numbers), set(labels.tolist())))
+        return sample(self, numbers, labels, *others)
+
+    monkeypatch.setattr(DiTSampler, "__call__", watched)
     both = draw("--labels", "3,5", "--images", "6")
+    # Batches of one size and one class: bits may depend on both.
+    assert seen == [(list(range(start, start + 4)), {label}) for label in (3, 5) for start in (0, 4)]
     assert [len(row) for row in both] == [6, 6] and not equal(both[0], both[1])
     assert equal(draw("--labels", "5", "--images", "2")[0], both[1][:2])
     assert equal(draw("--labels", "5", "--labels", "3", "--images", "6")[1], both[0])
