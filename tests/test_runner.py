@@ -197,6 +197,19 @@ def test_a_training_runs_here_or_in_the_processes_that_params_yaml_names(trainin
     assert history() == ["start", "end"] * 3, "the supervisor keeps it"
 
 
+def test_sampling_runs_in_the_processes_that_params_yaml_names(training, monkeypatch):
+    assert training(1) == ["here"]  # the fixture's patches
+    values = {"sample_generator": {"common": {"processes": 3}}, "run": {"device": "cpu", "cache_gb": 20}}
+    started = []
+    monkeypatch.setattr(runner, "given", lambda stage, item: values)
+    monkeypatch.setattr(runner, "launch", lambda *metadata: started.append(metadata))
+    run = types.SimpleNamespace(device="cpu", accelerate="fsdp.yaml", cache_gb=20)
+    monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "darkroom.stages.sample_generator", types.SimpleNamespace(run=None))
+    runner.run_stage("sample_generator", None)
+    assert started == [(["sample_generator"], 3, None)], "accelerate's file is of trainings"
+
+
 def test_one_device_is_not_shared(training):
     with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:0, which 2 processes cannot share"):
         training(2, device="cuda:0")

@@ -47,7 +47,13 @@ def parser() -> argparse.ArgumentParser:
     preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
-    _add_sample(commands.add_parser("sample", help="make images of your own texts, or variations of your own images"))
+    _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
+    given = commands.add_parser("export", help="write models/generator, a DiT, in a format that others read")
+    given.add_argument("--out", default="export", metavar="DIR", help="a new folder; %(default)s")
+    given.add_argument(
+        "--format", default="diffusers", choices=["diffusers", "pt", "safetensors"], help="of the weights; %(default)s"
+    )
+    given.add_argument("--license", default="other", help="for the page, as the Hub names it; %(default)s")
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if over := FOREACH.get(stage):
@@ -84,9 +90,43 @@ def _add_sample(sample: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an image to make variations of; may come several times",
     )
+    sample.add_argument(
+        "--labels", action="append", default=[], metavar="CLASS,…", help="classes, by name or number: models/generator"
+    )
     sample.add_argument("--images", type=int, default=4, help="images of each; %(default)s")
-    sample.add_argument("--seed", type=int, help="of all noise; `sample_text.seed` of params.yaml")
+    sample.add_argument(
+        "--seed", type=int, help="of all noise; `sample_text.seed`, with --labels `sample_generator.common.seed`"
+    )
+    of_classes = sample.add_argument_group("with --labels, in place of what `sample_generator` in params.yaml says")
+    of_classes.add_argument("--steps", help="steps of the solver")
+    of_classes.add_argument("--guidance", type=float, help="scale of guidance; 1: none")
+    of_classes.add_argument("--solver", help="the solver; it fits what was trained")
+    of_classes.add_argument(
+        "--weights", metavar="WEIGHTS", help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint"
+    )
+    of_classes.add_argument("--sigma-rel", type=float, help="width of the average, rebuilt from the kept ones")
     sample.add_argument("--out", metavar="FILE.png", help="where the grid is written; a name under logs/sample/")
+
+
+def _sample(options: argparse.Namespace) -> str:
+    """Write the grid of `darkroom sample`, and return a line for the terminal."""
+    from darkroom.tools.sample.classes import Overrides
+    from darkroom.tools.sample.command import sample, sample_classes
+
+    overrides = Overrides(**{name: getattr(options, name) for name in Overrides._fields})
+    if options.labels:
+        if options.text or options.embedding_of:
+            raise DarkroomError(
+                "--labels are of models/generator, --text and --embedding-of of the decoder: one call each."
+            )
+        return sample_classes(options.labels, options.images, options.out, overrides)
+    if given := [
+        f"--{name.replace('_', '-')}" for name, value in overrides._asdict().items() if value and name != "seed"
+    ]:
+        raise DarkroomError(
+            f"{', '.join(given)}: read with --labels only; the decoder's settings are `sample_decoder`."
+        )
+    return sample(options.text, options.embedding_of, options.images, options.seed, options.out)
 
 
 def _item(options: argparse.Namespace) -> str | None:
@@ -143,9 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 show(options.parts, options.split, Path(options.grid), options.images, options.quarantine, options.json)
             )
         elif options.command == "sample":
-            from darkroom.tools.sample.command import sample
+            print(_sample(options))
+        elif options.command == "export":
+            from darkroom.tools.export.command import export
 
-            print(sample(options.text, options.embedding_of, options.images, options.seed, options.out))
+            print(export(Path(options.out), options.format, options.license))
         elif options.command == "params" and (options.check or options.write):
             from darkroom.tools.params.page import write_page
 

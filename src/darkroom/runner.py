@@ -22,7 +22,7 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
 from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.lock_file import keep
-from darkroom.dag.stages import TRAININGS
+from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.cache import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -106,9 +106,10 @@ def _without_commit() -> bool:
 
 def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank | None) -> int:
     """Return in how many processes a stage runs, which params.yaml says and nobody else."""
-    count = processes(section) if stage in TRAININGS else 1
+    several = stage in TRAININGS or stage in SHARED
+    count = processes(section) if several else 1
     if place is not None and (started := place.size) != count:
-        where = f"{PARAMS} says {count}: change `processes` there" if stage in TRAININGS else "it runs in one"
+        where = f"{PARAMS} says {count}: change `processes` there" if several else "it runs in one"
         raise DarkroomError(f"{stage} was started with {started} processes, and {where}.")
     require_shareable(device, count)
     return count

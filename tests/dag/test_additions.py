@@ -17,7 +17,7 @@ ADDITIONS = Path(__file__).resolve().parents[1] / "additions"
 SOURCE = Path("src/darkroom")
 TOKENIZER = ["patches.settings:Patches", "patches.network:PatchTokenizer", "patches.recipe:PatchRecipe", None, None]
 GENERATOR = ["normal.settings:Normal", "normal.recipe:NormalRecipe", "normal.sample:NormalSampler"]
-GENERATOR += ["normal.settings:Sampling"]
+GENERATOR += ["normal.settings:Sampling", None]
 # What is copied from the additions of the tests.
 COPIED = {
     "tokenizer": "models/tokenizers/patches",

@@ -1,22 +1,23 @@
 """What a U-Net predicts and its losses, against implementations in NumPy's float64 that share nothing with them."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
 
+from darkroom.diffusion.bound import log_variance, variational_bound
 from darkroom.diffusion.gaussian import (
+    Gaussian,
     distance,
     min_snr_weight,
     p2_weight,
     target_of,
     to_x0,
     variance_fraction,
-    variational_bound,
 )
 from darkroom.diffusion.schedules import NoiseSchedule
 
@@ -91,6 +92,18 @@ def test_variance_fraction_the_log_variance() -> None:
     torch.testing.assert_close(variance_fraction(raw, "sigmoid"), 1 / (1 + (-raw).exp()))
 
 
+def bound(
+    x0: torch.Tensor, x: torch.Tensor, guess: torch.Tensor, share: torch.Tensor, t: int, schedule: NoiseSchedule
+) -> torch.Tensor:
+    steps = torch.full((len(x),), t)
+    return variational_bound(x0, x, guess, log_variance("learned_range", share, steps, schedule), steps, schedule)
+
+
+def normal_cdf(x: np.ndarray) -> np.ndarray:
+    """Page's approximation, that of published bits per dim."""
+    return 1 / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
 def bound_by_hand(
     x0: np.ndarray, x: np.ndarray, guess: np.ndarray, share: np.ndarray, t: int, betas: np.ndarray
 ) -> float:
@@ -116,10 +129,10 @@ def bound_by_hand(
         p, q = np.exp(logvar), math.exp(low)
         nats = 0.5 * (logvar - low) + (q + (mean(x0) - mean(guess)) ** 2) / (2 * p) - 0.5
     else:
-        std = np.exp(0.5 * logvar)
-        upper = np.where(x0 > 0.999, np.inf, x0 + 1 / 255)
-        lower = np.where(x0 < -0.999, -np.inf, x0 - 1 / 255)
-        nats = -np.log(np.maximum(norm.cdf(upper, mean(guess), std) - norm.cdf(lower, mean(guess), std), 1e-12))
+        away, std = x0 - mean(guess), np.exp(0.5 * logvar)
+        upper = np.where(x0 > 0.999, 1, normal_cdf((away + 1 / 255) / std))
+        lower = np.where(x0 < -0.999, 0, normal_cdf((away - 1 / 255) / std))
+        nats = -np.log(np.maximum(upper - lower, 1e-12))
     return float(nats.mean() / math.log(2))
 
 
@@ -133,17 +146,48 @@ def test_the_bound_is_that_of_two_gaussians(schedule: NoiseSchedule, t: int) -> 
     )
     guess, share = x0 + 0.02 * random.standard_normal(x0.shape), random.uniform(0, 1, x0.shape)
     tensors = [torch.from_numpy(each[None].astype(np.float32)) for each in (x0, x, guess, share)]
-    found = variational_bound(*tensors, torch.tensor([t]), schedule)
+    found = bound(*tensors, t, schedule)
     expected = bound_by_hand(*(each[0].double().numpy() for each in tensors), t, schedule.betas)
     assert float(found[0]) == pytest.approx(expected, rel=2e-4, abs=2e-5)  # differences of float32 cdfs
 
 
-def test_the_bound_teaches_the_variance_alone(schedule: NoiseSchedule) -> None:
-    x0, x = some(0, 2, 1, 4, 4).clamp(-1, 1), some(1, 2, 1, 4, 4)
-    guess, share = some(2, 2, 1, 4, 4).requires_grad_(), torch.full((2, 1, 4, 4), 0.5, requires_grad=True)
-    variational_bound(x0, x, guess, share, torch.tensor([0, 20]), schedule).sum().backward()
-    assert guess.grad is None
-    assert share.grad is not None and bool((share.grad != 0).any(dim=(1, 2, 3)).all())
+@pytest.mark.parametrize(("loss", "teaches"), [("l2", False), ("kl", True), ("rescaled_kl", True)])
+def test_the_bound_teaches_the_variance_alone_unless_it_is_the_loss(
+    schedule: NoiseSchedule, loss: str, teaches: bool
+) -> None:
+    objective = Gaussian(schedule, loss=loss, variance="learned_range")  # type: ignore[arg-type]
+    t, x0, noise = torch.tensor([0, 20]), some(0, 2, 1, 4, 4).clamp(-1, 1), some(1, 2, 1, 4, 4)
+    output = some(2, 2, 2, 4, 4).requires_grad_()
+    found = objective.losses(output, x0, noise, objective.add_noise(x0, noise, t), t)
+    (grad,) = torch.autograd.grad(found["loss" if teaches else "bound"].sum(), output)
+    assert bool((grad[:, :1] != 0).any()) == teaches
+    assert bool((grad[:, 1:] != 0).any(dim=(1, 2, 3)).all())
+
+
+def test_the_weight_of_the_bound_and_its_scale() -> None:
+    """DiT adds the bound as it is, IDDPM T / 1000 times, and `rescaled_kl` is T times it."""
+    schedule = NoiseSchedule.named("linear", 250)
+    t, x0, noise = torch.tensor([3, 200]), some(0, 2, 1, 4, 4).clamp(-1, 1), some(1, 2, 1, 4, 4)
+    output = some(2, 2, 2, 4, 4)
+
+    def losses(**keys: Any) -> dict[str, torch.Tensor]:
+        objective = Gaussian(schedule, variance="learned_range", **keys)
+        return objective.losses(output, x0, noise, objective.add_noise(x0, noise, t), t)
+
+    for weight, factor in ((1.0, 1.0), (0.001, 0.001), ("rescaled", 0.25)):
+        found = losses(bound_weight=weight)
+        torch.testing.assert_close(found["loss"], found["simple"] + factor * found["bound"])
+    torch.testing.assert_close(losses(loss="rescaled_kl")["loss"], 250 * losses(loss="kl")["loss"])
+
+
+@pytest.mark.parametrize("kind", ["fixed_small", "fixed_large"])
+def test_a_fixed_variance_by_hand(kind: str) -> None:
+    schedule = NoiseSchedule.named("linear", 10)
+    left, betas = schedule.alphas_cumprod, schedule.betas
+    found = log_variance(kind, None, torch.arange(10), schedule, 1).exp()  # type: ignore[arg-type]
+    small = [betas[s] * (1 - left[s - 1]) / (1 - left[s]) for s in [1, *range(1, 10)]]
+    expected = small if kind == "fixed_small" else [small[0], *betas[1:]]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
 
 
 @settings(max_examples=30, deadline=None)
@@ -152,6 +196,6 @@ def test_the_bound_is_least_at_the_true_variance(t: int) -> None:
     """With the true mean, the posterior's own variance (share 0) has no divergence, and every other has some."""
     schedule = NoiseSchedule.named("linear", STEPS)
     x0, x = some(t, 1, 1, 2, 2), some(t + 1, 1, 1, 2, 2)
-    at = [variational_bound(x0, x, x0, torch.full_like(x0, s), torch.tensor([t]), schedule) for s in (0.0, 0.5, 1.0)]
+    at = [bound(x0, x, x0, torch.full_like(x0, s), t, schedule) for s in (0.0, 0.5, 1.0)]
     assert abs(float(at[0])) < 1e-6
     assert float(at[0]) < float(at[1]) < float(at[2])

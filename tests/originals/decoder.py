@@ -28,7 +28,7 @@ SCHEDULES = ("cosine", "linear", "quadratic", "jsd", "sigmoid")
 
 # By what is compared: our keys of `diffusion`, and the decoder's arguments. With another target than noise, theirs
 # computes the bound as if it were noise: the simple loss alone is compared.
-SIMPLE = {"learned_variance": False}
+SIMPLE = {"variance": "fixed_small"}
 LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "l2": ({}, {}),
     "l1": ({"loss": "l1"}, {"loss_type": "l1"}),
@@ -68,8 +68,7 @@ class Says(nn.Module):
 
 def compare() -> dict[str, float]:
     """Return how far apart they are, by what is compared."""
-    # The likelihood of the first step: theirs has a tanh in place of the normal distribution's own integral.
-    original = unclip(approx_standard_normal_cdf=torch.special.ndtr)
+    original = unclip()
     return dict((*schedules(original), *losses(original), *small_images(original), *guidance(original)))
 
 
@@ -119,7 +118,7 @@ def losses(original: ModuleType) -> Iterator[tuple[str, float]]:
         theirs = decoder(original, **arguments)
         torch.manual_seed(0)
         output = noise + 0.3 * torch.randn(noise.shape)
-        learned = ours.objective.learned_variance
+        learned = ours.objective.learns_variance
         bounded = ours.objective.variance_range == "sigmoid"
         if learned:
             share = torch.randn(noise.shape).tanh()

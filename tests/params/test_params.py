@@ -70,6 +70,15 @@ def test_the_committed_files_are_valid(clone):
 FAULTS = [
     ("train_generator.dit.model.widht", 128, "unknown key `train_generator.dit.model.widht`; did you mean `width`?"),
     ("train_genrator", {}, "unknown key `train_genrator`; did you mean `train_generator`?"),
+    (
+        "sample_generator.dit.steps",
+        "ddim",
+        "`sample_generator.dit.steps` is 'ddim': Input should be a valid integer, unable to parse string as an "
+        "integer; or: String should match pattern",
+    ),
+    ("sample_generator.dit.steps", 0, "`sample_generator.dit.steps` is 0: Input should be greater than 0; or: Input"),
+    ("sample_generator.dit.steps", "ddim50", "steps ddim50 are timesteps of ddpm or ddim, and solver is euler"),
+    ("sample_generator.dit.guidance_from", 1.0, "guidance_from (1.0) must be below guidance_to (1.0)"),
     ("train_generator.dit.model.width", -4, "`train_generator.dit.model.width` is -4"),
     ("train_generator.dit.model.heads", 3, "heads (3) must divide width (128)"),
     ("train_generator.training.images", 100, "images (100) must be a multiple of batch (64)"),
@@ -138,11 +147,15 @@ FAULTS = [
     (
         "train_decoder.unets.base.diffusion.objective",
         "flow",
-        "`sample_decoder.common.solver` is dpm, and `train_decoder.unets.base.diffusion.objective` is flow: set",
+        "`sample_decoder.pictures.inpainted` follows Gaussian diffusion, and `train_decoder.unets.base.diffusion.objec",
     ),
     ("train_prior.diffusion.objective", "flow", "evaluate.solver is ddim, and diffusion.objective is flow: set"),
     ("train_prior.diffusion.objective", "flaw", "is one of flow, gaussian; did you mean `flow`?"),
-    ("train_prior.diffusion.learned_variance", True, "learned_variance needs a second output, which the prior has not"),
+    (
+        "train_prior.diffusion.variance",
+        "learned_range",
+        "variance learned_range needs a second output, which the prior has not",
+    ),
     (
         "score_decoder.clip",
         "models/ViT.pt",

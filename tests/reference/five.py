@@ -6,7 +6,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -15,9 +17,9 @@ sys.path[:0] = [str(ROOT / "src"), str(TESTS)]
 
 import numpy as np  # noqa: E402
 
-from darkroom.check.check import read_params, schema  # noqa: E402
+from darkroom.check.check import schema  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import given, lookup  # noqa: E402
+from darkroom.params.stage import given  # noqa: E402
 from darkroom.random import derive, normal  # noqa: E402
 from darkroom.tools import preset  # noqa: E402
 
@@ -49,25 +51,22 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     """
     from darkroom.device import set_up_device
     from darkroom.diffusion.scalers import LatentScaler
-    from darkroom.models.generators.dit.network import DiT, DiTConfig
-    from darkroom.models.generators.dit.recipe import DiTRecipe
+    from darkroom.models.generators.dit.network import DiT
+    from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
     from darkroom.training.loop import seeded, train
     from darkroom.training.trainer import Places
 
     preset.apply(name)
-    values = read_params()
     params: Any = validate(schema("train_generator"), given("train_generator"))
-    kl = lookup(values, "train_tokenizer.kl")
-    side = values["ingest"]["image_size"] // 2 ** (len(kl["channels"]) - 1)
-    shape = (kl["latent_channels"], side, side)
+    shape = (4, 32, 32)  # of the published autoencoder, of images of 256 pixels
     settings = params.train_generator.own_training.model_copy(
         update={"processes": 1, "batch": 1, "images": UPDATES, "log_every": 1, "validate_every": UPDATES}
     )
     run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "at_risk": 1e9})
     set_up_device(settings.threads, "cpu")
-    sizes = params.train_generator.chosen.model.model_dump() | ({"depth": depth} if depth else {})
+    config = config_of(params.train_generator.chosen, shape[0], shape[1], CLASSES)
     with seeded(derive(settings.seed, "dit/weights")):
-        model = DiT(DiTConfig(shape[0], shape[1], CLASSES, **sizes))
+        model = DiT(replace(config, depth=depth or config.depth))
     ones = [1.0] * shape[0]
     data: Any = Rendered(shape)
     recipe = DiTRecipe(
@@ -77,7 +76,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
         data,
         data,
         LatentScaler([0.0] * shape[0], ones),
-        None,  # type: ignore[arg-type]  # only pictures need a tokenizer
+        SimpleNamespace(latent_shape=shape),  # type: ignore[arg-type]  # only pictures need a tokenizer
         params.train_generator.chosen.sampling,
     )
     return train(recipe, settings, run, Places(Path("state"), Path("curves"), Path("logs/train_generator")))

@@ -137,7 +137,8 @@ def project(
         extractors={"in_domain": floor} | ({"inception": floor} if inception else {}),
     )
     sampler = {"solver": "euler", "steps": 25, "guidance": 1.5, "seed": 1, "images": 40, "batch": 20}
-    write_manifest(samples, "samples", classes=CLASSES, images=40, sampler=sampler)
+    of_class = {name: 13 + (number == 0) for number, name in enumerate(CLASSES)}
+    write_manifest(samples, "samples", classes=CLASSES, images=40, counts=of_class, sampler=sampler, files={})
     (decoded / "codes.tsv").write_text(histogram(*([np.array(of) for of in codes] if codes else (None, None))))
     write_manifest(decoded, "reconstructions", images=16, split="test", codes=len(codes[0]) if codes else 0)
     own = Path("samples/tokenizer")

@@ -215,10 +215,27 @@ def test_a_tokenizer_without_codes_has_none_on_the_page(made: Path) -> None:
 def test_samples_shown_are_counted(made: Path) -> None:
     assert "their first 30 images" in page().text
     grid(Path("samples/generator/grid.png"), 5, 3)
-    change("samples/generator/manifest.json", images=5)
+    change("samples/generator/manifest.json", images=5, counts=dict(zip(CLASSES, (2, 2, 1), strict=True)))
     change("cards/generator.json", n_fake=5, samples=manifest_hash(Path("samples/generator")))
     change("metrics/generator.json", n=5)
     assert "their first 5 images" in page().text
+
+
+def test_a_class_without_images_has_no_column(made: Path) -> None:
+    grid(Path("samples/generator/grid.png"), 5, 2)
+    change("samples/generator/manifest.json", images=5, counts=dict(zip(CLASSES, (0, 3, 2), strict=True)))
+    change("cards/generator.json", n_fake=5, samples=manifest_hash(Path("samples/generator")))
+    change("metrics/generator.json", n=5)
+    text = page().text
+    assert "their first 5 images" in text and "the first 2 of 3 classes" in text
+
+
+def test_a_strip_is_shown_where_there_is_one(made: Path) -> None:
+    assert "From noise to image" not in page().text
+    grid(Path("samples/generator/strip.png"), 16, 8)
+    change("samples/generator/manifest.json", files={"strip.png": ""})
+    change("cards/generator.json", samples=manifest_hash(Path("samples/generator")))
+    assert "From noise to image" in page().text
 
 
 def test_data_card_counts(made: Path) -> None:

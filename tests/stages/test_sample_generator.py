@@ -1,112 +1,362 @@
-"""The stage `sample_generator`: which weights it takes."""
+"""The stage `sample_generator`: of which weights and classes its images are, and that a kill costs one batch."""
 
 import json
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import yaml
+from PIL import Image
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.check.check import read_params
-from darkroom.data.images import ImageSpec
+from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators import batches, load
+from darkroom.models.generators.batches import KeptBatches
+from darkroom.models.generators.dit.network import DiT
+from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.sample_settings import Params
-from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.processes.launch import environments, supervise
 from darkroom.stages import sample_generator
 from darkroom.training.averages import (
-    Average,
-    export_snapshots,
-    power_decay,
     reconstruct,
-    snapshot_due,
-    write_snapshot,
 )
-from helpers import training
-from models.tokenizers.sections import kl
+from models.generators.models_made import write_models
 
 VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 TINY = {"threads": 1, "images": 4, "batch": 4, "shard_size": 4}
 
 
-def write_models(profiles: bool) -> None:
-    """Write an untrained tokenizer, and a DiT whose weights moved for 16 updates, with averages kept beside or not."""
-    torch.manual_seed(0)
-    KLAutoencoder(build(kl(), 3, 16)).save_pretrained(Path("models/tokenizer"))
-    files = file_hashes(Path("models/tokenizer"))
-    write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 16, 16], files=files)
-    model, settings = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2)), training(images=64, batch=4, ema_profiles=[0.05, 0.1])
-    averages = {width: Average({"dit": model}, power_decay(width)) for width in settings.ema_profiles}
-    for update in range(16):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
-        for average in averages.values():
-            average.update(update)
-        if snapshot_due(update * 4, update * 4 + 4, settings):
-            write_snapshot(Path("state"), update * 4 + 4, {"dit": model}, averages)
-    model.save_pretrained(Path("models/generator"))
-    if profiles:
-        export_snapshots(Path("state"), "dit", Path("models/generator/profiles"), settings)
-    write_manifest(
-        Path("models/generator"),
-        "generator",
-        generator_kind="dit",
-        classes=list("0123456789"),
-        image=ImageSpec(16, "RGB", "png").metadata(),
-        latent_mean=[0.0, 0.0],
-        latent_std=[1.0, 1.0],
-        tokenizer=load_tokenizer(Path("models/tokenizer"))[1],
-        files=file_hashes(Path("models/generator")),
-    )
-
-
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+    enter(tmp_path, monkeypatch)
     write_models(profiles=True)
     return tmp_path / "models/generator"
 
 
+def enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a folder the working folder, with what the stage's state is known by."""
+    monkeypatch.chdir(folder)
+    for name in ("DVC_ROOT", "RANK", "WORLD_SIZE", "DARKROOM_SUPERVISOR"):
+        monkeypatch.delenv(name, raising=False)
+    deps, outs = ["models/generator", "models/tokenizer"], ["samples/generator"]
+    stage = {"cmd": "x", "params": ["sample_generator"], "deps": deps, "outs": outs}
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": {"sample_generator": stage}}))
+
+
 def test_a_generator_of_another_kind_than_params_yaml_chooses_is_refused(model: Path) -> None:
-    manifest = json.loads((model / "manifest.json").read_text())
-    facts = {name: value for name, value in manifest.items() if name not in ("kind", "format", "seal")}
+    there = json.loads((model / "manifest.json").read_text())
+    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
     write_manifest(model, "generator", **(facts | {"generator_kind": "masked"}))
     with pytest.raises(DarkroomError, match=r"of the kind `masked`, and params\.yaml chooses another"):
         shards()
 
 
-def shards(**changes: object) -> bytes:
-    """Run the stage and return its images."""
+def given(dit: dict[str, object] | None = None, **changes: object) -> Params:
+    """Return what the stage is given, and write it to params.yaml."""
+    of_kind = {"steps": 2, **(dit or {})}
     values = {key: VALUES[key] for key in ("run", "sample_generator")}
-    common, dit = (
-        {**values["sample_generator"][name], **own} for name, own in (("common", TINY | changes), ("dit", {"steps": 2}))
-    )
-    values["sample_generator"] = {"common": common, "dit": dit}
+    own = {"common": TINY | changes, "dit": of_kind}
+    values["sample_generator"] = {name: {**values["sample_generator"][name], **own[name]} for name in own}
     values["run"] = {**values["run"], "device": "cpu"}
-    sample_generator.run(Params.model_validate(values))
-    assert json.loads(Path("samples/generator/manifest.json").read_text())["sampler"]["sigma_rel"] == changes.get(
-        "sigma_rel"
-    )
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    return Params.model_validate(values)
+
+
+def shards(dit: dict[str, object] | None = None, **changes: object) -> bytes:
+    """Run the stage and return its first shard."""
+    sample_generator.run(given(dit, **changes))
     return Path("samples/generator/00000.tar").read_bytes()
+
+
+def manifest() -> dict[str, Any]:
+    """Return the manifest of the samples."""
+    return json.loads(Path("samples/generator/manifest.json").read_text())
+
+
+def images() -> np.ndarray:
+    """Return the samples, uint8 (N, C, H, W)."""
+    found = ImageShards.open_folder(Path("samples/generator"), "samples")
+    return np.concatenate(list(found.batches(16)))
 
 
 def test_a_width_takes_the_rebuilt_weights(model: Path) -> None:
     """The same images as from a model that holds these weights as its own."""
     own, rebuilt = shards(), shards(sigma_rel=0.07)
+    assert manifest()["sampler"]["sigma_rel"] == 0.07
     assert own != rebuilt != shards(sigma_rel=0.1)
     other = DiT.from_pretrained(model)
     other.load_state_dict(reconstruct(model / "profiles", 0.07))
     other.save_pretrained(model)
-    manifest = json.loads((model / "manifest.json").read_text())
-    (model / "manifest.json").write_text(json.dumps({**manifest, "files": file_hashes(model)}))
+    there = json.loads((model / "manifest.json").read_text())
+    (model / "manifest.json").write_text(json.dumps({**there, "files": file_hashes(model)}))
     assert shards() == rebuilt
 
 
 def test_a_width_without_kept_averages_names_the_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    enter(tmp_path, monkeypatch)
     write_models(profiles=False)
     assert not Path("models/generator/profiles").exists() and shards()
     with pytest.raises(DarkroomError, match="ema_profiles"):
         shards(sigma_rel=0.1)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The same bytes: for any request, after a kill, and by several processes
+
+
+@pytest.fixture
+def batches_seen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Return a list that takes the numbers of each batch that the network sees."""
+    seen: list[list[int]] = []
+    sample = DiTSampler.__call__
+
+    def watched(self: DiTSampler, numbers: Sequence[int], *others: Any) -> torch.Tensor:
+        seen.append(list(numbers))
+        return sample(self, numbers, *others)
+
+    monkeypatch.setattr(DiTSampler, "__call__", watched)
+    return seen
+
+
+def test_an_image_does_not_depend_on_how_many_are_requested(model: Path, batches_seen: list[list[int]]) -> None:
+    shards(images=64, batch=8)
+    all_of_them = images()
+    for count in (1, 7):
+        batches_seen.clear()
+        shards(images=count, batch=8)
+        np.testing.assert_array_equal(images(), all_of_them[:count])
+        # The bits of a row may depend on how many there are, though they seldom do in a network this small.
+        assert batches_seen == [list(range(8))]
+
+
+def test_the_seed_decides_and_the_batch_rounds_at_most(model: Path) -> None:
+    shards(images=9, batch=8)
+    first = images().astype(int)
+    shards(images=9, batch=8, seed=2)
+    assert all((one != other).any() for one, other in zip(images(), first, strict=True))
+    shards(images=9, batch=3)
+    assert abs(images() - first).max() <= 1, "a level of grey where sums are rounded otherwise"
+
+
+def firsts(batches: list[list[int]]) -> list[int]:
+    return [numbers[0] for numbers in batches]
+
+
+def kept() -> list[Path]:
+    return sorted(Path(".darkroom/state").glob("sample_generator-*/batches-*/*"))
+
+
+def test_a_killed_stage_continues_with_the_next_batch(
+    model: Path, batches_seen: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = shards(images=20)
+    assert firsts(batches_seen) == [0, 4, 8, 12, 16] and not kept()
+    keep, there = KeptBatches.keep, []
+
+    def killed(self: KeptBatches, start: int, images: np.ndarray) -> None:
+        if start == 12:
+            raise SystemExit(143)
+        keep(self, start, images)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(KeptBatches, "keep", killed)
+        shards(images=20)
+    there = kept()
+    assert [path.name for path in there] == [f"{start:012d}.npy" for start in (0, 4, 8)]
+    batches_seen.clear()
+    shards(images=8)
+    assert firsts(batches_seen) == [0, 4] and kept() == there, "another request has batches of its own"
+    batches_seen.clear()
+    assert shards(images=20) == whole and firsts(batches_seen) == [12, 16]
+    assert not kept() and not list(Path(".darkroom/state").glob("*/batches-*"))
+
+
+def test_batches_of_other_code_or_models_are_not_taken(
+    model: Path, batches_seen: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*others: Any, **more: Any) -> None:
+        raise OSError("the disk is gone")
+
+    def interrupted() -> None:
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="gone"):
+            patch.setattr(sample_generator, "write_generated", lost)
+            shards(images=8)
+
+    interrupted()
+    assert len(kept()) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "running_code", lambda folder: {"darkroom.random": {"normal": "changed"}})
+        batches_seen.clear()
+        interrupted()
+        assert firsts(batches_seen) == [0, 4] and len(kept()) == 2, "those of the code of before are gone"
+    there = json.loads((model / "manifest.json").read_text())
+    changed = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
+    write_manifest(model, "generator", **(changed | {"latent_mean": [0.5, 0.5]}))
+    batches_seen.clear()
+    shards(images=8)
+    assert firsts(batches_seen) == [0, 4]
+
+
+RANK = """
+import os
+from darkroom.environment import choose_device, set_threads
+set_threads(1)
+choose_device("cpu")
+from darkroom.models.generators.sample_settings import Params
+from darkroom.params.section import validate
+from darkroom.params.stage import given
+from darkroom.processes.launch import environments, supervise
+from darkroom.stages import sample_generator
+from darkroom.models.generators.batches import KeptBatches
+keep = KeptBatches.keep
+def told(self, start, images):
+    with open(f"made-{os.environ['RANK']}", "a") as file:
+        print(start, file=file)
+    keep(self, start, images)
+KeptBatches.keep = told
+sample_generator.run(validate(Params, given("sample_generator")))
+"""
+
+
+def test_two_processes_write_the_same_bytes(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = shards(images=23), manifest()
+    shutil.rmtree("samples")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+    given(images=23, processes=2)
+    supervise([([sys.executable, "-c", RANK], place) for place in environments(2)], 2)
+    assert (Path("samples/generator/00000.tar").read_bytes(), manifest()) == alone
+    assert [Path(f"made-{rank}").read_text().split() for rank in (0, 1)] == [["0", "8", "16"], ["4", "12", "20"]]
+    assert not kept()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Classes
+
+
+def classes() -> list[str]:
+    return [str(label) for label in ImageShards.open_folder(Path("samples/generator"), "samples").labels]
+
+
+def test_classes_by_number_are_those_of_the_images(model: Path) -> None:
+    shards(images=None, labels={"7": 5, "3": 2})
+    assert sorted(classes()) == ["3"] * 2 + ["7"] * 5 and manifest()["images"] == 7
+    assert manifest()["counts"]["7"] == 5 and manifest()["sampler"]["labels"] == {"3": 2, "7": 5}
+    found, names = images(), classes()
+    shards(images=8, batch=4, labels={"7": 8})
+    for number in range(7):
+        same = bool((images()[number] == found[number]).all())
+        assert same == (names[number] == "7"), "the class is what differs"
+
+
+def test_classes_by_frequency_are_those_of_the_training_split(model: Path) -> None:
+    shards(images=40, batch=8, labels="frequency")
+    names = classes()
+    counts = {name: names.count(name) for name in "0123456789"}
+    assert all(abs(counts[str(number)] - 40 * of / 200) <= 2 for number, of in enumerate([0, 10, 20, 30, 40]))
+    assert counts["0"] == counts["5"] == 0 and counts["9"] >= 18 and manifest()["counts"] == counts
+    assert manifest()["sampler"]["labels"] == "frequency"
+    shards(images=7, batch=8, labels="frequency")
+    assert classes() == names[:7]
+
+
+def test_a_generator_of_before_has_no_frequencies(model: Path) -> None:
+    there = json.loads((model / "manifest.json").read_text())
+    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal", "class_counts")}
+    write_manifest(model, "generator", **facts)
+    with pytest.raises(DarkroomError, match=r"labels` is frequency, .*dvc repro train_generator"):
+        shards(labels="frequency")
+
+
+def test_a_class_that_is_not_there_is_named_with_the_nearest(model: Path) -> None:
+    with pytest.raises(DarkroomError, match=r"common\.labels` names the class `77`, .* did you mean `7`\?"):
+        shards(images=4, labels={"77": 4})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Weights, precision, further files
+
+
+def test_raw_weights_are_those_of_the_folder_raw(model: Path) -> None:
+    assert shards(weights="raw") != shards()
+    shutil.rmtree(model / "raw")
+    with pytest.raises(DarkroomError, match=r"models/generator/raw/.* is missing"):
+        shards(weights="raw")
+
+
+def test_an_average_may_end_earlier(model: Path) -> None:
+    last, earlier = shards(sigma_rel=0.1), shards(sigma_rel=0.1, average_images=32)
+    assert last != earlier
+    other = DiT.from_pretrained(model)
+    other.load_state_dict(reconstruct(model / "profiles", 0.1, 32))
+    other.save_pretrained(model)
+    there = json.loads((model / "manifest.json").read_text())
+    (model / "manifest.json").write_text(json.dumps({**there, "files": file_hashes(model)}))
+    assert shards() == earlier
+
+
+def test_guidance_leads_away_from_a_weaker_average(model: Path) -> None:
+    alone = {"guidance": 1.0}
+    shards(alone, images=8)
+    plain = images().astype(int)
+    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1}, images=8)
+    away = images().astype(int)
+    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1, "weaker_images": 32}, images=8)
+    earlier = images().astype(int)
+    assert np.abs(away - plain).max() > 2 and np.abs(away - earlier).max() > 0
+    # Away from itself leads nowhere.
+    shards(alone, images=8, sigma_rel=0.1)
+    own = images().astype(int)
+    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1}, images=8, sigma_rel=0.1)
+    assert np.abs(images().astype(int) - own).max() <= 1
+
+
+def test_bf16_changes_the_network_and_little_of_the_images(model: Path) -> None:
+    shards(images=8)
+    plain = images().astype(int)
+    shards(images=8, precision="bf16")
+    assert 0 < abs(images() - plain).mean() < 4
+    assert manifest()["sampler"]["precision"] == "bf16"
+
+
+def test_tf32_and_compilation_reach_torch(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[bool] = []
+    monkeypatch.setattr(DiT, "compile", lambda self, dynamic: compiled.append(dynamic))
+    allowed: list[bool] = []
+    monkeypatch.setattr(load, "allow_tf32", allowed.append)
+    shards(tf32=True, compile=True)
+    assert compiled == [False] and allowed == [True]
+    shards()
+    assert compiled == [False] and allowed == [True, False]
+
+
+def test_the_npz_holds_the_images_of_the_shards(model: Path) -> None:
+    shards(images=6, npz=True)
+    path = Path("samples/generator/samples.npz")
+    first = path.read_bytes()
+    stored = np.load(path)["arr_0"]
+    assert stored.dtype == np.uint8 and manifest()["files"]["samples.npz"]
+    np.testing.assert_array_equal(stored, images().transpose(0, 2, 3, 1))
+    shards(images=6, npz=True)
+    assert path.read_bytes() == first
+    shards(images=6)
+    assert not path.exists()
+
+
+def test_the_strip_ends_with_the_images(model: Path) -> None:
+    shards(images=23, strip=3)
+    strip = np.asarray(Image.open("samples/generator/strip.png")).transpose(2, 0, 1)
+    grid = np.asarray(Image.open("samples/generator/grid.png")).transpose(2, 0, 1)
+    side = 2 * 16 + 2
+    assert strip.shape == (3, 3 * side + 2, 8 * side + 2) and manifest()["files"]["strip.png"]
+    for number in range(3):
+        row = strip[:, 2 + number * side :][:, : side - 2]
+        last = row[:, :, 2 + 7 * side :][:, :, : side - 2]
+        np.testing.assert_array_equal(last, grid[:, 2:side, 2 + number * side :][:, :, : side - 2])
+        assert (row[:, :, 2:side] != last).any()

@@ -75,7 +75,7 @@ def test_the_manifest_says_of_which_clip_and_how_near_it_comes(clone):
     assert (metadata["embed_dim"], metadata["text_shape"], metadata["images_seen"]) == (8, [8, 64], 16)
     assert metadata["objective"] == "gaussian"
     says = {"schedule": "cosine", "timesteps": 20, "target": "x0"}
-    assert metadata["prediction"] == says | {"learned_variance": False, "variance_range": "linear"}
+    assert metadata["prediction"] == says | {"variance": "fixed_small", "variance_range": "linear"}
     scores = metadata["scores"]
     assert scores["split"] == "test" and scores["images"] == 8
     assert (
@@ -272,13 +272,12 @@ def test_the_help_loads_no_torch():
 
 def test_embeddings_of_texts_come_as_clip_stores_them(clone):
     """The sampled embedding has the length that stored ones have, in which the decoder was trained."""
-    from types import SimpleNamespace
-
     from darkroom.models.prior.sample import sample_prior
+    from darkroom.models.prior.settings import PriorSampling
     from stages.text_models import PRIOR
 
     text, words = load_clip().texts(["a ring", "a red circle"])
-    how = SimpleNamespace(eta=0.0, **PRIOR)
+    how = PriorSampling(**PRIOR)
     prior = Prior.open("ema")
     found = sample_prior(prior, text, words, how, 0, [0, 1])
     again = sample_prior(prior, functional.normalize(text, dim=1), words, how, 0, [0, 1])

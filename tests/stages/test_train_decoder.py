@@ -115,7 +115,7 @@ def params(
 def up_sampler(**changes: Any) -> Params:
     return params(
         "up",
-        **{"size": 16, "low_size": 8, "model": UP_MODEL, "diffusion": {"learned_variance": False}, **UNTOLD, **changes},
+        **{"size": 16, "low_size": 8, "model": UP_MODEL, "diffusion": {"variance": "fixed_small"}, **UNTOLD, **changes},
     )
 
 

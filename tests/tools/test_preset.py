@@ -89,14 +89,14 @@ def test_the_committed_params_are_the_default(clone):
 def test_other_keys_stay_as_the_person_left_them(clone):
     path = clone / "params.yaml"
     path.write_text(path.read_text().replace("run: {}", "run:\n  device: cpu"))
-    preset.apply("imagenet256-dit-b2")
+    preset.apply("original-dit-b2")
     assert read_yaml(path)["run"]["device"] == "cpu"
 
 
 def test_dvc_would_write_the_file_as_it_is(clone):
     from dvc.utils.serialize import modify_yaml
 
-    preset.apply("imagenet256-dit-b2")
+    preset.apply("original-dit-b2")
     before = (clone / "params.yaml").read_bytes()
     with modify_yaml("params.yaml"):
         pass

@@ -62,6 +62,34 @@ def test_shared_weights_are_averaged_under_both_names_and_buffers_are_those_of_n
     assert average.state["net"]["passes"] == 2
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, [0.1, 2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15]),
+        ({"warmup": False}, [0.9] * 6),
+        ({"start": 2}, [0, 0, 0.1, 2 / 11, 3 / 12, 4 / 13]),
+        ({"every": 2}, [0.1, 1, 2 / 11, 1, 3 / 12, 1]),
+        ({"warmup": False, "start": 1, "every": 3}, [0, 0.9, 1, 1, 0.9, 1]),
+    ],
+)
+def test_the_decay_of_each_step(keys, expected):
+    decay = constant_decay(0.9, **keys)
+    assert [decay(step) for step in range(6)] == pytest.approx(expected)
+    assert decay(10_000) in (0.9, 1.0)
+
+
+def test_an_average_waits_and_begins_with_the_weights_of_its_start():
+    module = nn.Linear(1, 1, bias=False)
+    average = Average({"net": module}, constant_decay(0.5, warmup=False, start=2, every=2))
+    found = []
+    for step in range(6):
+        with torch.no_grad():
+            module.weight.fill_(step)
+        average.update(step)
+        found.append(average.state["net"]["weight"].item())
+    assert found == [0, 1, 1.5, 1.5, 2.75, 2.75]
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_applied_gives_the_averages_and_takes_them_back(other):
     module = nn.Linear(1, 1)

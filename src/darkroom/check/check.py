@@ -48,6 +48,7 @@ _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
     "VGG16, or data/none to download them",
     "train_tokenizer.pretrained.folder": "it is the folder of an autoencoder in diffusers' format, or data/none",
+    "train_generator.pretrained.folder": "it is a .pt file of a DiT, a folder of diffusers, or data/none",
     "parts.*.embeddings": "it is a folder with CLIP embeddings that others have made, or data/none to compute them",
     "train_decoder.tokenizer": "it is models/tokenizer, or data/none for a decoder of pixels",
     "train_decoder.latents": "it is data/latents, or data/none to encode images while training",

@@ -15,12 +15,14 @@ class Stage:
     settings: module of the class `Params`, which validates what dvc.yaml gives to the stage.
     foreach: key of params.yaml for each of whose entries it runs once, as in dvc.yaml; None: it runs once.
     trains: whether it trains, and may run in several processes.
+    shares: whether it may run in several processes though it does not train.
     networks: whether it runs networks, for which a GPU is reserved.
     """
 
     settings: str
     foreach: str | None = None
     trains: bool = False
+    shares: bool = False
     networks: bool = True
 
 
@@ -37,7 +39,7 @@ STAGES = {
     "reference_stats": Stage("darkroom.params.reference_stats"),
     "score_tokenizer_samples": Stage("darkroom.models.tokenizers.score_samples_settings"),
     "train_generator": Stage("darkroom.models.generators.settings", trains=True),
-    "sample_generator": Stage("darkroom.models.generators.sample_settings"),
+    "sample_generator": Stage("darkroom.models.generators.sample_settings", shares=True),
     "score_generator": Stage("darkroom.models.generators.score_settings"),
     "train_clip": Stage("darkroom.models.clip.settings", trains=True),
     "embed_clip": Stage("darkroom.models.clip.embed_settings", foreach="parts"),
@@ -52,6 +54,7 @@ STAGES = {
 }
 FOREACH = {name: stage.foreach for name, stage in STAGES.items() if stage.foreach is not None}
 TRAININGS = tuple(name for name, stage in STAGES.items() if stage.trains)
+SHARED = tuple(name for name, stage in STAGES.items() if stage.shares)
 
 
 def singular(over: str) -> str:

@@ -3,11 +3,15 @@
 Classifier-free guidance: Ho and Salimans, 2022, arXiv 2207.12598.
 """
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from darkroom.diffusion.settings import Sampling
 
 if TYPE_CHECKING:
     from darkroom.diffusion.objectives import Objective
@@ -22,7 +26,7 @@ class Denoised(NamedTuple):
 
     x0: the data, (N, C, ...).
     velocity: dx_t/dt, (N, C, ...), where the objective's time is continuous.
-    variance: the fraction f in log σ² = f log β + (1 - f) log β̃, (N, C, ...), where the network learns it.
+    variance: what `bound.log_variance` makes log σ² of, (N, C, ...), where the network learns it.
     """
 
     x0: Tensor
@@ -35,20 +39,65 @@ Denoise = Callable[[Tensor, Tensor, Tensor | None], Denoised]
 Threshold = Callable[[Tensor], Tensor]
 
 
+@dataclass(frozen=True)
+class Guidance:
+    """How a prediction is led away from another one: f' + s (f - f').
+
+    scale: s; 1: the network alone, and it is called once.
+    channels: that are guided, the first ones; None: all. DiT's published scores guide 3 of 4.
+    interval: of time, from 0, data, to 1, noise, in which it is guided (Kynkäänniemi et al., 2024, arXiv 2404.07724).
+    course: of s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
+        (Wang et al., 2024, "Analysis of classifier-free guidance weight schedulers", arXiv 2404.13040).
+    """
+
+    scale: float = 1.0
+    channels: int | None = None
+    interval: tuple[float, float] = (0.0, 1.0)
+    course: Literal["constant", "linear", "cosine"] = "constant"
+
+    @classmethod
+    def of(cls, settings: Sampling) -> "Guidance":
+        """Return the guidance of a section of params.yaml."""
+        interval = settings.guidance_from, settings.guidance_to
+        return cls(settings.guidance, settings.guidance_channels, interval, settings.guidance_course)
+
+    def at(self, time: float) -> float:
+        """Return the scale at a time from 0 to 1."""
+        low, high = self.interval
+        if self.scale == 1 or not low <= time <= high:
+            return 1.0
+        way = {"constant": 1.0, "linear": 1 - time, "cosine": (1 + math.cos(math.pi * time)) / 2}[self.course]
+        return self.scale if way == 1 else 1 + (self.scale - 1) * way
+
+
 def denoiser(
-    network: Network, objective: "Objective", guidance: float = 1.0, threshold: Threshold | None = None
+    network: Network,
+    objective: "Objective",
+    guidance: Guidance | float = 1.0,
+    threshold: Threshold | None = None,
+    *,
+    both: Network | None = None,
+    weaker: Network | None = None,
 ) -> Denoise:
     """Return the denoiser of a network.
 
     Args:
-        network: with its conditions bound to it, see `predict`.
+        network: with its conditions bound to it.
         objective: what the network was trained to predict.
-        guidance: scale of classifier-free guidance; 1 evaluates the conditional network alone.
+        guidance: how it is guided; a number is a scale.
         threshold: applied to x0; None: none is.
+        both: the same network for twice as many rows, the second half without the conditions that guidance leads away
+            from; None: it has no conditions, and nothing guides it.
+        weaker: another network, with the conditions bound to it, that guidance leads away from in place of `both`
+            (autoguidance: Karras et al., 2024, arXiv 2406.02507).
     """
+    how = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
+    if both is None and weaker is None:
+        how = Guidance()
 
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
-        output = predict(network, x, objective.timesteps(t), before, guidance)
+        scale = how.at(float(t[0]) / objective.duration) if how.scale != 1 else 1.0  # of a batch one time
+        output = predict(network, x, objective.timesteps(t), before, scale, how.channels, both, weaker)
         return objective.denoised(output, x, t, threshold)
 
     return denoise
@@ -69,28 +118,42 @@ def guided_halves(output: Tensor, scale: float) -> Tensor:
     return guided(conditional, unconditional, scale)
 
 
-def predict(network: Network, x: Tensor, timesteps: Tensor, before: Tensor | None, scale: float) -> Tensor:
+def predict(
+    network: Network,
+    x: Tensor,
+    timesteps: Tensor,
+    before: Tensor | None,
+    scale: float = 1.0,
+    channels: int | None = None,
+    both: Network | None = None,
+    weaker: Network | None = None,
+) -> Tensor:
     """Return the output of a network, guided, (N, K, ...); with a scale of 1 the network's own, bit for bit.
 
-    Only the first C channels are guided, as many as x has; a learned variance behind them is the conditional one.
+    Only the first C channels are guided, as many as x has, or `channels`; what lies behind them, a learned variance
+    too, is the conditional one.
 
     Args:
-        network: with its conditions bound to it: those of N images for a scale of 1; otherwise of 2 N, the second half
-            without the conditions that guidance leads away from. Both halves are evaluated in one batch.
+        network: as of `denoiser`.
         x: noisy data, (N, C, ...).
         timesteps: (N,).
         before: x0 of the step before, (N, C, ...), or None.
         scale: the guidance scale; 0 is the unconditional network.
+        channels: at most this many are guided.
+        both: as of `denoiser`.
+        weaker: as of `denoiser`.
     """
     if scale == 1:
         return network(x, timesteps, before)
-    twice = None if before is None else torch.cat([before, before])
-    output = network(torch.cat([x, x]), torch.cat([timesteps, timesteps]), twice)
-    channels = x.shape[1]
-    prediction = guided_halves(output[:, :channels], scale)
-    if output.shape[1] == channels:
-        return prediction
-    return torch.cat([prediction, output[: len(x), channels:]], dim=1)
+    if weaker is not None:
+        conditional, other = network(x, timesteps, before), weaker(x, timesteps, before)
+    else:
+        assert both is not None
+        twice = None if before is None else torch.cat([before, before])
+        conditional, other = both(torch.cat([x, x]), torch.cat([timesteps, timesteps]), twice).chunk(2)
+    count = x.shape[1] if channels is None else min(channels, x.shape[1])
+    prediction = guided(conditional[:, :count], other[:, :count], scale)
+    return prediction if conditional.shape[1] == count else torch.cat([prediction, conditional[:, count:]], dim=1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

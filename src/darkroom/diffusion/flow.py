@@ -1,26 +1,44 @@
-"""Flow matching on the straight path (Lipman et al., 2022, arXiv 2210.02747; Liu et al., 2022, arXiv 2209.03003).
+"""Flow matching and stochastic interpolants: a path from data to noise in continuous time, and what is said of it.
 
-Time runs as in Stable Diffusion 3 and in diffusers' schedulers: t = 0 is data, t = 1 is noise.
+Time runs as in Stable Diffusion 3 and in diffusers' schedulers: t = 0 is data, t = 1 is noise. Sources: Lipman et al.,
+2022, arXiv 2210.02747; Liu et al., 2022, arXiv 2209.03003; Ma et al., "SiT", 2024, arXiv 2401.08740.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from darkroom.diffusion.denoiser import Denoised, Threshold
-from darkroom.diffusion.settings import Diffusion
+from darkroom.diffusion.paths import PATHS, Levels
+from darkroom.diffusion.settings import Diffusion, FlowTarget, PathName
 
 _TIMESTEPS = 1000  # of pure noise, as networks embed it
+_MARGIN = 1e-3  # of the ends of time, where a prediction of ε or of the score says nothing of the data
+_NEAR = 0.05  # to the ends of time, up to where a weight grows (Li and He, 2025, arXiv 2511.13720)
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Predicts the velocity dx_t/dt; t is logit-normal with this mean and standard deviation, or uniform (None)."""
+    """Predicts the velocity dx_t/dt, ε, x_0 or the score ∇ log p_t(x_t) = -ε / σ along a path.
+
+    logit_normal: mean and standard deviation of the normal variable under the logistic function; None: t is uniform.
+    shift: s of t -> s t / (1 + (s - 1) t), in training and in sampling (Esser et al., 2024, arXiv 2403.03206, section
+        5.3.2; for latents of many numbers: Zheng et al., "RAE", 2025, arXiv 2510.11690).
+    weight: `velocity` weights a prediction's error so that it is the velocity's.
+    direction: weight of 1 - cos(v̂, v) (Yao et al., "FasterDiT", 2024, arXiv 2410.10356).
+    """
 
     logit_normal: tuple[float, float] | None = None
+    path: PathName = "linear"
+    target: FlowTarget = "velocity"
+    shift: float = 1.0
+    weight: Literal["none", "velocity"] = "none"
+    direction: float = 0.0
 
     duration = 1.0
     outputs = 1
@@ -28,7 +46,23 @@ class Flow:
     @classmethod
     def of(cls, settings: Diffusion, timesteps: int) -> "Flow":
         """Return the objective of a section of params.yaml; time is continuous, so there are no `timesteps`."""
-        return cls((settings.time_mean, settings.time_std) if settings.time == "logit_normal" else None)
+        times = (settings.time_mean, settings.time_std) if settings.time == "logit_normal" else None
+        return cls(
+            times,
+            settings.path,
+            settings.flow_target,
+            settings.time_shift,
+            settings.flow_weight,
+            settings.direction_weight,
+        )
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The times between which the network is trained: away from where its answer or its loss has no bound."""
+        first = 1e-5 if self.path == "vp" else 0.0
+        if self.path != "vp" and self.target in ("eps", "score"):
+            return _MARGIN, 1 - _MARGIN
+        return first, 1.0
 
     def times(self, uniform: NDArray[np.floating], normal: NDArray[np.floating] | None = None) -> Tensor:
         """Return times in [0, 1), (N,), float32: uniform, or t = 1 / (1 + exp(-(mean + std n))) for normal n.
@@ -36,37 +70,90 @@ class Flow:
         Source: Esser et al., "Scaling rectified flow transformers", 2024, arXiv 2403.03206, section 3.1.
         """
         if self.logit_normal is None:
-            return torch.from_numpy(uniform.astype(np.float32))
-        if normal is None:
-            normal = torch.special.ndtri(torch.from_numpy(uniform.astype(np.float64))).numpy()
-        mean, std = self.logit_normal
-        return torch.from_numpy((1 / (1 + np.exp(-(mean + std * normal.astype(np.float64))))).astype(np.float32))
+            t = torch.from_numpy(uniform.astype(np.float32))
+        else:
+            if normal is None:
+                normal = torch.special.ndtri(torch.from_numpy(uniform.astype(np.float64))).numpy()
+            mean, std = self.logit_normal
+            t = torch.from_numpy((1 / (1 + np.exp(-(mean + std * normal.astype(np.float64))))).astype(np.float32))
+        low, high = self.ends
+        t = self.shifted(t)
+        return t if (low, high) == (0.0, 1.0) else low + (high - low) * t
+
+    def shifted(self, t: Tensor) -> Tensor:
+        """Return s t / (1 + (s - 1) t), of the shape of t."""
+        return t if self.shift == 1 else self.shift * t / (1 + (self.shift - 1) * t)
 
     def timesteps(self, t: Tensor) -> Tensor:
         """Return 1000 t, (N,)."""
         return _TIMESTEPS * t
 
+    def levels(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return α and σ of times (N,), float64 (N,)."""
+        levels = PATHS[self.path](t.cpu().double())
+        return levels.alpha, levels.sigma
+
     def add_noise(self, x0: Tensor, noise: Tensor, t: Tensor) -> Tensor:
-        """Return x_t = (1 - t) x_0 + t ε, (N, C, ...)."""
-        t = _beside(t, x0)
-        return (1 - t) * x0 + t * noise
+        """Return x_t = α x_0 + σ ε, (N, C, ...); on the straight path (1 - t) x_0 + t ε."""
+        levels = self._levels(t, x0)
+        return levels.alpha * x0 + levels.sigma * noise
 
     def losses(
         self, output: Tensor, x0: Tensor, noise: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None
     ) -> dict[str, Tensor]:
-        """Return || v(x_t, t) - (ε - x_0) ||², the mean over each image's elements, (N,), float32."""
-        return {"loss": (output.float() - (noise - x0)).square().mean(dim=tuple(range(1, x0.ndim)))}
+        """Return the squared error of what is predicted, the mean over each image's elements, (N,), float32.
+
+        Of the velocity || v(x_t, t) - (α' x_0 + σ' ε) ||². A score is compared times σ, as ε (SiT, section 2.2).
+        `direction`, where it has a weight, is 1 - cos(v̂, v) over the channels of each place.
+        """
+        levels, output = self._levels(t, x0), output.float()
+        target = {
+            "velocity": lambda: levels.alpha_rate * x0 + levels.sigma_rate * noise,
+            "x0": lambda: x0,
+            "eps": lambda: noise,
+            "score": lambda: -noise,
+        }[self.target]()
+        said = levels.sigma * output if self.target == "score" else output
+        loss = (said - target).square().mean(dim=tuple(range(1, x0.ndim)))
+        if self.weight == "velocity":
+            loss = loss * self._weight(t.clamp(_NEAR, 1 - _NEAR))
+        if not self.direction:
+            return {"loss": loss}
+        velocity = levels.alpha_rate * x0 + levels.sigma_rate * noise
+        found = self.denoised(output, x, t, threshold).velocity
+        assert found is not None
+        direction = 1 - functional.cosine_similarity(found, velocity, dim=1).reshape(len(x), -1).mean(1)
+        return {"loss": loss + self.direction * direction, "simple": loss, "direction": direction}
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
-        """Return the velocity v, and x_0 = x_t - t v; with a threshold on x_0 the velocity that leads there."""
-        velocity, t = output.float(), _beside(t, x)
-        x0 = x - t * velocity
-        if threshold is None:
-            return Denoised(x0, velocity)
-        x0 = threshold(x0)
-        return Denoised(x0, (x - x0) / t)
+        """Return the velocity v and x_0, on the straight path x_t - t v; with a threshold the v that leads to its x_0.
 
+        From α x_0 + σ ε = x_t and α' x_0 + σ' ε = v.
+        """
+        said, levels = output.float(), self._levels(t, x)
+        alpha, sigma, alpha_rate, sigma_rate = levels
+        if self.target == "velocity":
+            x0 = (sigma_rate * x - sigma * said) / (sigma_rate * alpha - sigma * alpha_rate)
+            if threshold is None:
+                return Denoised(x0, said)
+        elif self.target == "x0":
+            x0 = said
+        else:
+            noise = said if self.target == "eps" else -sigma * said
+            x0 = (x - sigma * noise) / alpha
+            if threshold is None:
+                return Denoised(x0, alpha_rate * x0 + sigma_rate * noise)
+        x0 = x0 if threshold is None else threshold(x0)
+        return Denoised(x0, alpha_rate * x0 + sigma_rate * (x - alpha * x0) / sigma)
 
-def _beside(t: Tensor, x: Tensor) -> Tensor:
-    """Return times (N,) with as many dimensions as x."""
-    return t.reshape(-1, *(1,) * (x.ndim - 1))
+    def _levels(self, t: Tensor, x: Tensor) -> Levels:
+        return PATHS[self.path](t.reshape(-1, *(1,) * (x.ndim - 1)))
+
+    def _weight(self, t: Tensor) -> Tensor:
+        """Return by how much the squared error of the velocity is larger than that of what is predicted, (N,)."""
+        alpha, sigma, alpha_rate, sigma_rate = PATHS[self.path](t)
+        if self.target == "velocity":
+            return torch.ones_like(alpha)
+        if self.target == "x0":  # v = α' x_0 + σ' (x - α x_0) / σ
+            return (alpha_rate - sigma_rate * alpha / sigma).square()
+        return (sigma_rate - alpha_rate * sigma / alpha).square()  # v = α' (x - σ ε) / α + σ' ε

@@ -5,8 +5,8 @@ predicts ε, x_0 or v = α ε - σ x_0 (Salimans and Ho, 2022, "Progressive dist
 learns the variance, a second image of as many channels. Data are (N, C, ...), in [-1, 1] if pixels.
 """
 
-import math
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,26 +14,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.diffusion.bound import log_variance, variational_bound
 from darkroom.diffusion.denoiser import Denoised, Threshold
 from darkroom.diffusion.schedules import NoiseSchedule, gather
-from darkroom.diffusion.settings import Diffusion, Distance, Target, VarianceRange
+from darkroom.diffusion.settings import Diffusion, Loss, Target, Variance, VarianceRange
 
 
 @dataclass(frozen=True)
 class Gaussian:
     """Predicts ε, x_0 or v at one of T timesteps. The loss is λ_t |f(x_t, t) - target|² + w L_vb.
 
-    λ_t, P2's weight or Min-SNR's, is 1 by default; L_vb, the variational bound, teaches the variance, where it is
-    learned. w = 0.001 on the term of the one timestep that is drawn, as the unCLIP decoder of DALLE2-pytorch has it;
-    T / 1000 is the sum over all timesteps that Nichol and Dhariwal, 2021, weight by 0.001.
+    λ_t, P2's weight or Min-SNR's, is 1 by default; L_vb, the variational bound's term of the one timestep that is
+    drawn, teaches the variance alone, where it is learned. w is 0.001 in the unCLIP decoder of DALLE2-pytorch, 1 in
+    DiT, and T / 1000 in Nichol and Dhariwal, 2021 (`rescaled`). With the loss `kl` L_vb teaches both, and is all of the
+    loss; `rescaled_kl` is T L_vb, an estimate of the whole bound.
     """
 
     schedule: NoiseSchedule
     target: Target = "eps"
-    loss: Distance = "l2"
-    learned_variance: bool = False
+    loss: Loss = "l2"
+    variance: Variance = "fixed_small"
     variance_range: VarianceRange = "linear"
-    bound_weight: float = 0.001
+    bound_weight: float | Literal["rescaled"] = 0.001
     p2_gamma: float = 0.0
     p2_k: float = 1.0
     min_snr: float | None = None
@@ -52,7 +54,12 @@ class Gaussian:
     @property
     def outputs(self) -> int:
         """2 where the variance is learned, else 1."""
-        return 1 + self.learned_variance
+        return 1 + self.learns_variance
+
+    @property
+    def learns_variance(self) -> bool:
+        """Whether the network says the variance, too."""
+        return self.variance in ("learned", "learned_range")
 
     def times(self, uniform: NDArray[np.floating], normal: NDArray[np.floating] | None = None) -> Tensor:
         """Return timesteps from 0 to T - 1, each as likely as the others, (N,), int64."""
@@ -72,6 +79,9 @@ class Gaussian:
     ) -> dict[str, Tensor]:
         """Return the loss, and its terms `simple` and `bound` where the variance is learned, (N,) each, float32."""
         mean, variance = self._split(output)
+        if self.loss in ("kl", "rescaled_kl"):
+            bound = self._bound(x0, self._x0(mean, x, t, threshold), variance, x, t)
+            return {"loss": bound * self.duration if self.loss == "rescaled_kl" else bound}
         simple = distance(mean, target_of(x0, noise, t, self.schedule, self.target), self.loss)
         if self.p2_gamma:
             simple = simple * p2_weight(t, self.schedule, self.p2_gamma, self.p2_k)
@@ -79,12 +89,21 @@ class Gaussian:
             simple = simple * min_snr_weight(t, self.schedule, self.min_snr, self.target)
         if variance is None:
             return {"loss": simple}
-        predicted = self._x0(mean, x, t, threshold)
-        bound = variational_bound(x0, x, predicted, variance, t, self.schedule)
-        return {"loss": simple + self.bound_weight * bound, "simple": simple, "bound": bound}
+        weight = self.duration / 1000 if self.bound_weight == "rescaled" else self.bound_weight
+        bound = self._bound(x0, self._x0(mean, x, t, threshold).detach(), variance, x, t)
+        return {"loss": simple + weight * bound, "simple": simple, "bound": bound}
+
+    def _bound(self, x0: Tensor, predicted: Tensor, variance: Tensor | None, x: Tensor, t: Tensor) -> Tensor:
+        logvar = log_variance(self.variance, variance, t, self.schedule, x.ndim)
+        return variational_bound(x0, x, predicted, logvar, t, self.schedule)
+
+    def levels(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return sqrt(alpha_bar_t) and sqrt(1 - alpha_bar_t) of timesteps (N,), float64 (N,)."""
+        left = torch.from_numpy(self.schedule.alphas_cumprod)[t.cpu()]
+        return left.sqrt(), (1 - left).sqrt()
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
-        """Return x_0, and the fraction of the log variance where it is learned."""
+        """Return x_0, and what is said of the variance where it is learned."""
         mean, variance = self._split(output)
         return Denoised(self._x0(mean, x, t, threshold), variance=variance)
 
@@ -93,11 +112,11 @@ class Gaussian:
         return x0 if threshold is None else threshold(x0)
 
     def _split(self, output: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return what is said of x_0, and the fraction of the log variance."""
-        if not self.learned_variance:
+        """Return what is said of x_0, and log σ², or its fraction."""
+        if not self.learns_variance:
             return output, None
         mean, raw = output.chunk(2, dim=1)
-        return mean, variance_fraction(raw.float(), self.variance_range)
+        return mean, raw.float() if self.variance == "learned" else variance_fraction(raw.float(), self.variance_range)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -134,7 +153,7 @@ def variance_fraction(raw: Tensor, how: VarianceRange) -> Tensor:
 # Losses, one value an image, (N,)
 
 
-def distance(prediction: Tensor, target: Tensor, kind: Distance) -> Tensor:
+def distance(prediction: Tensor, target: Tensor, kind: Loss) -> Tensor:
     """Return |p - t|, (p - t)², or the Huber loss with δ = 1: the mean over each image's elements."""
     losses = {"l1": functional.l1_loss, "l2": functional.mse_loss, "huber": functional.smooth_l1_loss}
     return losses[kind](prediction.float(), target, reduction="none").flatten(1).mean(1)
@@ -158,48 +177,3 @@ def min_snr_weight(steps: Tensor, schedule: NoiseSchedule, cap: float, target: T
     """
     least, of_target = np.minimum(schedule.snr, cap), {"x0": 1.0, "eps": schedule.snr, "v": schedule.snr + 1}
     return gather(np.asarray(least / of_target[target]), steps, 1)
-
-
-def variational_bound(
-    x0: Tensor, x: Tensor, predicted_x0: Tensor, variance: Tensor, steps: Tensor, schedule: NoiseSchedule
-) -> Tensor:
-    """Return one step's term of the variational bound in bits per dim, the mean of each image, (N,).
-
-    KL(q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t)) for t > 0; for t = 0 the negative log-likelihood of x_0 under p with
-    256 grey levels. The predicted x_0 is detached, so that the bound teaches the variance alone (Nichol and Dhariwal,
-    2021, arXiv 2102.09672, section 3.1).
-
-    Args:
-        x0: the image, in [-1, 1].
-        x: x_t.
-        predicted_x0: the prediction.
-        variance: the fraction in the log variance, from `variance_fraction`.
-        steps: t, (N,) int64.
-        schedule: the noise schedule.
-    """
-    before, after = schedule.alphas_cumprod_before, schedule.alphas_cumprod
-    # The mean of the posterior: c_0 x_0 + c_t x_t (Ho et al., 2020, equation 7).
-    c0 = gather(np.sqrt(before) * schedule.betas / (1 - after), steps, x.ndim)
-    ct = gather(np.sqrt(1 - schedule.betas) * (1 - before) / (1 - after), steps, x.ndim)
-    truth, guess = c0 * x0 + ct * x, c0 * predicted_x0.detach() + ct * x
-    # At t = 0 the posterior has no variance; that of the next step stands in.
-    smallest = np.log(np.append(schedule.posterior_variance[1:2], schedule.posterior_variance[1:]))
-    low, high = gather(smallest, steps, x.ndim), gather(np.log(schedule.betas), steps, x.ndim)
-    logvar = variance * high + (1 - variance) * low
-    divergence = 0.5 * (logvar - low - 1 + (low - logvar).exp() + (truth - guess) ** 2 * (-logvar).exp())
-    likelihood = _log_likelihood(x0, guess, 0.5 * logvar)
-    first = (steps == 0).reshape(-1, *(1,) * (x.ndim - 1))
-    return torch.where(first, -likelihood, divergence).flatten(1).mean(1) / math.log(2)
-
-
-def _log_likelihood(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Return log of the mass that N(mean, std²) puts on the grey level of x, of 256 from -1 to 1; the ends are open."""
-    away, scale = x - mean, (-log_std).exp()
-    upper, lower = _cdf((away + 1 / 255) * scale), _cdf((away - 1 / 255) * scale)
-    upper = torch.where(x > 0.999, torch.ones_like(upper), upper)
-    lower = torch.where(x < -0.999, torch.zeros_like(lower), lower)
-    return (upper - lower).clamp(min=1e-12).log()
-
-
-def _cdf(x: Tensor) -> Tensor:
-    return 0.5 * (1 + torch.erf(x / math.sqrt(2)))

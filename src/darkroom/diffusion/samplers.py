@@ -1,9 +1,9 @@
 """Samplers: from noise to data by calls of a denoiser. A solver says at which times it is called, and takes the steps.
 
-Solvers that are diffusers' are imported where they are chosen: `diffusers.schedulers` brings the others too, and two of
-them scipy.
+UniPC is diffusers', imported where it is chosen: `diffusers.schedulers` brings the others too.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,9 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from darkroom.diffusion.bound import log_variance
 from darkroom.diffusion.denoiser import Denoise, Denoised
+from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.objectives import Objective
+from darkroom.diffusion.settings import Sampling
+from darkroom.diffusion.spacing import timesteps_of
 from darkroom.errors import DarkroomError
 
 # One an image, of the noise that is added on the way, so that an image does not depend on the others of its batch.
@@ -33,14 +37,7 @@ class Solver(NamedTuple):
 
 @torch.no_grad()
 def sample(
-    denoise: Denoise,
-    noise: Tensor,
-    objective: Any,
-    solver: str,
-    steps: int,
-    *,
-    eta: float = 0.0,
-    generators: Generators | None = None,
+    denoise: Denoise, noise: Tensor, objective: Any, how: Sampling, generators: Generators | None = None
 ) -> Tensor:
     """Return the data that a solver carries `noise` to, of its shape, float32.
 
@@ -48,13 +45,14 @@ def sample(
         denoise: the network, guided and its x0 kept in range, see `denoiser`.
         noise: standard normal, (N, C, ...), float32.
         objective: the network's; the solver fits it.
-        solver: a key of `SAMPLERS`.
-        steps: of the solver.
-        eta: of ddim, 0: no noise is added on the way, 1: as much as ddpm adds.
-        generators: of the noise that ddpm, and ddim with eta above 0, add.
+        how: solver, steps and their spacing.
+        generators: of the noise that ddpm, euler_maruyama, and ddim with eta above 0, add.
     """
-    path = SAMPLERS[solver](objective, steps, eta, generators)
-    x, before = noise, None
+    return _follow(SAMPLERS[how.solver](objective, how, generators), denoise, noise)
+
+
+def _follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
+    before = None
     for number, time in enumerate(path.times):
         found = denoise(x, time.to(x.device).expand(len(x)), before)
         x, before = path.step(found, number, x), found.x0
@@ -64,31 +62,75 @@ def sample(
 # ----------------------------------------------------------------------------------------------------------------------
 # Along a flow, from t = 1 to 0
 
-_TIMESTEPS = 1000  # of diffusers' flow schedulers, for t = 1
+
+def _times(objective: Any, steps: int, last: float = 0.0) -> Tensor:
+    """Return equal steps from noise to `last`, both included, shifted as the objective's times are, (steps + 1,)."""
+    first = getattr(objective, "ends", (0.0, 1.0))[1]
+    if last or first != 1:
+        times = torch.from_numpy(np.linspace(first, last, steps + 1).astype(np.float32))
+    else:  # bit for bit diffusers' FlowMatchEulerDiscreteScheduler
+        times = torch.cat([torch.from_numpy(np.linspace(1, 1 / steps, steps).astype(np.float32)), torch.zeros(1)])
+        times[:-1] = times[:-1] * 1000 / 1000
+    return objective.shifted(times) if isinstance(objective, Flow) else times
 
 
-def euler(objective: Objective, steps: int, eta: float, generators: Generators | None) -> Solver:
-    """Return Euler's method on equal steps: x <- x + (t_next - t) v(x, t).
-
-    Bit for bit diffusers' FlowMatchEulerDiscreteScheduler, whose import takes longer than torch's own.
-    """
-    times = torch.from_numpy(np.linspace(1, 1 / steps, steps).astype(np.float32))
-    widths = torch.cat([times[1:], torch.zeros(1)]) - times
-    return Solver(times * _TIMESTEPS / _TIMESTEPS, lambda found, number, x: x + widths[number] * _velocity(found))
+def euler(objective: Objective, how: Sampling, generators: Generators | None) -> Solver:
+    """Return Euler's method on equal steps: x <- x + (t_next - t) v(x, t)."""
+    times = _times(objective, how.count)
+    widths = times.diff()
+    return Solver(times[:-1], lambda found, number, x: x + widths[number] * _velocity(found))
 
 
-def heun(objective: Objective, steps: int, eta: float, generators: Generators | None) -> Solver:
+def heun(objective: Objective, how: Sampling, generators: Generators | None) -> Solver:
     """Return Heun's second-order method: two calls a step, one in the last (Karras et al., 2022, algorithm 1)."""
-    from diffusers.schedulers.scheduling_flow_match_heun_discrete import FlowMatchHeunDiscreteScheduler
-
-    scheduler: Any = FlowMatchHeunDiscreteScheduler(num_train_timesteps=_TIMESTEPS)
-    scheduler.set_timesteps(steps)
-    timesteps = scheduler.timesteps
+    times = _times(objective, how.count)
+    widths = times.diff()
+    calls = torch.cat([times[:1], times[1:-1].repeat_interleave(2)])
+    before: list[Tensor] = []  # of the step: its x, and the velocity there
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        return scheduler.step(_velocity(found), timesteps[number], x).prev_sample
+        velocity, width = _velocity(found), widths[number // 2]
+        if number == len(calls) - 1:
+            return x + width * velocity
+        if number % 2 == 0:
+            before[:] = x, velocity
+            return x + width * velocity
+        start, slope = before
+        return start + width * 0.5 * (slope + velocity)
 
-    return Solver((timesteps / _TIMESTEPS).to(torch.float32), step)
+    return Solver(calls, step)
+
+
+def euler_maruyama(objective: Flow, how: Sampling, generators: Generators | None) -> Solver:
+    """Return the reverse-time SDE's first-order method, whose images have the distribution of the flow's.
+
+    x <- x - h (v - w s) + √(2 w h) z for a step h back in time, s = -ε / σ the score; the last step, of length
+    `last_step`, adds no noise. w(t) is the scale times σ, 1 (constant), t (linear), ¼ (1 + cos π (1 - t))² (decreasing
+    towards data) or sin² π t (Ma et al., "SiT", 2024, arXiv 2401.08740, section 2.3 and table 7).
+    """
+    times = torch.cat([_times(objective, how.count - 1, how.last_step), torch.zeros(1)]) if how.count > 1 else None
+    times = _times(objective, 1) if times is None else times
+    steps = -times.diff()
+    alpha, sigma = objective.levels(times[:-1])
+    course = {
+        "sigma": lambda t: sigma,
+        "linear": lambda t: t,
+        "constant": lambda t: torch.ones_like(t),
+        "decreasing": lambda t: 0.25 * (1 + torch.cos(math.pi * (1 - t))) ** 2,
+        "increasing_decreasing": lambda t: torch.sin(math.pi * t) ** 2,
+    }[how.noise]
+    weight = (how.noise_scale * course(times[:-1].double())).float()
+    alpha, sigma = alpha.float(), sigma.float()
+
+    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
+        score = (alpha[number] * found.x0 - x) / sigma[number] ** 2
+        moved = x - steps[number] * (_velocity(found) - weight[number] * score)
+        if number == len(steps) - 1:
+            return moved
+        assert generators is not None  # noise is added, and each image has its own
+        return moved + (2 * weight[number] * steps[number]).sqrt() * _normal(x, generators)
+
+    return Solver(times[:-1], step)
 
 
 def _velocity(found: Denoised) -> Tensor:
@@ -97,103 +139,150 @@ def _velocity(found: Denoised) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Down a Gaussian noise schedule: evenly spaced timesteps, the first at the most noise
+# Down a Gaussian noise schedule
 
 
-def scheduler_of(kind: Any, objective: Gaussian, steps: int, **settings: Any) -> Any:
-    """Return diffusers' scheduler of a class for predictions of x0, with its timesteps set."""
-    scheduler = kind(
-        num_train_timesteps=len(objective.schedule),
-        trained_betas=objective.schedule.betas,
-        prediction_type="sample",
-        timestep_spacing="trailing",
-        **settings,
-    )
-    scheduler.set_timesteps(steps)
-    return scheduler
+def ddpm(objective: Gaussian, how: Sampling, generators: Generators | None) -> Solver:
+    """Return ancestral sampling (Ho et al., 2020) with the variance of the objective, learned or fixed.
 
-
-def ddpm(objective: Gaussian, steps: int, eta: float, generators: Generators | None) -> Solver:
-    """Return ancestral sampling (Ho et al., 2020), with the learned variance where there is one, else the posterior's.
-
-    The last step gives x0, to which no noise is added. With a learned variance diffusers adds some where the last step
-    is not timestep 0: its lower bound is 1e-20 there, so a fraction near 1 is nearly all of β.
+    Of fewer timesteps than all, those of a schedule of their own (Nichol and Dhariwal, 2021). The last step gives x0,
+    to which no noise is added.
     """
-    from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
-
-    kind = "learned_range" if objective.learned_variance else "fixed_small"
-    scheduler = scheduler_of(DDPMScheduler, objective, steps, variance_type=kind, clip_sample=False)
-    timesteps, own = scheduler.timesteps, None if generators is None else list(generators)
+    timesteps = timesteps_of(len(objective.schedule), how.steps, how.spacing)
+    schedule = objective.schedule.respaced(timesteps)
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        output = found.x0.float()
+        x0, steps = found.x0.float(), torch.full((len(x),), len(timesteps) - 1 - number, device=x.device)
         if number == len(timesteps) - 1:
-            return output
-        if objective.learned_variance:
-            assert found.variance is not None
-            output = torch.cat([output, 2 * found.variance.float() - 1], dim=1)
-        return scheduler.step(output, timesteps[number], x, generator=own).prev_sample
+            return x0
+        assert generators is not None  # noise is added, and each image has its own
+        said = None if found.variance is None else found.variance.float()
+        logvar = log_variance(objective.variance, said, steps, schedule, x.ndim)
+        return schedule.posterior_mean(x0, x, steps) + (0.5 * logvar).exp() * _normal(x, generators)
 
-    return Solver(timesteps.to(torch.int64), step)
+    return Solver(torch.from_numpy(timesteps), step)
 
 
-def ddim(objective: Gaussian, steps: int, eta: float, generators: Generators | None) -> Solver:
+def ddim(objective: Gaussian, how: Sampling, generators: Generators | None) -> Solver:
     """Return the step from a to a', alpha_bar now and then: sqrt(a') x_0 + sqrt(1 - a' - σ²) ε + σ z.
 
-    Song et al., 2020, arXiv 2010.02502, equation 12, with σ² = η² (1 - a') / (1 - a) (1 - a / a'). diffusers' own step
-    goes T // steps on, which is not the next timestep of its list where the steps do not divide T.
+    Song et al., 2020, arXiv 2010.02502, equation 12, with σ² = η² (1 - a') / (1 - a) (1 - a / a').
     """
-    from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-
-    scheduler = scheduler_of(DDIMScheduler, objective, steps, clip_sample=False, set_alpha_to_one=True)
-    timesteps = scheduler.timesteps
-    alpha_bar = torch.cat([scheduler.alphas_cumprod[timesteps], torch.ones(1)])
+    timesteps = torch.from_numpy(timesteps_of(len(objective.schedule), how.steps, how.spacing))
+    alpha_bar = torch.from_numpy(objective.schedule.alphas_cumprod).float()
+    alpha_bar = torch.cat([alpha_bar[timesteps], torch.ones(1)])
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
         x0, now, then = found.x0.float(), alpha_bar[number], alpha_bar[number + 1]
         epsilon = (x - now**0.5 * x0) / (1 - now) ** 0.5
-        sigma = eta * ((1 - then) / (1 - now) * (1 - now / then)) ** 0.5
+        sigma = how.eta * ((1 - then) / (1 - now) * (1 - now / then)) ** 0.5
         x = then**0.5 * x0 + (1 - then - sigma**2) ** 0.5 * epsilon
-        if eta > 0:
+        if how.eta > 0:
             assert generators is not None  # noise is added, and each image has its own
             x = x + sigma * _normal(x, generators)
         return x
 
-    return Solver(timesteps.to(torch.int64), step)
+    return Solver(timesteps, step)
 
 
-def dpm(objective: Gaussian, steps: int, eta: float, generators: Generators | None) -> Solver:
-    """Return DPM-Solver++(2M) (Lu et al., 2022, arXiv 2211.01095)."""
-    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler as Scheduler
-
-    return _of_diffusers(
-        scheduler_of(Scheduler, objective, steps, algorithm_type="dpmsolver++", final_sigmas_type="zero")
-    )
-
-
-def unipc(objective: Gaussian, steps: int, eta: float, generators: Generators | None) -> Solver:
+def unipc(objective: Gaussian, how: Sampling, generators: Generators | None) -> Solver:
     """Return UniPC (Zhao et al., 2023, arXiv 2302.04867)."""
-    from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler as Scheduler
+    from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 
-    return _of_diffusers(scheduler_of(Scheduler, objective, steps, final_sigmas_type="zero"))
+    scheduler: Any = UniPCMultistepScheduler(
+        num_train_timesteps=len(objective.schedule),
+        trained_betas=objective.schedule.betas,
+        prediction_type="sample",
+        timestep_spacing=how.spacing,
+        final_sigmas_type="zero",
+    )
+    scheduler.set_timesteps(how.count)
 
-
-def _of_diffusers(scheduler: Any) -> Solver:
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
         return scheduler.step(found.x0.float(), scheduler.timesteps[number], x).prev_sample
 
     return Solver(scheduler.timesteps.to(torch.int64), step)
 
 
-# From the objective, the steps, eta and the generators to the solver.
-SAMPLERS: dict[str, Callable[[Any, int, float, Generators | None], Solver]] = {
+# ----------------------------------------------------------------------------------------------------------------------
+# Of either
+
+
+def dpm(objective: Gaussian | Flow, how: Sampling, generators: Generators | None) -> Solver:
+    """Return DPM-Solver++(2M), second order in one call a step (Lu et al., 2022, arXiv 2211.01095, algorithm 2).
+
+    x <- (σ' / σ) x - α' (e^-h - 1) D, D = x_0 + h / (2 h_before) (x_0 - x_0 before), h the step of log(α / σ). The
+    first step is of first order; so is the last, which gives x_0.
+    """
+    if isinstance(objective, Gaussian):
+        times = torch.from_numpy(timesteps_of(len(objective.schedule), how.steps, how.spacing))
+        alpha, sigma = objective.levels(times)
+        alpha, sigma = torch.cat([alpha, torch.ones(1).double()]), torch.cat([sigma, torch.zeros(1).double()])
+    else:
+        times = _times(objective, how.count)
+        alpha, sigma = objective.levels(times)
+        times = times[:-1]
+    widths = (alpha / sigma).log().diff()
+    keep, take = (sigma[1:] / sigma[:-1]).float(), (-alpha[1:] * torch.expm1(-widths)).float()
+    lean = (widths[1:] / (2 * widths[:-1])).float()
+    before: list[Tensor] = []
+
+    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
+        x0 = found.x0.float()
+        if number == len(keep) - 1:
+            return x0
+        ahead = x0 + lean[number - 1] * (x0 - before[0]) if number else x0
+        before[:] = [x0]
+        return keep[number] * x + take[number] * ahead
+
+    return Solver(times, step)
+
+
+# From the objective, the section of params.yaml and the generators to the solver.
+SAMPLERS: dict[str, Callable[[Any, Sampling, Generators | None], Solver]] = {
     "euler": euler,
     "heun": heun,
+    "euler_maruyama": euler_maruyama,
     "ddpm": ddpm,
     "ddim": ddim,
     "dpm": dpm,
     "unipc": unipc,
 }
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The way back
+
+
+@torch.no_grad()
+def encode(denoise: Denoise, x0: Tensor, objective: Any, how: Sampling) -> Tensor:
+    """Return the noise that a deterministic solver carries to `x0`, of its shape, float32: its steps backwards.
+
+    Of Gaussian diffusion DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4), of a flow Euler's method. It is the
+    inverse up to the error of the steps.
+    """
+    reverse = _ddim_reversed if isinstance(objective, Gaussian) else _euler_reversed
+    return _follow(reverse(objective, how), denoise, x0)
+
+
+def _ddim_reversed(objective: Gaussian, how: Sampling) -> Solver:
+    times = torch.from_numpy(timesteps_of(len(objective.schedule), how.steps, how.spacing)).flip(0)
+    left = torch.from_numpy(objective.schedule.alphas_cumprod)[times]
+    grow, share = (1 / left).sqrt().float(), (1 / left - 1).sqrt().float()
+    after = torch.cat([left[1:], torch.zeros(1)])  # behind the last timestep there is noise alone
+    alpha, sigma = after.sqrt().float(), (1 - after).sqrt().float()
+
+    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
+        epsilon = (grow[number] * x - found.x0) / share[number]
+        return alpha[number] * found.x0 + sigma[number] * epsilon
+
+    return Solver(times, step)
+
+
+def _euler_reversed(objective: Any, how: Sampling) -> Solver:
+    times = _times(objective, how.count).flip(0)
+    widths = times.diff()
+    return Solver(times[:-1], lambda found, number, x: x + widths[number] * _velocity(found))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -205,7 +294,7 @@ def inpaint(
     denoise: Denoise,
     noise: Tensor,
     objective: Objective,
-    steps: int,
+    how: Sampling,
     known: Tensor,
     mask: Tensor,
     *,
@@ -222,7 +311,7 @@ def inpaint(
         denoise: as of `sample`.
         noise: as of `sample`.
         objective: Gaussian diffusion.
-        steps: as of `sample`.
+        how: steps and spacing of ddpm.
         known: x0, of the shape of `noise`.
         mask: 1 where it is known, 0 where it is not, (N, 1, H, W).
         resamples: tries of each step; 1: known pixels are put in and nothing is harmonised.
@@ -236,7 +325,7 @@ def inpaint(
             "in-painting follows Gaussian diffusion, and a U-Net was trained with another objective: set "
             "`sample_decoder.pictures.inpainted` to 0."
         )
-    path = ddpm(objective, steps, 0.0, generators)
+    path = ddpm(objective, how, generators)
     alpha_bar = torch.from_numpy(objective.schedule.alphas_cumprod).to(torch.float32)
     alpha_bar = torch.cat([alpha_bar[path.times], torch.ones(1)])
     x, before = noise, None

@@ -103,6 +103,27 @@ class NoiseSchedule:
         """Signal to noise, ᾱ_t / (1 - ᾱ_t)."""
         return self.alphas_cumprod / (1 - self.alphas_cumprod)
 
+    @cached_property
+    def log_posterior_variance(self) -> Table:
+        """Its logarithm; at the first step, where it is 0, that of the second stands in."""
+        later = self.posterior_variance[1:]
+        return np.log(np.concatenate([later[:1] if len(later) else self.betas[:1], later]))
+
+    def respaced(self, timesteps: NDArray[np.int64]) -> "NoiseSchedule":
+        """Return the schedule of some timesteps alone, in any order: β from ᾱ of one to ᾱ of the next.
+
+        Source: Nichol and Dhariwal, 2021, arXiv 2102.09672, section 4.
+        """
+        left = self.alphas_cumprod[np.sort(timesteps)]
+        return NoiseSchedule(1 - left / np.concatenate([np.ones(1), left[:-1]]))
+
+    def posterior_mean(self, x0: Tensor, x: Tensor, steps: Tensor) -> Tensor:
+        """Return the mean of q(x_{t-1} | x_t, x_0), of the shape of x (Ho et al., 2020, equation 7)."""
+        before, after = self.alphas_cumprod_before, self.alphas_cumprod
+        of_x0 = gather(self.betas * np.sqrt(before) / (1 - after), steps, x.ndim)
+        of_x = gather((1 - before) * np.sqrt(1 - self.betas) / (1 - after), steps, x.ndim)
+        return of_x0 * x0 + of_x * x
+
     def add_noise(self, x0: Tensor, noise: Tensor, steps: Tensor) -> Tensor:
         """Return x_t = sqrt(ᾱ_t) x_0 + sqrt(1 - ᾱ_t) ε; x0 and noise (N, ...), steps (N,) int64."""
         alpha, sigma = self.signal_and_noise(steps, x0.ndim)

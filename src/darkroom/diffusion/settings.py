@@ -2,22 +2,29 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from darkroom.params.numbers import Positive, Weight
 from darkroom.params.section import Section
 
 ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
 Target = Literal["eps", "x0", "v"]
-Distance = Literal["l1", "l2", "huber"]
+Loss = Literal["l1", "l2", "huber", "kl", "rescaled_kl"]
+Variance = Literal["fixed_small", "fixed_large", "learned", "learned_range"]
 VarianceRange = Literal["linear", "sigmoid"]
-Solver = Literal["euler", "heun", "ddpm", "ddim", "dpm", "unipc"]
+PathName = Literal["linear", "gvp", "vp"]
+FlowTarget = Literal["velocity", "eps", "x0", "score"]
+Solver = Literal["euler", "heun", "euler_maruyama", "ddpm", "ddim", "dpm", "unipc"]
+Spacing = Literal["trailing", "leading", "linspace"]
+# OpenAI's strings for timesteps: ddim and a number, or counts of equal sections, from little noise to much.
+Respacing = Annotated[str, StringConstraints(pattern=r"^(ddim[1-9][0-9]*|[1-9][0-9]*(,[1-9][0-9]*)+)$")]
+Steps = Positive | Respacing
 Probability = Annotated[float, Field(ge=0, le=1)]
 Timesteps = Annotated[int, Field(ge=2)]
 
 # The solvers that follow each objective from noise to data; the first one makes the previews while training.
 SOLVERS: dict[str, tuple[str, ...]] = {
-    "flow": ("euler", "heun"),
+    "flow": ("euler", "heun", "euler_maruyama", "dpm"),
     "gaussian": ("ddim", "ddpm", "dpm", "unipc"),
 }
 
@@ -28,8 +35,8 @@ else:
 
 # The keys of `Diffusion`, beside `objective`, that say what the output of a trained network means.
 _PREDICTION: dict[str, set[str]] = {
-    "flow": set(),
-    "gaussian": {"schedule", "timesteps", "target", "learned_variance", "variance_range"},
+    "flow": {"path", "flow_target", "time_shift"},
+    "gaussian": {"schedule", "timesteps", "target", "variance", "variance_range"},
 }
 
 
@@ -37,25 +44,35 @@ class Diffusion(Section):
     """What a network is trained to predict, under which noise, and how the losses are weighted."""
 
     objective: ObjectiveName
-    """flow: flow matching on the straight path; gaussian: Gaussian diffusion in a number of timesteps."""
+    """flow: flow matching and stochastic interpolants; gaussian: Gaussian diffusion in a number of timesteps."""
+    path: PathName = "linear"
+    """flow: from data to noise: linear (straight), gvp (an arc, cos and sin) or vp (DDPM's, in continuous time)."""
+    flow_target: FlowTarget = "velocity"
+    """flow: what is predicted: the velocity, eps (the noise), x0 (the data) or the score."""
+    flow_weight: Literal["none", "velocity"] = "none"
+    """flow: weight of a prediction's loss: none, or that which makes it the loss of the velocity."""
+    direction_weight: Weight = 0.0
+    """flow: weight of one minus the cosine between the velocity and the predicted one; 0: none."""
     time: Literal["logit_normal", "uniform"] = "logit_normal"
     """flow: distribution of the time in training."""
     time_mean: float = 0.0
     """flow, logit_normal: mean of the normal variable under the logistic function."""
     time_std: Annotated[float, Field(gt=0)] = 1.0
     """flow, logit_normal: its standard deviation."""
+    time_shift: Annotated[float, Field(gt=0)] = 1.0
+    """flow: s of t -> s t / (1 + (s - 1) t), in training and sampling; above 1 more noise, for larger images."""
     schedule: ScheduleName = "cosine"
     """gaussian: the noise schedule."""
     target: Target = "x0"
     """gaussian: what is predicted: eps (the noise), x0 (the data) or v (of both)."""
-    loss: Distance = "l2"
-    """gaussian: distance between prediction and target."""
-    learned_variance: bool = False
-    """gaussian: learn the variance of each step too, which few steps of ddpm need."""
+    loss: Loss = "l2"
+    """gaussian: distance between prediction and target; or the variational bound (kl), or timesteps times it."""
+    variance: Variance = "fixed_small"
+    """gaussian: of a step: the posterior's (fixed_small), β (fixed_large), learned, or learned_range between them."""
     variance_range: VarianceRange = "linear"
-    """gaussian: of a learned variance between its bounds: linear, or sigmoid as DALLE2-pytorch."""
-    bound_weight: Weight = 0.001
-    """gaussian: weight of the variational bound, which teaches a learned variance."""
+    """gaussian, learned_range: between its bounds linear, or sigmoid as DALLE2-pytorch."""
+    bound_weight: Weight | Literal["rescaled"] = 0.001
+    """gaussian: weight of the bound, which teaches a learned variance; DiT: 1.0; rescaled: timesteps / 1000 (IDDPM)."""
     p2_gamma: Weight = 0.0
     """gaussian: power by which timesteps with little noise count less (P2); 0: none does."""
     p2_k: Annotated[float, Field(gt=0)] = 1.0
@@ -72,7 +89,7 @@ class Diffusion(Section):
     @property
     def learns_variance(self) -> bool:
         """Whether the network has a second output, for the variance."""
-        return self.objective == "gaussian" and self.learned_variance
+        return self.objective == "gaussian" and self.variance in ("learned", "learned_range")
 
     def prediction(self) -> dict[str, Any]:
         """Return what a manifest says of the network's output: `objective`, and `prediction` with the keys it reads."""
@@ -86,19 +103,49 @@ class Sampling(Section):
     """How a network is sampled."""
 
     solver: Solver
-    """euler or heun for flow; ddpm, ddim, dpm (DPM-Solver++) or unipc for gaussian."""
-    steps: Positive
-    """Steps of the solver."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    steps: Steps
+    """Steps of the solver; ddpm, ddim: also OpenAI's ddim50, or counts by section such as 10,15,20."""
+    spacing: Spacing = "trailing"
+    """gaussian: timesteps from the last one on (trailing), from the first (leading), or both (linspace: OpenAI's)."""
     eta: Probability = 0.0
     """ddim: fraction of ddpm's noise that is added in each step."""
+    noise: Literal["sigma", "linear", "constant", "decreasing", "increasing_decreasing"] = "sigma"
+    """euler_maruyama: how much noise is added when (SiT): sigma, that of the path, or another course."""
+    noise_scale: Annotated[float, Field(ge=0)] = 1.0
+    """euler_maruyama: factor of it."""
+    last_step: Annotated[float, Field(gt=0, lt=1)] = 0.04
+    """euler_maruyama: length of the last step, which adds no noise."""
     guidance: Annotated[float, Field(ge=0)] = 1.0
-    """Scale of classifier-free guidance; 1: none."""
+    """Scale of guidance, away from the network without its condition, or from a weaker one; 1: none."""
+    guidance_channels: Positive | None = None
+    """Channels that are guided, the first ones; 3 for DiT's published scores; null: all."""
+    guidance_from: Probability = 0.0
+    """Where guidance begins, as a fraction of the way from data to noise."""
+    guidance_to: Probability = 1.0
+    """Where it ends; outside, the network is called once a step."""
+    guidance_course: Literal["constant", "linear", "cosine"] = "constant"
+    """Of the scale from noise to data: constant, or growing from 1: linear, or cosine (slower at first)."""
 
     @model_validator(mode="after")
-    def _eta_is_read(self) -> "Sampling":
+    def _is_read(self) -> "Sampling":
         if self.eta and self.solver != "ddim":
             raise ValueError(f"eta is read by the solver ddim only, and solver is {self.solver}: set it to 0.0")
+        if isinstance(self.steps, str) and self.solver not in ("ddpm", "ddim"):
+            raise ValueError(f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: a number")
+        if self.guidance_from >= self.guidance_to:
+            raise ValueError(
+                f"guidance_from ({self.guidance_from}) must be below guidance_to ({self.guidance_to}): 0.0 and 1.0 "
+                "guide everywhere"
+            )
         return self
+
+    @property
+    def count(self) -> int:
+        """The number of steps."""
+        if isinstance(self.steps, int):
+            return self.steps
+        return sum(int(each) for each in self.steps.removeprefix("ddim").split(","))
 
 
 class Misfit(NamedTuple):
@@ -117,8 +164,15 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
     if sampling.solver not in solvers:
         remedy = f"set the former to {' or '.join(solvers)}"
         return Misfit("solver", sampling.solver, "objective", diffusion.objective, remedy)
-    if diffusion.objective == "gaussian" and sampling.steps > timesteps:
-        return Misfit("steps", sampling.steps, "timesteps", timesteps, f"set the former to {timesteps} at most")
+    if diffusion.objective == "gaussian":
+        from darkroom.diffusion.spacing import timesteps_of
+
+        if sampling.count > timesteps:
+            return Misfit("steps", sampling.steps, "timesteps", timesteps, f"set the former to {timesteps} at most")
+        try:
+            timesteps_of(timesteps, sampling.steps, sampling.spacing)
+        except ValueError as error:
+            return Misfit("steps", sampling.steps, "timesteps", timesteps, str(error))
     return None
 
 
@@ -134,7 +188,7 @@ def require_fit(key: str, sampling: Sampling, diffusion: Diffusion, timesteps: i
         )
 
 
-def preview_solver(diffusion: Diffusion, timesteps: float, steps: int) -> tuple[str, int]:
-    """Return the solver of previews while training, and `steps`, or as many as a Gaussian noise schedule has."""
+def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int) -> Sampling:
+    """Return how previews while training are sampled: `steps`, or as many as a Gaussian noise schedule has."""
     most = steps if diffusion.objective != "gaussian" else min(steps, int(timesteps))
-    return SOLVERS[diffusion.objective][0], most
+    return Sampling.model_validate({"solver": SOLVERS[diffusion.objective][0], "steps": most})

@@ -146,7 +146,7 @@ def moments_of(features: Tensor) -> Moments:
 def distances(features: Tensor, reference: Reference, blocks: int) -> dict[str, float]:
     """Return the distances of generated images from a reference, from their features (N, D) float32.
 
-    Sample i lies in block i · blocks // N: with class i modulo C, every block has the classes of the whole.
+    Sample i lies in block i · blocks // N: classes are mixed evenly, so every block has those of the whole.
 
     Returns:
         `fd`: Fréchet distance at exactly N, comparable with others at that N; `fd_debiased`: without its bias in 1/N;

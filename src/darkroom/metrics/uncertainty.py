@@ -47,8 +47,8 @@ def jackknife(value: float, without: Sequence[float]) -> Jackknife:
 def assign_blocks(samples: int, blocks: int) -> Tensor:
     """Return the block of each sample, shape (samples,), int64: block of i = i · blocks // samples, so contiguous.
 
-    Sample i has class i modulo the number of classes, so contiguous blocks are as balanced as the whole; blocks by
-    i modulo B would each lack classes.
+    Samples in a row have the classes of the whole (`models/generators/labels.py`), so contiguous blocks do; where
+    sample i has class i modulo their number, blocks by i modulo B would each lack classes.
 
     Raises:
         DarkroomError: fewer than 2 blocks, or fewer than 2 samples a block.

@@ -41,8 +41,16 @@ GENERATORS = Kinds(
         "recipe": "train_generator",
         "sampler": "models/generator",
         "sampling": "models/generator",  # the settings of the sampler
+        "imported": "train_generator",  # of a kind that is not trained: its published weights
     },
     kinds={
-        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:DiTSampling"],
+        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:DiTGenerated", None],
+        "pretrained": [
+            "pretrained.settings:Pretrained",
+            None,
+            "dit.sample:DiTSampler",
+            "pretrained.settings:PretrainedSampling",
+            "pretrained.network:load_pretrained",
+        ],
     },
 )

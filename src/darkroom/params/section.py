@@ -4,7 +4,8 @@ import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -71,6 +72,25 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
     return f"{PARAMS}: `{key}`{value}: {fault['msg'].removeprefix('Value error, ')}{'; put it in quotes' * bare}."
 
 
+def _faults(model: type[BaseModel], error: ValidationError) -> list[dict[str, Any]]:
+    """Return the faults, those of the types that a value may have, of which none fits, as one.
+
+    pydantic puts such a type behind the key.
+    """
+    found: dict[tuple[int | str, ...], dict[str, Any]] = {}
+    for each in error.errors():
+        fault, key = dict(each), each["loc"][:-1]
+        holder = _holder(model, key) if key else None
+        field = holder.model_fields.get(str(key[-1])) if holder is not None else None
+        if field is None or get_origin(field.annotation) not in (Union, UnionType) or _holder(model, each["loc"]):
+            found[each["loc"]] = fault
+        elif key in found:
+            found[key]["msg"] += f"; or: {fault['msg']}"
+        else:
+            found[key] = fault | {"loc": key, "type": "union"}
+    return list(found.values())
+
+
 def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:
     """Return `values` as `model`; `where` is the key of params.yaml that they lie under.
 
@@ -80,4 +100,4 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> 
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise DarkroomError("\n".join(_sentence(model, dict(fault), where) for fault in error.errors())) from None
+        raise DarkroomError("\n".join(_sentence(model, fault, where) for fault in _faults(model, error))) from None

@@ -126,8 +126,9 @@ def threads(section: Mapping[str, Any]) -> int:
 
 
 def processes(section: Mapping[str, Any]) -> int:
-    """Return the processes that a stage's section of params.yaml gives it: more than one in a training only."""
-    return int(section.get("training", {}).get("processes", 1))
+    """Return the processes that a stage's section of params.yaml gives it."""
+    places = (section.get("training", {}), section.get("common", {}))
+    return next((int(place["processes"]) for place in places if "processes" in place), 1)
 
 
 def _insert(target: dict[str, Any], key: str, value: Any) -> None:

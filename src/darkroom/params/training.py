@@ -106,6 +106,12 @@ class Training(Section):
     """Groups of parameters with a learning rate, weight decay, schedule or optimizer of their own."""
     ema_decay: Fraction = 0.9999
     """Decay of the averaged weights in each optimizer step; 0: no average."""
+    ema_warmup: bool = True
+    """Begin with a smaller decay, (1 + n) / (10 + n); false: ema_decay from the first step, as DiT."""
+    ema_start: Annotated[int, Field(ge=0)] = 0
+    """Images until which the averaged weights are the weights themselves."""
+    ema_every: Positive = 1
+    """Optimizer steps from one update of the averaged weights to the next."""
     ema_profiles: list[Annotated[float, Field(gt=0, lt=0.28)]] = []
     """Relative widths, say 0.05 and 0.1, of EDM2's power averages, to rebuild any width after the training."""
     ema_snapshots: Positive = 16

@@ -92,11 +92,13 @@ class Reference(Metadata):
 
 
 class Samples(Metadata):
-    """samples/generator: classes, number of images, and sampler settings."""
+    """samples/generator: classes, images of all and of each class, sampler settings, files beside the shards."""
 
     classes: list[str]
     images: int
+    counts: dict[str, int] = {}
     sampler: dict[str, Any]
+    files: dict[str, str] = {}
 
 
 class ConditionedSamples(Metadata):

@@ -146,10 +146,10 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
             yield Group(f"{title}, {group}", (n, "", ""), measured)
 
 
-def _in_grid(inputs: Inputs, columns: int) -> int:
-    """Return the number of images in the grid of samples: image i has class i modulo the number of classes."""
-    cycles, rest = divmod(inputs.samples.images, len(inputs.samples.classes))
-    return min(cycles * columns + min(rest, columns), columns * inputs.sample_grid.rows(columns))
+def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
+    """Return the number of images in the grid of samples: of each class in it as many as there are, or a column."""
+    rows = inputs.sample_grid.rows(len(names))
+    return sum(min(rows, inputs.samples.counts[name]) for name in names)
 
 
 def render(title: str, inputs: Inputs) -> str:
@@ -172,7 +172,8 @@ def render(title: str, inputs: Inputs) -> str:
     shown = [row for group in (*scored, *pairs) for row in group.rows]
     # Columns without a number in any row are left out.
     columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
-    columns = min(len(inputs.samples.classes), 10)
+    counts = inputs.samples.counts
+    in_grid = [name for name in inputs.samples.classes if counts.get(name)][:10]
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
@@ -189,8 +190,8 @@ def render(title: str, inputs: Inputs) -> str:
             for name, score in table.scores().items()
             if name in {row.name for row in shown}
         },
-        columns=columns,
-        shown=_in_grid(inputs, columns),
+        in_grid=in_grid,
+        shown=_in_grid(inputs, in_grid),
         triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
         codes=draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
         splits=_SPLITS,

@@ -1,6 +1,7 @@
 """What the stages that generate images write: shards with classes, a grid, and a manifest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +13,123 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import write_manifest
 from darkroom.data.grid import image_grid, save_png
 from darkroom.data.images import to_pil
+from darkroom.data.npz import NpzWriter
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
+from darkroom.terminal.progress import with_progress
 
+GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
+
+Images = NDArray[np.uint8]  # (N, C, H, W)
+
+
+class Shown:
+    """The images of the grid: the first ones of the first classes, a class a column; without classes the first ones.
+
+    Args:
+        labels: the class number of each image, (N,); None: they have no classes.
+    """
+
+    def __init__(self, labels: NDArray[np.int64] | None) -> None:
+        found = [None] if labels is None else np.unique(labels)[:_COLUMNS].tolist()
+        self._most = _ROWS * (_COLUMNS if labels is None else 1)
+        self._columns: dict[int | None, list[Images]] = {label: [] for label in found}
+
+    def add(self, image: Images, label: int | None) -> None:
+        """Take the next image, (C, H, W), with the number of its class."""
+        column = self._columns.get(label)
+        if column is not None and len(column) < self._most:
+            column.append(image.copy())  # else the batch that it lies in would stay in memory
+
+    def save(self, path: Path) -> None:
+        """Write the grid; where a class has fewer images than others its column ends in white."""
+        columns = list(self._columns.values())
+        if None in self._columns:
+            images, width = columns[0], min(_COLUMNS, len(columns[0]))
+        else:
+            blank, width = np.full_like(columns[0][0], 255), len(columns)
+            rows = range(max(map(len, columns)))
+            images = [column[row] if row < len(column) else blank for row in rows for column in columns]
+        save_png(path, image_grid(np.stack(images), columns=width, scale=2))
 
 
 def numbered(
-    batches: Iterable[NDArray[np.uint8]], classes: list[str], kept: list[NDArray[np.uint8]]
+    batches: Iterable[Images],
+    classes: Sequence[str],
+    labels: NDArray[np.int64] | None,
+    also: Sequence[Callable[[Images, int | None], None]] = (),
 ) -> Iterator[Sample]:
-    """Yield images, uint8 (n, C, H, W) in batches, as samples; image i has class i modulo the number of classes.
+    """Yield images, uint8 (n, C, H, W) in batches, as samples with their classes.
 
-    The first images of the first classes go to `kept`, for the grid.
+    Args:
+        batches: the images.
+        classes: the names of the classes.
+        labels: the class number of each image, (N,); None: they have no classes.
+        also: called with each image, (C, H, W), and its class number.
     """
     number = 0
     for batch in batches:
         for image in batch:
-            place = number % len(classes) if classes else 0
-            if place < _COLUMNS and len(kept) < _ROWS * min(_COLUMNS, len(classes) or _COLUMNS):
-                kept.append(image)
-            yield Sample(key=f"{number:08d}", image=to_pil(image), label=classes[place] if classes else None)
+            label = None if labels is None else int(labels[number])
+            for each in also:
+                each(image, label)
+            yield Sample(f"{number:08d}", to_pil(image), label=None if label is None else classes[label])
             number += 1
-        print(f"{number:,} images")
 
 
 def write_generated(
-    out: Path, batches: Iterable[NDArray[np.uint8]], classes: list[str], shard_size: int, **metadata: Any
+    out: Path,
+    batches: Iterable[Images],
+    classes: list[str],
+    shard_size: int,
+    *,
+    images: int,
+    image_shape: Sequence[int],
+    labels: NDArray[np.int64] | None = None,
+    npz: bool = False,
+    strip: Images | None = None,
+    **metadata: Any,
 ) -> None:
-    """Write images with their classes as shards of PNG, a grid, and a manifest with `metadata`."""
-    kept: list[NDArray[np.uint8]] = []
-    with atomic_folder(out) as folder:
-        shards = write_shards(folder, numbered(batches, classes, kept), shard_size, "png")
-        columns = min(_COLUMNS, len(classes) or _COLUMNS, len(kept))
-        save_png(folder / "grid.png", image_grid(np.stack(kept), columns=columns, scale=2))
-        files = {"grid.png": sha256_file(folder / "grid.png")}
-        write_manifest(folder, "samples", classes=classes, files=files, **metadata, **shards)
+    """Write images with their classes as shards of PNG, a grid, and a manifest with `metadata`.
+
+    Args:
+        out: the folder.
+        batches: the images, uint8 (n, C, H, W).
+        classes: the names of the classes.
+        shard_size: images in a shard.
+        images: N, how many there are.
+        image_shape: (C, H, W) of each.
+        labels: the class number of each image, (N,); None: image i has class i modulo their number, if there are any.
+        npz: whether they are also written as one `.npz` file.
+        strip: rows of images that are written beside the grid, (rows, columns, C, H, W); None: none.
+        metadata: further entries of the manifest.
+    """
+    channels, height, width = image_shape
+    if classes and labels is None:
+        labels = np.arange(images) % len(classes)
+    shown = Shown(labels)
+    with atomic_folder(out) as folder, ExitStack() as stack:
+        also: list[Callable[[Images, int | None], None]] = [shown.add]
+        if npz:
+            writer = stack.enter_context(NpzWriter(folder / NPZ, images, (channels, height, width)))
+            also.append(lambda image, label: writer.add(image))
+        samples = numbered(with_progress(batches, images, "made"), classes, labels, also)
+        shards = write_shards(folder, samples, shard_size, "png")
+        stack.close()
+        shown.save(folder / GRID)
+        if strip is not None:
+            save_png(folder / STRIP, image_grid(np.concatenate(list(strip)), columns=strip.shape[1], scale=2))
+        files = {name: sha256_file(folder / name) for name in (GRID, STRIP, NPZ) if (folder / name).is_file()}
+        counts = [] if labels is None else np.bincount(labels, minlength=len(classes)).tolist()
+        write_manifest(
+            folder,
+            "samples",
+            classes=classes,
+            images=images,
+            image_shape=list(image_shape),
+            files=files,
+            counts=dict(zip(classes, counts, strict=True)),
+            **metadata,
+            **shards,
+        )

@@ -1,10 +1,14 @@
 """Stage `train_generator`: latents or codes in, `models/generator/` and its curves out."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.data.catalog import load_catalog
+from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.latents import LatentShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
@@ -15,6 +19,7 @@ from darkroom.models.generators.settings import Params
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.training.averages import export_snapshots
+from darkroom.training.curves import write_curves
 from darkroom.training.loop import train
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places
@@ -22,8 +27,34 @@ from darkroom.training.trainer import Places
 OUT, CURVES, LOGS = Path("models/generator"), Path("curves/generator"), Path("logs/train_generator")
 
 
+def _import(params: Params, catalog: Catalog, shape: Sequence[int], tokenizer: str) -> None:
+    """Write published weights as the generator of latents of a shape; its curves have no point."""
+    chosen = params.train_generator.chosen
+    found: Any = GENERATORS.load("imported", params.train_generator.kind)(chosen, tuple(shape), list(catalog.classes))
+    parameters = sum(p.numel() for p in found.model.parameters())
+    print(f"{chosen.name or chosen.url or chosen.folder}: {parameters:,} parameters, not trained")
+    write_curves(CURVES, [])
+    with atomic_folder(OUT) as folder:
+        found.model.save_pretrained(folder)
+        write_manifest(
+            folder,
+            "generator",
+            generator_kind=params.train_generator.kind,
+            classes=found.classes,
+            image=catalog.spec.metadata(),
+            latent_shape=list(shape),
+            **found.metadata,
+            tokenizer=tokenizer,
+            catalog=catalog.fingerprint,
+            images_seen=0,
+            selected="last",
+            best_validation=None,
+            files=file_hashes(folder),
+        )
+
+
 def run(params: Params) -> None:
-    """Train the generator that `kind` names and write it: averaged weights, and the raw ones in `raw/`."""
+    """Train the generator that `kind` names, or import it, and write it: averaged weights, the raw ones in `raw/`."""
     settings = params.train_generator
     training = settings.own_training
     for path in (OUT, CURVES):
@@ -40,6 +71,9 @@ def run(params: Params) -> None:
             "data/latents was encoded by another tokenizer than models/tokenizer holds: encode it again "
             "(`dvc repro encode_latents`)."
         )
+    if GENERATORS.has("imported", settings.kind):
+        _import(params, catalog, latents.shape, tokenizer_hash)
+        return
     with open_state("train_generator") as state:
         rows = [LabelledLatents(shards[split], catalog, training.seed) for split in ("train", "val")]
         data = GeneratorData(rows[0], rows[1], latents, tokenizer.to(device), catalog)
@@ -60,6 +94,7 @@ def run(params: Params) -> None:
                 "generator",
                 generator_kind=settings.kind,
                 classes=list(catalog.classes),
+                class_counts=np.bincount(rows[0].labels, minlength=len(catalog.classes)).tolist(),
                 image=catalog.spec.metadata(),
                 latent_shape=list(latents.shape),
                 **recipe.metadata(),

@@ -72,7 +72,8 @@ class Average:
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Take in the weights after optimizer step `step`, counted from 0."""
-        torch._foreach_lerp_(self._averages, self._weights, 1 - self._decay(step))
+        if (decay := self._decay(step)) < 1:
+            torch._foreach_lerp_(self._averages, self._weights, 1 - decay)
         for name, keys in self._copied.items():
             for key in keys:
                 self.state[name][key].copy_(self._modules[name].get_buffer(key))
@@ -112,9 +113,26 @@ def copied_names(modules: Mapping[str, nn.Module]) -> dict[str, list[str]]:
     }
 
 
-def constant_decay(decay: float) -> Callable[[int], float]:
-    """Return min(decay, (1 + k) / (10 + k)) of step k: warmed up, so that the initial weights are soon forgotten."""
-    return lambda step: min(decay, (1 + step) / (10 + step))
+def constant_decay(decay: float, warmup: bool = True, start: int = 0, every: int = 1) -> Callable[[int], float]:
+    """Return the decay of optimizer step k, counted from 0.
+
+    Args:
+        decay: d.
+        warmup: min(d, (1 + n) / (10 + n)) at update n of the average, so that the initial weights are soon forgotten;
+            otherwise d from the first one on, as DiT's published weights were averaged.
+        start: steps in which the average is the weights themselves.
+        every: steps from one update of the average to the next; in between it stays, a decay of 1.
+    """
+
+    def of_step(step: int) -> float:
+        if step < start:
+            return 0.0
+        update, between = divmod(step - start, every)
+        if between:
+            return 1.0
+        return min(decay, (1 + update) / (10 + update)) if warmup else decay
+
+    return of_step
 
 
 def power_decay(sigma_rel: float) -> Callable[[int], float]:

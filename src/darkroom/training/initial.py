@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 import torch
@@ -26,7 +27,7 @@ from darkroom.params.numbers import NO_FILE
 from darkroom.params.training import Init
 from darkroom.remote import require_no_password, telling
 from darkroom.training.state import root
-from darkroom.training.weight_files import Tensors, locate, read_weights, require_safetensors
+from darkroom.training.weight_files import PICKLES, Tensors, locate, read_weights, require_safetensors
 
 _BLOCK = 8 * 2**20  # bytes
 
@@ -38,6 +39,17 @@ def _own_names(module: nn.Module, tensors: Tensors) -> Tensors:
     """
     rename = getattr(module, "own_names", None)
     return tensors if rename is None else rename(tensors)
+
+
+def _published(name: str, module: nn.Module, path: Path) -> Tensors | None:
+    """Return what a file or folder of a format that only this module knows holds, as MODULE/KEY; None: it is another.
+
+    Such a module has a method `own_weights(path)`, and `misfit(tensors)`, which says why they do not fit; `pickles` are
+    the endings of files that it opens behind URLs, by an unpickler that calls nothing.
+    """
+    read = getattr(module, "own_weights", None)
+    tensors = None if read is None else read(path)
+    return None if tensors is None else {f"{name}/{key}": value for key, value in tensors.items()}
 
 
 def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tensors:
@@ -104,17 +116,25 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
     """
     if init.url is None and init.folder == NO_FILE:
         return
+    first = next(iter(modules))
     if init.url is not None:
-        require_safetensors(init.url)
-        source, files = init.url, {next(iter(modules)): fetched(init.url, init.sha256)}
+        if _suffix(init.url) not in getattr(modules[first], "pickles", ()):
+            require_safetensors(init.url)
+        source, path = init.url, fetched(init.url, init.sha256)
     else:
-        source, folder = init.folder, Path(init.folder)
-        files = {next(iter(modules)): folder} if folder.is_file() else locate(folder, modules)
+        source, path = init.folder, Path(init.folder)
+    published = _published(first, modules[first], path)
     own: dict[str, Tensor] = {
         f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
     }
-    given = _given(modules, files)
+    given = published
+    if given is None:
+        given = _given(modules, {first: path} if path.is_file() else locate(path, modules))
     found = _compare(own, given, init.skip)
+    if found.wrong and published is not None:
+        kept = {key.partition("/")[2]: value for key, value in given.items() if key not in found.random}
+        if reason := modules[first].misfit(kept):  # type: ignore[operator]
+            raise DarkroomError(f"{source} {reason}")
     if found.wrong:
         raise DarkroomError(
             f"the weights of {source} do not fit:\n  "
@@ -163,6 +183,16 @@ def downloads() -> Path:
     return root().parent / "downloads"
 
 
+def _suffix(url: str) -> str:
+    return Path(urlsplit(url).path).suffix.lower()
+
+
+def _kept(url: str, sha256: str) -> Path:
+    """Return where the file behind a URL lies here. The ending of a pickle stays, by which readers know it."""
+    suffix = _suffix(url)
+    return downloads() / f"{sha256}{suffix if suffix in PICKLES else '.safetensors'}"
+
+
 def _blocks(url: str) -> Iterator[bytes]:
     """Yield the bytes behind a URL. Only what the network does is caught here: a full disk has a sentence elsewhere."""
     with telling(f"{url} cannot be read"), fsspec.open(url, "rb") as file:
@@ -183,7 +213,7 @@ def _download(url: str) -> tuple[Path, str]:
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
-        path = downloads() / f"{digest.hexdigest()}.safetensors"
+        path = _kept(url, digest.hexdigest())
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -191,30 +221,31 @@ def _download(url: str) -> tuple[Path, str]:
     return path, digest.hexdigest()
 
 
-def fetched(url: str, sha256: str | None) -> Path:
+def fetched(url: str, sha256: str | None, key: str = "`init.sha256`") -> Path:
     """Return the file behind `url`, downloaded unless it is here already.
 
     Args:
         url: anything fsspec opens; `hf://OWNER/NAME@REVISION/FILE` is the Hub.
         sha256: of the file. None is refused, after the download, with the hash to write down.
+        key: of params.yaml that holds it, for messages.
 
     Raises:
         DarkroomError: the URL cannot be read or holds a password, no hash is given, or the file has another one.
     """
     require_no_password(url, "init.url")
     if sha256 is not None:
-        path = downloads() / f"{sha256}.safetensors"
+        path = _kept(url, sha256)
         if path.is_file() and sha256_file(path) == sha256:
             return path
     path, found = _download(url)
     if sha256 is None:
         raise DarkroomError(
-            f"{url} has the sha256 {found}: write it to `init.sha256` in params.yaml, since a URL alone does not say "
+            f"{url} has the sha256 {found}: write it to {key} in params.yaml, since a URL alone does not say "
             "which weights a training began with. The file is kept and will not be downloaded again."
         )
     if found != sha256:
         raise DarkroomError(
-            f"{url} has the sha256 {found}, and `init.sha256` in params.yaml is {sha256}: the file behind the URL is "
+            f"{url} has the sha256 {found}, and {key} in params.yaml is {sha256}: the file behind the URL is "
             "another one now. Nothing was read from it; find the right file, or name its hash if you trust it."
         )
     return path

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from darkroom.errors import DarkroomError
@@ -50,6 +50,28 @@ def set_memory_format(module: nn.Module, settings: Training) -> None:
     if settings.compile:
         # The adaptive weight of a discriminator differentiates a part of the graph before the whole of it.
         torch._functorch.config.donated_buffer = False
+        module.compile(dynamic=False)
+
+
+def run_in(module: nn.Module, precision: str, compiled: bool, device: torch.device) -> None:
+    """Make a network compute by autocast and be compiled, in place, where it is sampled and not trained.
+
+    Args:
+        module: returns one tensor, which is float32 again.
+        precision: `fp32` or `bf16`.
+        compiled: whether torch compiles it, for shapes that stay.
+        device: where it runs.
+    """
+    if precision != "fp32":
+        forward, dtype = module.forward, _TYPES[precision]
+
+        def cast(*inputs: Tensor) -> Tensor:
+            with torch.autocast(device.type, dtype=dtype):
+                found: Tensor = forward(*inputs)
+            return found.float()
+
+        module.forward = cast
+    if compiled:
         module.compile(dynamic=False)
 
 

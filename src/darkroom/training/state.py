@@ -1,5 +1,7 @@
 """Where a training keeps its state: outside the declared outputs, which both engines delete when a stage is killed.
 
+So does `sample_generator`, with the images that are done.
+
 `$DVC_ROOT/.darkroom/state/STAGE-KEY/`, or STAGE-ITEM-KEY for a stage that runs once for each of several items. KEY is a
 hash of the parameters and the inputs, and not of `run`: the same work continues where it stopped, also with a smaller
 micro-batch, and other work never finds it. The fingerprint of the code lies inside (`training/changed_code.py`).
@@ -127,7 +129,7 @@ def _take(lock: IO[str]) -> bool:
 
 @contextmanager
 def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
-    """Yield the folder of a stage's training state, locked against a second training of the same work.
+    """Yield the folder of a stage's state, locked against a second run of the same work.
 
     Of several processes that share a training, the first holds the lock for all.
 
@@ -142,8 +144,9 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
     with (folder / LOCK).open("a+") as lock:
         os.register_at_fork(after_in_child=lock.close)  # a reader of data that outlives its training holds no lock
         if not _take(lock):
+            done = "trained" if stage.startswith("train_") else "run"
             raise DarkroomError(
-                f"{name} is already being trained by another process (it holds {folder / LOCK}): wait or stop it."
+                f"{name} is already being {done} by another process (it holds {folder / LOCK}): wait or stop it."
             )
         write_json(folder / CODE, fingerprint(stage, item))
         yield folder

@@ -201,7 +201,10 @@ class Trainer:
             recipe.modules[name] = self.processes.prepare(module, self.optimizers.get(name))
         self.names = {name: parameter_names(self.modules[name]) for name in trained}
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
-        self.ema = Average(self.modules, constant_decay(settings.ema_decay))
+        decay = constant_decay(
+            settings.ema_decay, settings.ema_warmup, -(-settings.ema_start // settings.batch), settings.ema_every
+        )
+        self.ema = Average(self.modules, decay)
         if self.processes.sharded and settings.ema_profiles:
             raise DarkroomError("`ema_profiles` are written by one process, which FSDP gives a shard: set them to [].")
         self.profiles = {width: Average(self.modules, power_decay(width)) for width in settings.ema_profiles}

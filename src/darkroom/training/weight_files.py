@@ -17,7 +17,7 @@ from darkroom.errors import DarkroomError
 
 Tensors = dict[str, Tensor]
 NAMES = ("model.safetensors", "diffusion_pytorch_model.safetensors")
-_PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
+PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 
 
 def require_safetensors(name: str) -> None:
@@ -26,7 +26,7 @@ def require_safetensors(name: str) -> None:
     Raises:
         DarkroomError: it is one; says how to convert it.
     """
-    if urlsplit(name).path.lower().endswith(_PICKLES):
+    if urlsplit(name).path.lower().endswith(PICKLES):
         raise DarkroomError(
             f"{name} is a pickle, which can run the code of whoever wrote it, and is not opened: convert it to "
             "safetensors first, as docs/fine-tuning.md shows in one line."

@@ -31,7 +31,7 @@ DIFFUSION: dict[str, Any] = {
     "schedule": "cosine",
     "target": "eps",
     "loss": "l2",
-    "learned_variance": True,
+    "variance": "learned_range",
     "variance_range": "linear",
     "bound_weight": 0.001,
     "p2_gamma": 0.0,

@@ -24,7 +24,7 @@ HOW: dict[str, Any] = {
     "embedding_noise": 0.0,
     "low_noise": 0.1,
 }
-MEANS = {"schedule": "cosine", "target": "x0", "learned_variance": False, "variance_range": "linear"}
+MEANS = {"schedule": "cosine", "target": "x0", "variance": "fixed_small", "variance_range": "linear"}
 
 
 def write(root: Path, name: str, network: torch.nn.Module | None, **metadata: Any) -> None:

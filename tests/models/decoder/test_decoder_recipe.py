@@ -56,7 +56,7 @@ def test_the_hybrid_loss_is_the_formula_in_float64(target: str, gamma: float) ->
 
 
 def test_without_a_learned_variance_there_is_no_bound() -> None:
-    assert recipe(section(diffusion={"learned_variance": False})).loss(batch([0, 1])).keys() == {"loss"}
+    assert recipe(section(diffusion={"variance": "fixed_small"})).loss(batch([0, 1])).keys() == {"loss"}
 
 
 def test_conditions_drop_as_often_as_asked_each_by_itself() -> None:
@@ -140,7 +140,7 @@ def test_crops_of_image_and_small_image_are_of_the_same_place() -> None:
     # Of an image whose pixels are their own place, the crop says where it was.
     rows = torch.arange(16).repeat_interleave(16).reshape(1, 1, 16, 16)
     given.data["images"] = (16 * (rows // 2 * 2) // 2).to(torch.uint8).expand(200, 1, 16, 16)
-    made = recipe(up_sampler({"crop": 8}, diffusion={"learned_variance": False, "target": "x0"}))
+    made = recipe(up_sampler({"crop": 8}, diffusion={"variance": "fixed_small", "target": "x0"}))
     calls = told_to(made)
     with torch.no_grad():
         made.loss(given)

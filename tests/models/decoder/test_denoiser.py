@@ -13,7 +13,7 @@ X, STEPS = normals(9, 2, 1, 8, 8), torch.tensor([30, 30])
 
 
 def v_prediction(learned: bool = False) -> Gaussian:
-    return Gaussian(NoiseSchedule.named("cosine", 100), "v", learned_variance=learned)
+    return Gaussian(NoiseSchedule.named("cosine", 100), "v", variance="learned_range" if learned else "fixed_small")
 
 
 @torch.no_grad()

@@ -1,13 +1,18 @@
 """The transformer: its size and start as in the paper, its blocks against diffusers', its file."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from darkroom.diffusion.flow import Flow
-from darkroom.models.generators.dit.network import DiT, DiTConfig, TimeEmbedding, sincos_positions
+from darkroom.models.generators.dit.network import DiT, DiTConfig, TimeEmbedding, rotary, sincos_positions, turned
+from darkroom.models.generators.dit.recipe import config_of
 from darkroom.models.generators.dit.sample import dit_denoiser
+from darkroom.models.generators.dit.settings import DiT as Settings
+from darkroom.models.generators.dit.settings import Model
 
 SMALL = DiTConfig(channels=4, size=8, classes=10, width=32, depth=2, heads=2, patch=2)
 
@@ -22,20 +27,101 @@ def filled(config=SMALL):
     return model.eval()
 
 
-@pytest.mark.parametrize(("width", "depth", "heads", "millions"), [(384, 12, 6, 33.0), (768, 12, 12, 130.5)])
-def test_parameter_counts_are_the_papers(width, depth, heads, millions):
-    """DiT-S/2 and DiT-B/2 count their fixed positions, and predict 8 channels (learned variance): added here."""
+# Of facebookresearch/DiT's code: 1000 classes, latents 4 x 32 x 32, learned variance, fixed positions counted.
+PUBLISHED = {
+    ("S", 2): 32_963_360, ("S", 4): 32_945_024, ("S", 8): 33_148_160,
+    ("B", 2): 130_512_416, ("B", 4): 130_475_648, ("B", 8): 130_881_536,
+    ("L", 2): 458_102_816, ("L", 4): 458_053_760, ("L", 8): 458_594_816,
+    ("XL", 2): 675_129_632, ("XL", 4): 675_074_432, ("XL", 8): 675_683_072,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "patch"), PUBLISHED)
+def test_parameter_counts_are_the_papers(size, patch):
+    settings = Settings(
+        model={"size": size, "patch": patch},
+        diffusion={"objective": "gaussian", "variance": "learned"},
+        sampling={"solver": "ddim"},
+    )
     with torch.device("meta"):
-        model = DiT(DiTConfig(4, 32, 1000, width, depth, heads, 2))
-    surplus = 2 * 2 * 4 * (width + 1) + 16 * 16 * width
-    assert (sum(p.numel() for p in model.parameters()) + surplus) / 1e6 == pytest.approx(millions, abs=0.05)
+        model = DiT(config_of(settings, 4, 32, 1000))
+    assert sum(p.numel() for p in model.parameters()) + model.positions.numel() == PUBLISHED[size, patch]
+
+
+def test_a_size_is_a_name_or_numbers():
+    assert Model(size="B").shape == {"depth": 12, "width": 768, "heads": 12}
+    assert Model(size="B", depth=3).shape == {"depth": 3, "width": 768, "heads": 12}
+    with pytest.raises(ValueError, match=r"heads \(5\) must divide width \(384\)"):
+        Model(heads=5)
+    with pytest.raises(ValueError, match=r"rope turns quarters of a head: width \(24\) / heads \(4\)"):
+        Model(width=24, heads=4, rope=True)
+
+
+PARTS = {
+    "norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True, "shared_adaln": True,
+    "dropout": 0.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", [*PARTS, "all"])
+def test_each_part_changes_the_network_and_begins_as_the_identity(part, tmp_path):
+    """One switch alone, and all together: zero at the start, other answers when filled, the same after a file."""
+    config = replace(SMALL, **(PARTS if part == "all" else {part: PARTS[part]}))
+    x, t, y = torch.randn(2, 4, 8, 8), torch.tensor([10.0, 900.0]), torch.tensor([3, 10])
+    torch.manual_seed(0)
+    assert not DiT(config)(x, t, y).any()
+    model = filled(config)
+    shapes = {name: value.shape for name, value in model.state_dict().items()}
+    shared = {name: value for name, value in filled().state_dict().items() if shapes.get(name) == value.shape}
+    model.load_state_dict(shared, strict=False)
+    answer = model.train()(x, t, y) if part == "dropout" else model(x, t, y)
+    assert (answer - filled()(x, t, y)).abs().max() > 1e-4
+    model.eval().save_pretrained(tmp_path)
+    assert torch.equal(DiT.from_pretrained(tmp_path).eval()(x, t, y), model(x, t, y))
+    model(x, t, y).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_swiglu_has_as_many_parameters_and_shared_adaln_fewer():
+    def count(**parts):
+        with torch.device("meta"):
+            return sum(p.numel() for p in DiT(replace(SMALL, width=384, heads=6, depth=12, **parts)).parameters())
+
+    assert count(mlp="swiglu") == pytest.approx(count(), rel=0.002)
+    assert count(shared_adaln=True) == pytest.approx(count() - 11 * 6 * 384 * 385, rel=0.002)
+
+
+def test_rotary_positions_say_how_far_apart_tokens_are():
+    """The product of a turned query and key is the same wherever the pair lies on the grid."""
+    query, key = torch.randn(2, 16)
+    angles = rotary(16, 5)
+    assert angles.shape == (25, 8)
+    product = turned(query.expand(25, 16), angles) @ turned(key.expand(25, 16), angles).T
+
+    def at(row, column, other_row, other_column):
+        return float(product[5 * row + column, 5 * other_row + other_column])
+
+    assert at(0, 0, 2, 1) == pytest.approx(at(2, 3, 4, 4), abs=1e-4)
+    assert abs(at(0, 0, 2, 1) - at(0, 0, 1, 2)) > 1e-3  # rows are not columns
+    assert at(1, 1, 1, 1) == pytest.approx(float((query * key).sum()), abs=1e-4)
+
+
+def test_values_of_the_first_block_reach_the_others():
+    block = filled(replace(SMALL, value_residual=True)).blocks[1]
+    x, condition, first = torch.randn(2, 16, 32), torch.randn(2, 32), torch.randn(2, 2, 16, 16)
+    with torch.no_grad():
+        block.first_value.fill_(0.0)
+        own = block(x, condition)[0]
+        torch.testing.assert_close(block(x, condition, first=first)[0], own)
+        block.first_value.fill_(1.0)
+        assert (block(x, condition, first=first)[0] - own).abs().max() > 1e-4
 
 
 def test_a_fresh_model_is_adaln_zero():
     torch.manual_seed(0)
     model = DiT(SMALL)
     x, condition = torch.randn(2, 16, 32), torch.randn(2, 32)
-    assert all(torch.equal(block(x, condition), x) for block in model.blocks)
+    assert all(torch.equal(block(x, condition)[0], x) for block in model.blocks)
     assert not model(torch.randn(2, 4, 8, 8), torch.rand(2), torch.tensor([0, 10])).any()
 
 
@@ -71,7 +157,7 @@ def test_a_block_is_that_of_diffusers():
         theirs.ff.net[2].load_state_dict(ours.mlp[2].state_dict())
         theirs.norm1.linear.load_state_dict(ours.modulation[1].state_dict())
         theirs.norm1.emb = Fixed(condition)
-        assert torch.allclose(ours(x, condition), theirs(x, **unused), atol=1e-5)
+        assert torch.allclose(ours(x, condition)[0], theirs(x, **unused), atol=1e-5)
 
 
 def published_positions(width, height, columns):

@@ -1,7 +1,6 @@
 """The prior: its mask and its nulls, its files, and embeddings that do not depend on their company."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +10,13 @@ from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.diffusion.schedules import NoiseSchedule
+from darkroom.diffusion.settings import Sampling
 from darkroom.models.prior.network import PriorConfig, PriorNetwork
 from darkroom.models.prior.sample import Prior, prior_denoiser, sample_prior, text_direction
+from darkroom.models.prior.settings import PriorSampling
 
 CONFIG = PriorConfig(embed_dim=8, text_shape=(5, 6), width=16, depth=2, heads=2)
-HOW = SimpleNamespace(solver="dpm", steps=4, guidance=1.5, eta=0.0, candidates=2, batch=6)
+HOW = PriorSampling(solver="dpm", steps=4, guidance=1.5, candidates=2, batch=6)
 
 
 def gaussian(target):
@@ -160,18 +161,20 @@ def test_solvers_take_vectors_as_they_take_images(solver):
         found = denoise(x.flatten(1), steps, None)
         return found._replace(x0=found.x0[:, :, None, None])
 
+    how = Sampling(solver=solver, steps=5)
+
     def generators():
         return [torch.Generator().manual_seed(each) for each in range(4)]
 
-    flat = sample(denoise, noise, gaussian("x0"), solver, 5, generators=generators())
-    image = sample(as_image, noise[:, :, None, None], gaussian("x0"), solver, 5, generators=generators())
+    flat = sample(denoise, noise, gaussian("x0"), how, generators())
+    image = sample(as_image, noise[:, :, None, None], gaussian("x0"), how, generators())
     assert torch.allclose(flat, image.flatten(1), atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", ["ddpm", "dpm"])
 @pytest.mark.parametrize("target", ["x0", "eps", "v"])
 def test_an_embedding_does_not_depend_on_its_company(solver, target, one_thread):
-    how, made = SimpleNamespace(**{**vars(HOW), "solver": solver}), prior(target=target)
+    how, made = HOW.model_copy(update={"solver": solver}), prior(target=target)
     text, words = texts(7)
     whole = sample_prior(made, text, words, how, 5, range(7))
     some = sample_prior(made, text[[5, 2]], words[[5, 2]], how, 5, [5, 2])
@@ -182,7 +185,7 @@ def test_an_embedding_does_not_depend_on_its_company(solver, target, one_thread)
 
 def test_of_several_candidates_the_one_that_fits_the_text_best_is_kept():
     made, (text, words) = prior(), texts()
-    one = [SimpleNamespace(**{**vars(HOW), "candidates": count}) for count in (1, 2, 8)]
+    one = [HOW.model_copy(update={"candidates": count}) for count in (1, 2, 8)]
     first, second, eighth = (sample_prior(made, text, words, how, 5, range(4)) for how in one)
     fits = [(each * text).sum(dim=1) for each in (first, second, eighth)]
     assert (fits[1] >= fits[0] - 1e-6).all() and (fits[2] >= fits[1] - 1e-6).all()
@@ -192,7 +195,7 @@ def test_of_several_candidates_the_one_that_fits_the_text_best_is_kept():
 def test_embeddings_come_as_they_are_stored():
     """The statistics are put back, and the length is 1 where CLIP's embeddings were normalised."""
     text, words = texts()
-    how = SimpleNamespace(**{**vars(HOW), "candidates": 1})  # which candidate fits depends on the statistics
+    how = HOW.model_copy(update={"candidates": 1})  # which candidate fits depends on the statistics
     unit, free = (sample_prior(prior(normalised=each), text, words, how, 5, range(4)) for each in (True, False))
     bare = prior(normalised=False)
     bare.network.set_scaler(EmbeddingScaler([0.0] * 8, [1.0] * 8))

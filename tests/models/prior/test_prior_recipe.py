@@ -1,7 +1,5 @@
 """The prior's recipe: the loss as in the paper, randomness by position, texts dropped as asked, what scores mean."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from darkroom.models.prior.network import PriorConfig, PriorNetwork
 from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.prior.sample import Prior
 from darkroom.models.prior.scores import Scorer, cosines
-from darkroom.models.prior.settings import PriorDiffusion
+from darkroom.models.prior.settings import Evaluate, PriorDiffusion
 from darkroom.random import random_numbers
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
@@ -22,7 +20,7 @@ from helpers import run, training
 from models.clip.captioned import Embeddings
 from tiny import places
 
-HOW = SimpleNamespace(solver="dpm", steps=5, guidance=1.0, eta=0.0, candidates=2, batch=8, seed=3, images=20)
+HOW = Evaluate(solver="dpm", steps=5, candidates=2, batch=8, seed=3, images=20)
 
 
 class Spy(PriorNetwork):
@@ -200,5 +198,5 @@ def test_a_trained_prior_finds_its_images(tmp_path):
 
 
 def test_a_prior_with_a_learned_variance_is_refused():
-    with pytest.raises(ValueError, match="the prior has not: set it to false"):
-        recipe(learned_variance=True)
+    with pytest.raises(ValueError, match="the prior has not: fixed_small"):
+        recipe(variance="learned_range")

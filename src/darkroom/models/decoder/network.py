@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.diffusion.denoiser import Denoise, Threshold, denoiser
+from darkroom.diffusion.denoiser import Denoise, Guidance, Network, Threshold, denoiser
 from darkroom.diffusion.objectives import Objective
 
 _FREQUENCIES = 64  # of the embedding of a noise level
@@ -262,7 +262,7 @@ def unet_denoiser(
     unet: Callable[[Tensor, Tensor, Conditions, Tensor | None], Tensor],
     objective: Objective,
     conditions: Conditions,
-    guidance: float = 1.0,
+    guidance: Guidance | float = 1.0,
     threshold: Threshold | None = None,
     self_condition: bool = False,
 ) -> Denoise:
@@ -272,17 +272,17 @@ def unet_denoiser(
         unet: maps x, timesteps, conditions and the x0 of the step before to its output.
         objective: what that output means.
         conditions: of N images.
-        guidance: 1 evaluates the conditional U-Net alone, bit for bit; so does one without image and text.
+        guidance: a scale of 1 evaluates the conditional U-Net alone, bit for bit; so does one without image and text.
         threshold: applied to x0; None: none is.
         self_condition: whether the U-Net reads the x0 of the step before.
     """
-    alone = guidance == 1 or (conditions.image is None and conditions.text is None)
-    bound = conditions if alone else conditions.joined(conditions.nulled())
 
-    def network(x: Tensor, timesteps: Tensor, before: Tensor | None) -> Tensor:
-        return unet(x, timesteps, bound, before if self_condition else None)
+    def bound(to: Conditions) -> Network:
+        return lambda x, timesteps, before: unet(x, timesteps, to, before if self_condition else None)
 
-    return denoiser(network, objective, 1.0 if alone else guidance, threshold)
+    alone = conditions.image is None and conditions.text is None
+    both = None if alone else bound(conditions.joined(conditions.nulled()))
+    return denoiser(bound(conditions), objective, guidance, threshold, both=both)
 
 
 def _block(way: str, attention: bool, crossed: bool) -> str:

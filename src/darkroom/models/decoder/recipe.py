@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from darkroom.diffusion.denoiser import clip_x0
 from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import sample
-from darkroom.diffusion.settings import preview_solver
+from darkroom.diffusion.settings import preview_sampling
 from darkroom.models.decoder.data import Conditioner, Space
 from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
@@ -189,6 +189,6 @@ class DecoderRecipe(Recipe):
         text = conditions.text is None or diffusion.text_dropout
         guidance = _PREVIEW_GUIDANCE if image and text else 1.0
         denoise = unet_denoiser(self.model, self.objective, conditions, guidance, self.threshold, config.self_condition)
-        solver, steps = preview_solver(diffusion, self.objective.duration, _PREVIEW_STEPS)
-        found = sample(denoise, noise, self.objective, solver, steps)
+        how = preview_sampling(diffusion, self.objective.duration, _PREVIEW_STEPS)
+        found = sample(denoise, noise, self.objective, how)
         return torch.cat([self.space.images(each) for each in (downsampled(whole, config.size), found)]).cpu().numpy()

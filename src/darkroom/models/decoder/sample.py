@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from darkroom.diffusion.denoiser import Threshold, clip_x0, dynamic_threshold
+from darkroom.diffusion.denoiser import Guidance, Threshold, clip_x0, dynamic_threshold
 from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import inpaint, sample
 from darkroom.diffusion.scalers import EmbeddingScaler
@@ -90,17 +90,15 @@ def sample_stage(
     noise = partial(_noise, stage, request.numbers, seed, device)
     conditions = _conditions(stage, how, request, below, noise, device)
     threshold = _threshold(how) if stage.bounded else None
-    denoise = unet_denoiser(stage.network, objective, conditions, how.guidance, threshold, config.self_condition)
+    denoise = unet_denoiser(stage.network, objective, conditions, Guidance.of(how), threshold, config.self_condition)
     start = noise("start", stage.shape)
     seeds = [derive(seed, f"decoder/{stage.name}/steps", number) for number in request.numbers]
     generators = [torch.Generator().manual_seed(each) for each in seeds]
     if request.known is not None and request.mask is not None:
         known, mask = (downsampled(each.to(device), config.size) for each in (request.known, request.mask))
         kept = (mask == 1).float()  # a pixel that is known in part is not known
-        return inpaint(
-            denoise, start, objective, how.steps, known, kept, resamples=request.resamples, generators=generators
-        )
-    return sample(denoise, start, objective, how.solver, how.steps, eta=how.eta, generators=generators)
+        return inpaint(denoise, start, objective, how, known, kept, resamples=request.resamples, generators=generators)
+    return sample(denoise, start, objective, how, generators)
 
 
 def _noise(

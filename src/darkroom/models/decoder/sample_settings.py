@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Probability, Sampling, Solver
+from darkroom.diffusion.settings import Probability, Sampling, Solver, Steps
 from darkroom.models.decoder.settings import Names
 from darkroom.params.numbers import PartName, Positive, Seed
 from darkroom.params.overrides import Overrides, merged, require_known
@@ -16,9 +16,9 @@ class UNetSampling(Sampling):
     """How a U-Net is sampled."""
 
     solver: Solver = "dpm"
-    """ddpm, ddim, dpm (DPM-Solver++) or unipc for a gaussian U-Net, euler or heun for one of flows."""
-    steps: Positive = 25
-    """Steps of the solver."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    steps: Steps = 25
+    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     threshold: Literal["clip", "dynamic", "none"] = "clip"
     """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
     percentile: Annotated[float, Field(gt=0, le=1)] = 0.95

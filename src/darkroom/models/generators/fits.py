@@ -26,5 +26,11 @@ def fits(params: Any) -> None:
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
         sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}.diffusion"
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
-        dropouts = {f"{source}.label_dropout": section.chosen.label_dropout}
+        weaker = getattr(sampling, "weaker_sigma_rel", None)
+        dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if weaker is None else {}
+        if weaker is not None and not section.own_training.ema_profiles:
+            refuse(
+                f"`sample_generator.{kind}.weaker_sigma_rel` is {weaker}, and `train_generator.training.ema_profiles` "
+                "is []: give that widths to rebuild it from, say [0.05, 0.1]."
+            )
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)

@@ -1,8 +1,10 @@
 """The sections that `sample_generator` reads."""
 
+import difflib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field, create_model, field_validator, model_validator
 
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.numbers import Positive, Seed
@@ -16,17 +18,79 @@ class Common(Section):
     seed: Seed = 1
     """Seed of the initial noise; image i depends on (seed, i) alone."""
     threads: Positive = 1
-    """CPU threads."""
+    """CPU threads of a process."""
+    processes: Positive = 1
+    """Processes that share the batches, one for each device; the same bytes for any number."""
     images: Positive = 50000
-    """Number of images; image i has class i modulo the number of classes."""
+    """Number of images; null: the sum of `labels`, where these are numbers by class."""
+    labels: Literal["balanced", "frequency"] | dict[str, Positive] = "balanced"
+    """Class of image i: i modulo their number (balanced), frequency (as in the training split), or numbers by class."""
     batch: Positive = 125
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"
     """Averaged weights (ema), or those of the last optimizer step (raw)."""
     sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None = None
     """Relative width of the average, rebuilt from the training's ema_profiles; null: as `weights` says."""
+    average_images: Positive | None = None
+    """With sigma_rel: images of the training at which the average ends; null: its end."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """fp32, or autocast of the generator to bf16; the tokenizer decodes in fp32."""
+    tf32: bool = False
+    """On NVIDIA GPUs: multiply float32 with 10 bits of the mantissa instead of 23."""
+    compile: bool = False
+    """torch.compile of the generator, with fixed shapes."""
     shard_size: Positive = 1000
     """Images in a shard."""
+    npz: bool = False
+    """Also write samples.npz, which ADM's evaluator reads: arr_0, uint8 (N, H, W, C), grey as three channels."""
+    strip: Annotated[int, Field(ge=0)] = 0
+    """Images, of as many classes, in strip.png: what is predicted of them at 8 times of their sampling; 0: none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _summed(cls, values: Any) -> Any:
+        """Let `images` be the sum of the numbers by class."""
+        labels = values.get("labels") if isinstance(values, Mapping) else None
+        if not isinstance(labels, Mapping) or values.get("images") is not None:
+            return values
+        counts = [count for count in labels.values() if isinstance(count, int)]
+        return {**values, "images": max(1, sum(counts))}  # what is no count is refused below
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _choice(cls, value: Any) -> Any:
+        """Refuse in one sentence what is neither a name nor numbers by class."""
+        if isinstance(value, str) and value not in ("balanced", "frequency"):
+            near = difflib.get_close_matches(value, ["balanced", "frequency"], n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise ValueError(f"it is balanced, frequency, or a mapping from class names to numbers of images{hint}")
+        if isinstance(value, Mapping):
+            if not value:
+                raise ValueError("it names no class: give a number of images by the name of each class")
+            if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
+                value = {str(name): count for name, count in value.items()}
+            for name, count in value.items():
+                if not isinstance(name, str):
+                    raise ValueError(f"the class {name} is a name: put it in quotes")
+                if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                    raise ValueError(f"the number of images of the class {name} is {count}, and must be 1 or more")
+        elif not isinstance(value, str):
+            raise ValueError("it is balanced, frequency, or a mapping from class names to numbers of images")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Common":
+        if not isinstance(self.labels, str) and self.images != (total := sum(self.labels.values())):
+            raise ValueError(
+                f"images is {self.images}, and labels asks for {total} images: set images to {total}, or to null"
+            )
+        if self.average_images is not None and self.sigma_rel is None:
+            raise ValueError("average_images is read with sigma_rel only: give sigma_rel a width, or leave it empty")
+        return self
+
+    def protocol(self) -> dict[str, Any]:
+        """Return what the pixels of the samples depend on, for their manifest."""
+        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "strip"})
 
 
 _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, None) for kind in GENERATORS}

@@ -7,8 +7,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from darkroom.models.generators.labels import ClassOf, balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
 
 
@@ -24,9 +25,18 @@ class Sampler(Protocol):
     """A generator with its weights and what turns its outputs into images.
 
     classes: the number of classes.
+    weaker: the network that guidance leads away from in place of the unconditional one; None: that one.
+
+    One that goes from noise to images in steps may have `trajectory`, see `DiTSampler`.
     """
 
     classes: int
+    weaker: nn.Module | None
+
+    @property
+    def model(self) -> nn.Module:
+        """The network, whose precision and compilation the settings choose."""
+        ...
 
     @classmethod
     def open(
@@ -65,17 +75,27 @@ class Sampler(Protocol):
 
 
 def generate(
-    sampler: Sampler, request: Request, settings: Any, starts: Sequence[int] | None = None
+    sampler: Sampler,
+    request: Request,
+    settings: Any,
+    starts: Sequence[int] | None = None,
+    class_of: ClassOf | None = None,
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield images in batches, uint8 (n, C, H, W), n at most `request.batch`.
 
-    With `starts`, only the batches that begin with these images.
+    Image i has the class that `class_of` gives it, and noise that follows from (seed, i): it is the same, bit for bit,
+    however many images are requested, because the networks always see `request.batch` of them.
 
-    Image i has class i modulo the number of classes, and noise that follows from (seed, i): it is the same, bit for
-    bit, however many images are requested, because the networks always see `request.batch` of them.
+    Args:
+        sampler: on its device.
+        request: how many images.
+        settings: the kind's section of `sample_generator`.
+        starts: the batches that begin with these images alone; None: all.
+        class_of: the class of each image; None: its number modulo the number of classes.
     """
+    rule = class_of or balanced(sampler.classes)
     for start in range(0, request.images, request.batch) if starts is None else starts:
         numbers = np.arange(start, start + request.batch)  # past the last image: padding
-        labels = torch.from_numpy(numbers % sampler.classes).to(sampler.device)
+        labels = torch.from_numpy(rule(numbers)).to(sampler.device)
         images = sampler(numbers.tolist(), labels, request.seed, settings)
         yield images[: request.images - start].cpu().numpy()

@@ -56,9 +56,23 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
             )
         return self
 
+    @model_validator(mode="after")
+    def _imported_once(self) -> "TrainGenerator":
+        if not GENERATORS.has("recipe", self.kind) and self.training.processes > 1:
+            raise ValueError(
+                f"kind is {self.kind}, which is not trained: set `train_generator.training.processes` to 1"
+            )
+        return self
+
 
 class Params(Section):
     """What dvc.yaml gives to `train_generator`."""
 
     run: Run
     train_generator: TrainGenerator
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: it is."""
+        trains = GENERATORS.has("recipe", self.train_generator.kind)
+        return None if trains else "published weights are taken as they are"

@@ -12,7 +12,7 @@ from torch.nn import functional
 from darkroom.artifacts.manifest import open_artifact
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER
 from darkroom.device import fill_batch
-from darkroom.diffusion.denoiser import Denoise, denoiser
+from darkroom.diffusion.denoiser import Denoise, Guidance, denoiser
 from darkroom.diffusion.objectives import Objective, stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.models.prior.network import PriorNetwork
@@ -55,7 +55,7 @@ def text_direction(text: Tensor) -> Tensor:
 
 
 def prior_denoiser(
-    network: Any, objective: Objective, text: Tensor, encodings: Tensor | None, guidance: float
+    network: Any, objective: Objective, text: Tensor, encodings: Tensor | None, guidance: Guidance | float = 1.0
 ) -> Denoise:
     """Return the denoiser of a prior under texts; guidance leads away from embedding and encodings both nulled.
 
@@ -64,13 +64,16 @@ def prior_denoiser(
         objective: what that means.
         text: as `text_direction` gives it, (N, D).
         encodings: (N, L, W), or None.
-        guidance: the scale; 1 evaluates the network with its texts alone, bit for bit.
+        guidance: a scale of 1 evaluates the network with its texts alone, bit for bit.
     """
-    if guidance == 1:
-        return denoiser(lambda x, timesteps, before: network(x, timesteps, text, encodings), objective)
     kept = torch.arange(2 * len(text), device=text.device) < len(text)
     texts, words = torch.cat([text, text]), None if encodings is None else torch.cat([encodings, encodings])
-    return denoiser(lambda x, timesteps, before: network(x, timesteps, texts, words, kept), objective, guidance)
+    return denoiser(
+        lambda x, timesteps, before: network(x, timesteps, text, encodings),
+        objective,
+        guidance,
+        both=lambda x, timesteps, before: network(x, timesteps, texts, words, kept),
+    )
 
 
 @torch.no_grad()
@@ -104,11 +107,11 @@ def sample_prior(
         full = fill_batch(piece, how.batch)
         rows = full // count
         words = None if encodings is None else encodings.cpu()[rows].float().to(device)
-        denoise = prior_denoiser(prior.network, prior.objective, directions[rows].to(device), words, how.guidance)
+        denoise = prior_denoiser(prior.network, prior.objective, directions[rows].to(device), words, Guidance.of(how))
         seeds = [derive(seed, f"prior/steps/{job % count}", numbers[job // count]) for job in full.tolist()]
         generators = [torch.Generator().manual_seed(each) for each in seeds]
         start = noise[full].to(device)
-        made = sample(denoise, start, prior.objective, how.solver, how.steps, eta=how.eta, generators=generators)
+        made = sample(denoise, start, prior.objective, how, generators)
         found.append(made[: len(piece)])
     embeddings = prior.network.from_unit(torch.cat(found))
     if prior.normalised:

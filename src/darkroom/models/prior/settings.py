@@ -4,7 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Timesteps, require_fit
+from darkroom.diffusion.settings import (
+    Diffusion,
+    ObjectiveName,
+    Probability,
+    Sampling,
+    Solver,
+    Steps,
+    Timesteps,
+    require_fit,
+)
 from darkroom.params.numbers import Fraction, Positive, Seed
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -47,7 +56,7 @@ class PriorDiffusion(Diffusion):
     @model_validator(mode="after")
     def _has_one_output(self) -> "PriorDiffusion":
         if self.learns_variance:
-            raise ValueError("learned_variance needs a second output, which the prior has not: set it to false")
+            raise ValueError(f"variance {self.variance} needs a second output, which the prior has not: fixed_small")
         return self
 
 
@@ -55,9 +64,9 @@ class PriorSampling(Sampling):
     """How image embeddings are sampled."""
 
     solver: Solver = "ddim"
-    """ddpm, ddim, dpm (DPM-Solver++) or unipc for gaussian; euler or heun for flow."""
-    steps: Positive = 20
-    """Steps of the solver."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    steps: Steps = 20
+    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     candidates: Positive = 2
     """Embeddings sampled for each text, of which the one nearest to the text is kept."""
     batch: Positive = 64

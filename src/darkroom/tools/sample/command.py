@@ -10,10 +10,11 @@ from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import DVC, OUTPUTS, address, given, items, paths, read_yaml, related, scope, stage_entry
+from darkroom.tools.sample.classes import Overrides, class_pictures
 
 PLACE = Path("logs/sample")
 _NAME = 60  # maximum characters of a text in the name of its file
-_MODELS = {"clip": "train_clip", "decoder": "train_decoder", "prior": "train_prior"}
+_MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "tokenizer", "generator")}
 
 
 def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None) -> str:
@@ -31,7 +32,9 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
             written.
     """
     if not texts and not files:
-        raise DarkroomError("say what to make images of: --text 'a red circle', or --embedding-of FILE.png.")
+        raise DarkroomError(
+            "say what to make images of: --text 'a red circle', --labels 3,5, or --embedding-of FILE.png."
+        )
     if images < 1 or (seed is not None and seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     params = _params(seed)
@@ -44,6 +47,28 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
 
     save_png(target, pictures(params, texts, files, images))
     return f"{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
+
+
+def sample_classes(words: Sequence[str], images: int, out: str | None, overrides: Overrides) -> str:
+    """Write a grid with a row for each class; return a line for the terminal.
+
+    Args:
+        words: the classes, see `classes.class_pictures`.
+        images: the number of images of each.
+        out: the path of the grid; None: a name made of classes and seed, in `logs/sample`.
+        overrides: what the command line says in place of params.yaml.
+
+    Raises:
+        DarkroomError: there is no such class or no model, a value does not fit, or a file cannot be read or written.
+    """
+    if images < 1 or (overrides.seed is not None and overrides.seed < 0):
+        raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
+    _require_models(["tokenizer", "generator"])
+    target, picture = class_pictures(words, images, overrides, lambda names, seed: _target(names, [], seed, out))
+    from darkroom.data.grid import save_png
+
+    save_png(target, picture)
+    return f"{images} image{'s' * (images > 1)} of each class: {target}"
 
 
 def _params(seed: int | None) -> Params:

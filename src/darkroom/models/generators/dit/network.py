@@ -1,8 +1,10 @@
 """The diffusion transformer (Peebles and Xie, 2023, "Scalable diffusion models with transformers", 2212.09748)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import torch
 from einops import rearrange
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,13 @@ class DiTConfig:
 
     classes: of real classes; the null label of guidance is number `classes`.
     learned_variance: whether the output has a variance behind the prediction, in as many channels again.
+    norm: `layer` (LayerNorm) or `rms` (RMSNorm: Zhang and Sennrich, 2019, arXiv 1910.07467), without weights.
+    mlp: `gelu`, or `swiglu` (Shazeer, 2020, arXiv 2002.05202) with 2/3 of the hidden width, so as many parameters.
+    rope: turn queries and keys by a token's column and row (Su et al., 2021, arXiv 2104.09864), beside the fixed table.
+    qk_norm: RMSNorm of queries and keys, with weights (Dehghani et al., 2023, arXiv 2302.05442).
+    value_residual: mix the first block's values into each block's (Zhou et al., 2024, arXiv 2410.17897).
+    shared_adaln: one modulation for all blocks, and a table in each (Chen et al., "PixArt-α", 2023, arXiv 2310.00426).
+    dropout: of attention's and network's outputs while training.
     """
 
     channels: int
@@ -29,6 +40,13 @@ class DiTConfig:
     patch: int
     mlp_ratio: float = 4.0
     learned_variance: bool = False
+    norm: Literal["layer", "rms"] = "layer"
+    mlp: Literal["gelu", "swiglu"] = "gelu"
+    rope: bool = False
+    qk_norm: bool = False
+    value_residual: bool = False
+    shared_adaln: bool = False
+    dropout: float = 0.0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -70,45 +88,122 @@ class TimeEmbedding(nn.Module):
 # Blocks
 
 
+def rotary(size: int, side: int) -> Tensor:
+    """Return the angles of rotary positions of a side x side grid, row by row, (side², size / 2) float32.
+
+    Of the pairs of a head's `size` numbers the first half turns by the column, the second by the row, at the
+    frequencies 10000^(-i / (size / 4)).
+    """
+    frequencies = 10_000 ** -(torch.arange(size // 4, dtype=torch.float64) / (size // 4))
+    angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies
+    rows, columns = angles[:, None].expand(-1, side, -1), angles[None].expand(side, -1, -1)
+    return rearrange(torch.cat([columns, rows], dim=-1), "h w d -> (h w) d").float()
+
+
+def turned(x: Tensor, angles: Tensor) -> Tensor:
+    """Return x (..., N, D) with each pair of numbers i and i + D / 2 turned by angles (N, D / 2), of x's dtype."""
+    first, second = x.float().chunk(2, dim=-1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
+
+
 def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """Return x * (1 + scale) + shift, with one shift and scale an image: (B, N, D), (B, D), (B, D)."""
     return x * (1 + scale[:, None]) + shift[:, None]
 
 
+def _norm(config: DiTConfig) -> nn.Module:
+    kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
+    return kind(config.width, eps=1e-6, elementwise_affine=False)
+
+
+class SwiGLU(nn.Module):
+    """A network whose hidden layer is gated: W2 (silu(W1 x) * V x)."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gated = nn.Linear(width, 2 * hidden)
+        self.out = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return tokens of the same width."""
+        gate, value = self.gated(x).chunk(2, dim=-1)
+        return self.out(functional.silu(gate) * value)
+
+
+def _mlp(config: DiTConfig) -> nn.Module:
+    hidden = int(config.width * config.mlp_ratio)
+    if config.mlp == "swiglu":
+        return SwiGLU(config.width, 8 * round(hidden / 12))  # 2/3, a multiple of 8
+    return nn.Sequential(nn.Linear(config.width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, config.width))
+
+
 class Block(nn.Module):
     """A transformer block with adaLN-Zero: the condition shifts, scales and gates, and all gates begin at zero."""
 
-    def __init__(self, width: int, heads: int, mlp_ratio: float) -> None:
+    def __init__(self, config: DiTConfig, first: bool = False) -> None:
         super().__init__()
-        hidden = int(width * mlp_ratio)
-        self.heads = heads
-        self.norm1 = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
+        width, size = config.width, config.width // config.heads
+        self.heads = config.heads
+        self.norm1 = _norm(config)
         self.qkv = nn.Linear(width, 3 * width)
+        self.query_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
+        self.first_value = nn.Parameter(torch.tensor(0.5)) if config.value_residual and not first else None
         self.out = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width))
-        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+        self.norm2 = _norm(config)
+        self.mlp = _mlp(config)
+        self.dropout = nn.Dropout(config.dropout)
+        if config.shared_adaln:
+            self.table = nn.Parameter(torch.zeros(6, width))
+        else:
+            self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
-    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """Return the tokens after attention and network: x (B, N, D), condition (B, D)."""
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=1)
-        x = x + gate1[:, None] * self._attention(_modulate(self.norm1(x), shift1, scale1))
-        return x + gate2[:, None] * self.mlp(_modulate(self.norm2(x), shift2, scale2))
+    def forward(
+        self,
+        x: Tensor,
+        condition: Tensor,
+        shared: Tensor | None = None,
+        angles: Tensor | None = None,
+        first: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the tokens after attention and network, and the values of attention.
 
-    def _attention(self, x: Tensor) -> Tensor:
+        Args:
+            x: tokens, (B, N, D).
+            condition: (B, D).
+            shared: the modulation of all blocks, (B, 6 D), where there is one.
+            angles: of the rotary positions, (N, D / heads / 2), or None.
+            first: the values of the first block, (B, heads, N, D / heads); None in that block.
+        """
+        if shared is None:
+            shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=1)
+        else:
+            shift1, scale1, gate1, shift2, scale2, gate2 = (shared.unflatten(1, (6, -1)) + self.table).unbind(1)
+        mixed, value = self._attention(_modulate(self.norm1(x), shift1, scale1), angles, first)
+        x = x + gate1[:, None] * self.dropout(mixed)
+        return x + gate2[:, None] * self.dropout(self.mlp(_modulate(self.norm2(x), shift2, scale2))), value
+
+    def _attention(self, x: Tensor, angles: Tensor | None, first: Tensor | None) -> tuple[Tensor, Tensor]:
         query, key, value = rearrange(self.qkv(x), "b n (three h d) -> three b h n d", three=3, h=self.heads)
-        mixed = functional.scaled_dot_product_attention(query, key, value)
-        return self.out(rearrange(mixed, "b h n d -> b n (h d)"))
+        query, key = self.query_norm(query), self.key_norm(key)
+        if angles is not None:
+            query, key = turned(query, angles), turned(key, angles)
+        used = value
+        if self.first_value is not None and first is not None:
+            used = torch.lerp(value, first, self.first_value.to(value.dtype))
+        mixed = functional.scaled_dot_product_attention(query, key, used)
+        return self.out(rearrange(mixed, "b h n d -> b n (h d)")), value
 
 
 class Head(nn.Module):
     """The last layer: a modulated norm and a linear map from tokens to patches, zero at the start."""
 
-    def __init__(self, width: int, outputs: int) -> None:
+    def __init__(self, config: DiTConfig, outputs: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
-        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
-        self.linear = nn.Linear(width, outputs)
+        self.norm = _norm(config)
+        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(config.width, 2 * config.width))
+        self.linear = nn.Linear(config.width, outputs)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Return (B, N, outputs) from tokens (B, N, D) and conditions (B, D)."""
@@ -124,8 +219,10 @@ class DiT(SavedNetwork):
     """A transformer over patches of a latent, conditioned on time and class."""
 
     made_by = ("transformer", "train_generator")
+    pickles = (".pt",)
 
     positions: Tensor
+    angles: Tensor
 
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
@@ -136,8 +233,13 @@ class DiT(SavedNetwork):
         self.register_load_state_dict_pre_hook(_with_positions)
         self.time = TimeEmbedding(config.width)
         self.labels = nn.Embedding(config.classes + 1, config.width)
-        self.blocks = nn.ModuleList(Block(config.width, config.heads, config.mlp_ratio) for _ in range(config.depth))
-        self.head = Head(config.width, config.patch**2 * config.channels * (1 + config.learned_variance))
+        self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
+        if config.shared_adaln:
+            self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(config.width, 6 * config.width))
+        if config.rope:
+            angles = rotary(config.width // config.heads, config.size // config.patch)
+            self.register_buffer("angles", angles, persistent=False)
+        self.head = Head(config, config.patch**2 * config.channels * (1 + config.learned_variance))
         self._initialise()
 
     def _initialise(self) -> None:
@@ -173,8 +275,11 @@ class DiT(SavedNetwork):
         """
         condition = self.time(timesteps) + self.labels(labels)  # (B, D)
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
+        shared = self.modulation(condition) if self.config.shared_adaln else None
+        angles, first = self.angles if self.config.rope else None, None
         for block in self.blocks:
-            tokens = block(tokens, condition)
+            tokens, value = block(tokens, condition, shared, angles, first)
+            first = value if first is None else first
         side, patch = self.config.size // self.config.patch, self.config.patch
         patches = self.head(tokens, condition)
         return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
@@ -186,6 +291,33 @@ class DiT(SavedNetwork):
         """
         width, side = self.config.width, self.config.size // self.config.patch
         return {"positions": sincos_positions(width, side).roll(width // 2, dims=1), **tensors}
+
+    def own_weights(self, path: Path) -> dict[str, Tensor] | None:
+        """Return published weights, of the paper's code or of diffusers, under our names; None: it is no such file.
+
+        Raises:
+            DarkroomError: see `read_published`; or this network has parts or heads that published ones do not.
+        """
+        found = read_published(path)
+        if found is None:
+            return None
+        if switch := switch_of(self.config):
+            name, value = switch
+            raise DarkroomError(
+                f"{path} holds a published DiT, and `train_generator.dit.model.{name}` is {value}, which it was not "
+                f"trained with: set it to {SWITCHES[name]}."
+            )
+        if found.heads is not None and found.heads != self.config.heads:
+            raise DarkroomError(
+                f"{path} has {found.heads} attention heads, and `train_generator.dit.model.heads` is "
+                f"{self.config.heads}: set it to {found.heads}, or leave it empty for a size by name."
+            )
+        width = found.tensors["patches.weight"].shape[0]
+        return {"positions": sincos_positions(width, self.config.size // self.config.patch), **found.tensors}
+
+    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
+        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
+        return misfit(tensors, self.config)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -70,7 +70,7 @@ class DiTRecipe(GeneratorRecipe):
         cls, settings: Settings, training: Training, data: GeneratorData, evaluation: Evaluation | None
     ) -> "DiTRecipe":
         """Return the recipe with its untrained network."""
-        mean, std = data.latents.statistics
+        mean, std = settings.diffusion.scale(*data.latents.statistics)
         if settings.diffusion.normalise == "principal":
             widest = data.latents.principal_deviation()
             std = [each * widest for each in std]
@@ -81,7 +81,7 @@ class DiTRecipe(GeneratorRecipe):
         codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         recipe = cls(
             model,
-            settings.diffusion,
+            settings.diffusion.sized(data.tokenizer.latent_shape),
             training.seed,
             data.train,
             data.val,
@@ -172,4 +172,5 @@ class DiTRecipe(GeneratorRecipe):
 def config_of(settings: Settings, channels: int, size: int, classes: int) -> DiTConfig:
     """Return the shape of a transformer for latents (C, S, S) of images of so many classes."""
     variance = settings.diffusion.learns_variance
-    return DiTConfig(channels, size, classes, **settings.model.model_dump(), learned_variance=variance)
+    named = settings.model.model_dump(exclude={"size"}) | settings.model.shape
+    return DiTConfig(channels, size, classes, **named, learned_variance=variance)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from darkroom.diffusion.denoiser import Denoise, denoiser
+from darkroom.diffusion.denoiser import Denoise, Denoised, Guidance, denoiser
 from darkroom.diffusion.objectives import Objective, stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
@@ -20,6 +20,9 @@ from darkroom.training.averages import reconstruct
 
 class DiTSampler:
     """A transformer, its objective, the scale of its latents, and the tokenizer that decodes them."""
+
+    model: DiT
+    weaker: nn.Module | None = None
 
     def __init__(self, model: DiT, objective: Objective, scaler: LatentScaler, tokenizer: Tokenizer) -> None:
         self.model, self.objective, self.scaler, self.tokenizer = model, objective, scaler, tokenizer
@@ -56,11 +59,45 @@ class DiTSampler:
 
     def __call__(self, numbers: Sequence[int], labels: Tensor, seed: int, settings: DiTSampling) -> Tensor:
         """Return images, uint8 (N, C, H, W), from noise that follows from (seed, number)."""
-        noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.tokenizer.latent_shape))
-        seeds = [derive(seed, "sample/steps", number) for number in numbers]
-        return self.tokenizer.decode(self.latents(noise.to(self.device), labels, seeds, settings))
+        noise, seeds = self._random(numbers, seed)
+        return self.tokenizer.decode(self.latents(noise, labels, seeds, settings))
 
-    def latents(self, noise: Tensor, labels: Tensor, seeds: Sequence[int], settings: DiTSampling) -> Tensor:
+    def trajectory(
+        self, numbers: Sequence[int], labels: Tensor, seed: int, settings: DiTSampling, rows: Sequence[int], times: int
+    ) -> Tensor:
+        """Return the x0 that the network predicts on the way from noise, decoded, uint8 (len(rows), times, C, H, W).
+
+        The calls of the network are evenly spaced from the first one on; the last column is the image itself.
+
+        Args:
+            numbers: of the images, (N,).
+            labels: their classes, int64 (N,), on the device.
+            seed: of all random numbers.
+            settings: solver, steps and guidance.
+            rows: which of the N are returned.
+            times: columns, 2 or more; where there are fewer calls some are repeated.
+        """
+        noise, seeds = self._random(numbers, seed)
+        found: list[Tensor] = []
+        chosen = torch.tensor(rows, device=self.device)
+        last = self.tokenizer.decode(self.latents(noise, labels, seeds, settings, lambda x0: found.append(x0[chosen])))
+        calls = torch.linspace(0, len(found) - 1, times).round().long().tolist()[:-1]
+        columns = [self.tokenizer.decode(self.scaler.invert(found[call])) for call in calls]
+        return torch.stack([*columns, last[chosen]], dim=1)
+
+    def _random(self, numbers: Sequence[int], seed: int) -> tuple[Tensor, list[int]]:
+        """Return the noise of images, on the device, and the seeds of the noise of their steps."""
+        noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.tokenizer.latent_shape))
+        return noise.to(self.device), [derive(seed, "sample/steps", number) for number in numbers]
+
+    def latents(
+        self,
+        noise: Tensor,
+        labels: Tensor,
+        seeds: Sequence[int],
+        settings: DiTSampling,
+        seen: Callable[[Tensor], None] | None = None,
+    ) -> Tensor:
         """Return latents as the tokenizer has them, float32 (N, C, H, W).
 
         Args:
@@ -68,13 +105,26 @@ class DiTSampler:
             labels: classes, int64 (N,).
             seeds: of the noise that is added on the way, one an image.
             settings: solver, steps and guidance.
+            seen: called with the x0 that each call of the network predicts, as it is scaled, (N, C, H, W).
         """
-        denoise = dit_denoiser(self.model, self.objective, labels, self.model.null_label, settings.guidance)
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        latents = sample(
-            denoise, noise, self.objective, settings.solver, settings.steps, eta=settings.eta, generators=generators
+        denoise = dit_denoiser(
+            self.model, self.objective, labels, self.model.null_label, Guidance.of(settings), self.weaker
         )
+        denoise = denoise if seen is None else _watched(denoise, seen)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        latents = sample(denoise, noise, self.objective, settings, generators)
         return self.scaler.invert(latents)
+
+
+def _watched(denoise: Denoise, seen: Callable[[Tensor], None]) -> Denoise:
+    """Return a denoiser that calls `seen` with each x0."""
+
+    def watching(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
+        found = denoise(x, t, before)
+        seen(found.x0)
+        return found
+
+    return watching
 
 
 def dit_denoiser(
@@ -82,9 +132,15 @@ def dit_denoiser(
     objective: Objective,
     labels: Tensor,
     null_label: int,
-    guidance: float,
+    guidance: Guidance | float = 1.0,
+    weaker: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
 ) -> Denoise:
-    """Return the denoiser of a DiT for labels (N,); guidance leads away from the null label."""
-    if guidance != 1:
-        labels = torch.cat([labels, torch.full_like(labels, null_label)])
-    return denoiser(lambda x, timesteps, before: model(x, timesteps, labels), objective, guidance)
+    """Return the denoiser of a DiT for labels (N,); guidance leads away from the null label, or a weaker DiT."""
+    twice = torch.cat([labels, torch.full_like(labels, null_label)])
+    return denoiser(
+        lambda x, timesteps, before: model(x, timesteps, labels),
+        objective,
+        guidance,
+        both=lambda x, timesteps, before: model(x, timesteps, twice),
+        weaker=None if weaker is None else lambda x, timesteps, before: weaker(x, timesteps, labels),
+    )

@@ -1,35 +1,80 @@
 """The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Diffusion, ObjectiveName, Sampling, Solver, Target, Timesteps, require_fit
+from darkroom.diffusion.settings import (
+    Diffusion,
+    ObjectiveName,
+    Sampling,
+    Solver,
+    Steps,
+    Target,
+    Timesteps,
+    require_fit,
+)
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.numbers import Fraction, Positive
 from darkroom.params.section import Section
 
+LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
+_BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
+
+
+# Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
+SIZES = {"S": (12, 384, 6), "B": (12, 768, 12), "L": (24, 1024, 16), "XL": (28, 1152, 16)}
+
 
 class Model(Section):
-    """The size of the transformer."""
+    """The size of the transformer, and its parts."""
 
-    width: Positive = 384
-    """Length of a token."""
-    depth: Positive = 12
-    """Transformer blocks."""
-    heads: Positive = 6
-    """Attention heads; width / heads is their size."""
+    size: Literal["S", "B", "L", "XL"] = "S"
+    """Depth, width and heads by the names of the paper."""
+    width: Positive | None = None
+    """Length of a token; null: that of the size."""
+    depth: Positive | None = None
+    """Transformer blocks; null: those of the size."""
+    heads: Positive | None = None
+    """Attention heads; width / heads is their size; null: those of the size."""
     patch: Positive = 2
     """Latent pixels, height and width, of a token."""
     mlp_ratio: Annotated[float, Field(gt=0)] = 4.0
     """Width of the hidden layer of a block, in widths."""
+    norm: Literal["layer", "rms"] = "layer"
+    """layer (LayerNorm) or rms (RMSNorm)."""
+    mlp: Literal["gelu", "swiglu"] = "gelu"
+    """Network of a block: gelu, or swiglu with as many parameters."""
+    rope: bool = False
+    """Rotary positions of columns and rows in attention, beside the fixed ones."""
+    qk_norm: bool = False
+    """RMSNorm of queries and keys."""
+    value_residual: bool = False
+    """Mix the values of the first block into those of each, by a learned share."""
+    shared_adaln: bool = False
+    """One modulation for all blocks, and a table in each: a quarter fewer parameters."""
+    dropout: Fraction = 0.0
+    """Fraction of a block's outputs that is zero while training."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Depth, width and heads."""
+        named = zip(("depth", "width", "heads"), SIZES[self.size], strict=True)
+        return {name: getattr(self, name) or of_size for name, of_size in named}
 
     @model_validator(mode="after")
     def _divisible(self) -> "Model":
-        if self.width % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide width ({self.width})")
-        if self.width % 4:
-            raise ValueError(f"width ({self.width}) must be a multiple of 4, for the sin-cos positions")
+        width, heads = self.shape["width"], self.shape["heads"]
+        if width % heads:
+            raise ValueError(f"heads ({heads}) must divide width ({width})")
+        if width % 4:
+            raise ValueError(f"width ({width}) must be a multiple of 4, for the sin-cos positions")
+        if self.rope and width // heads % 4:
+            raise ValueError(
+                f"rope turns quarters of a head: width ({width}) / heads ({heads}) must be a multiple of 4"
+            )
         return self
 
 
@@ -40,21 +85,55 @@ class DiTDiffusion(Diffusion):
     """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
     target: Target = "eps"
     """gaussian: what is predicted: eps (the noise), x0 (the data) or v (of both)."""
+    time_shift: Annotated[float, Field(gt=0)] | Literal["size"] = 1.0  # type: ignore[assignment]
+    """flow: s of t -> s t / (1 + (s - 1) t), above 1 more noise; size: √(numbers of a latent / 4096)."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
-    normalise: Literal["principal", "channel"] = "principal"
-    """Latents get variance 1 in each channel (channel), or at most 1 in any direction of the channels (principal)."""
+    normalise: Literal["principal", "channel", "fixed"] = "principal"
+    """Variance 1 in each channel (channel), at most 1 in any direction of them (principal), or a fixed factor."""
+    latent_scale: Annotated[float, Field(gt=0)] = LATENT_SCALE
+    """normalise fixed: the factor of latents; 0.18215 for Stable Diffusion's autoencoder, as published DiTs have it."""
     label_dropout: Fraction = 0.1
     """Fraction of labels replaced by the null label, for guidance."""
+
+    def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Return mean and deviation by which latents are normalised, of those of the latents, (C,) each.
+
+        `principal` scales the deviation further, by what the correlation of the channels says.
+        """
+        if self.normalise == "fixed":
+            return [0.0] * len(mean), [1 / self.latent_scale] * len(std)
+        return list(mean), list(std)
+
+    def sized(self, shape: Sequence[int]) -> "DiTDiffusion":
+        """Return the section for latents of a shape, (C, H, W): `time_shift` is a number."""
+        if self.time_shift != "size":
+            return self
+        return self.model_copy(update={"time_shift": (math.prod(shape) / _BASE) ** 0.5})
 
 
 class DiTSampling(Sampling):
     """How images are sampled."""
 
     solver: Solver = "euler"
-    """euler or heun for flow; ddpm, ddim, dpm (DPM-Solver++) or unipc for gaussian."""
-    steps: Positive = 50
-    """Steps of the solver."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    steps: Steps = 50
+    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
+
+
+class DiTGenerated(DiTSampling):
+    """How images are sampled, guided by a weaker average of the same training where one is named (autoguidance)."""
+
+    weaker_sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None = None
+    """Guidance leads away from the average of this relative width (of ema_profiles); null: from no label."""
+    weaker_images: Positive | None = None
+    """Images of the training at which that average ends, say a third of it; null: its end."""
+
+    @model_validator(mode="after")
+    def _weaker(self) -> "DiTGenerated":
+        if self.weaker_images is not None and self.weaker_sigma_rel is None:
+            raise ValueError("weaker_images is read with weaker_sigma_rel only: give that a width, or leave it empty")
+        return self
 
 
 class DiT(Kind):

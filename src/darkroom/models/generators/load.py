@@ -1,0 +1,98 @@
+"""Opens a trained generator with its tokenizer, to be sampled as the settings say."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.networks import WEIGHTS
+from darkroom.data.images import ImageSpec
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.sample_settings import Common
+from darkroom.models.generators.sampler import Sampler
+from darkroom.models.kinds import GENERATORS
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.training.averages import reconstruct
+from darkroom.training.precision import allow_tf32, run_in
+
+TOKENIZER = Path("models/tokenizer")
+
+
+def open_generator(
+    folder: Path, manifest: Mapping[str, Any], sections: Any, settings: Common, device: torch.device
+) -> tuple[Sampler, Any]:
+    """Return the sampler of a generator on a device, and the section of its kind.
+
+    Args:
+        folder: what `train_generator` wrote.
+        manifest: its manifest.
+        sections: `sample_generator`: a section for each kind.
+        settings: its section `common`: which weights, in which precision.
+        device: where the network runs.
+
+    Raises:
+        ArtifactError: it was trained on latents of another tokenizer, or is of another kind than params.yaml chooses.
+        DarkroomError: the average that is wanted cannot be rebuilt.
+    """
+    tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
+    if manifest["tokenizer"] != tokenizer_hash:
+        raise ArtifactError(
+            f"{folder} was trained on latents of another tokenizer than {TOKENIZER} holds: "
+            "train it again (`dvc repro train_generator`)."
+        )
+    kind = manifest["generator_kind"]
+    sampling = getattr(sections, kind, None)
+    if sampling is None:
+        raise ArtifactError(
+            f"{folder} holds a generator of the kind `{kind}`, and params.yaml chooses another: train it again "
+            "(`dvc repro train_generator`)."
+        )
+    sampler: Sampler = GENERATORS.load("sampler", kind).open(
+        folder, manifest, tokenizer.to(device), settings.weights, settings.sigma_rel
+    )
+    if settings.sigma_rel is not None and settings.average_images is not None:
+        sampler.model.load_state_dict(reconstruct(folder / "profiles", settings.sigma_rel, settings.average_images))
+    networks = [sampler.model]
+    if (width := getattr(sampling, "weaker_sigma_rel", None)) is not None:
+        sampler.weaker = deepcopy(sampler.model)
+        sampler.weaker.load_state_dict(reconstruct(folder / "profiles", width, sampling.weaker_images))
+        networks.append(sampler.weaker.to(device))
+    sampler = sampler.to(device)
+    allow_tf32(settings.tf32)
+    for network in networks:
+        run_in(network, settings.precision, settings.compile, device)
+    return sampler, sampling
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Give a network the weights in a file, or in a folder with a model or with a checkpoint of its training.
+
+    Of a checkpoint these are the averaged weights; its file `modules.safetensors` holds those of the optimizer step.
+
+    Args:
+        model: the network, whose shape the weights have.
+        path: a `.safetensors` file, or a folder with `model.safetensors` or `ema.safetensors`.
+
+    Raises:
+        DarkroomError: there are no weights, or they are of another network.
+    """
+    files = [path] if path.suffix == ".safetensors" else [path / name for name in (WEIGHTS, "ema.safetensors")]
+    file = next((each for each in files if each.is_file()), None)
+    if file is None:
+        raise DarkroomError(
+            f"{path} holds no weights: name ema, raw, a .safetensors file, or a folder with {WEIGHTS} or, of a "
+            "checkpoint, ema.safetensors."
+        )
+    try:
+        tensors = load_file(file)
+        # In a checkpoint the names are behind that of the module.
+        model.load_state_dict({name.rpartition("/")[2]: tensor for name, tensor in tensors.items()})
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise DarkroomError(f"{file} holds no weights of the network in models/generator: {reason}") from error

@@ -1,0 +1,1 @@
+"""Published diffusion transformers, taken as they are."""

@@ -1,0 +1,140 @@
+"""Published weights of diffusion transformers, as a network that samples."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.dit.checkpoints import Shape, read_published
+from darkroom.models.generators.dit.network import DiT, DiTConfig, sincos_positions
+from darkroom.models.generators.dit.settings import SIZES
+from darkroom.models.generators.pretrained.settings import Pretrained
+from darkroom.remote import telling
+from darkroom.training.initial import fetched
+
+_KEY = "`train_generator.pretrained`"
+NAMES = "classes.txt"  # beside the weights: a class a line
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A published network and what else the manifest says of it.
+
+    model: with its weights, float32, on the CPU.
+    classes: names of its classes.
+    metadata: the scale of the latents, and what the output means.
+    """
+
+    model: DiT
+    classes: list[str]
+    metadata: dict[str, Any]
+
+
+def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], classes: list[str]) -> Imported:
+    """Return a published DiT for latents of shape (C, H, W).
+
+    Args:
+        settings: where it is, and how it was trained.
+        latent_shape: of the tokenizer's latents.
+        classes: those of the catalog, in their order: its names, where there are as many.
+
+    Raises:
+        DarkroomError: the weights are not there, are none of a DiT, ask for code, or do not fit the latents.
+    """
+    path = _path(settings)
+    found = read_published(path)
+    if found is None:
+        raise DarkroomError(
+            f"{_KEY}: {path} holds no published DiT: name a .pt file, or a folder with diffusers' config.json and "
+            "weights; weights of this repository are taken by `train_generator.training.init.folder`."
+        )
+    shape = Shape.of(found.tensors)
+    sizes = shape.width, shape.depth, shape.patch, shape.channels, shape.outputs, shape.classes, shape.hidden
+    if None in sizes:
+        raise DarkroomError(f"{_KEY}: {path} lacks tensors of a DiT: fetch it again.")
+    width, depth, patch, channels, outputs, count, hidden = (each or 0 for each in sizes)
+    side = shape.side * patch if shape.side is not None else latent_shape[1]
+    if (channels, side, side) != tuple(latent_shape):
+        raise DarkroomError(
+            f"{_KEY}: {path} was trained on latents of {channels} x {side} x {side}, and models/tokenizer makes "
+            f"{' x '.join(map(str, latent_shape))}: take its tokenizer (`train_tokenizer.kind`: pretrained), and set "
+            f"`ingest.image_size` to {side} times the tokenizer's factor."
+        )
+    if (outputs == 2) != (settings.variance == "learned_range"):
+        raise DarkroomError(
+            f"{_KEY}: {path} has {outputs} outputs a channel, and `variance` is {settings.variance}: set it to "
+            f"{'learned_range' if outputs == 2 else 'fixed_small or fixed_large'}."
+        )
+    config = DiTConfig(
+        channels=channels,
+        size=side,
+        classes=count,
+        width=width,
+        depth=depth,
+        heads=_heads(settings, found.heads, width, path),
+        patch=patch,
+        mlp_ratio=hidden / width,
+        learned_variance=outputs == 2,
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = DiT(config)
+    tensors = {"positions": sincos_positions(width, side // patch), **found.tensors}
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise DarkroomError(f"{_KEY}: {path} is not a whole DiT ({' '.join(str(error).split())}).") from error
+    diffusion = settings.diffusion
+    mean, std = diffusion.scale([0.0] * channels, [1.0] * channels)
+    metadata = {"latent_mean": mean, "latent_std": std, **diffusion.prediction()}
+    return Imported(model.eval(), _names(path, count, classes), metadata)
+
+
+def _path(settings: Pretrained) -> Path:
+    """Return where the weights lie on this machine, downloaded if they must be."""
+    if settings.url is not None:
+        return fetched(settings.url, settings.sha256, "`train_generator.pretrained.sha256`")
+    if settings.name is None:
+        if not Path(settings.folder).exists():
+            raise DarkroomError(f"`train_generator.pretrained.folder` names {settings.folder}, and nothing lies there.")
+        return Path(settings.folder)
+    from huggingface_hub import snapshot_download
+
+    patterns = ["model_index.json", "transformer/config.json", "transformer/diffusion_pytorch_model*", NAMES]
+    with telling(
+        f"{settings.name}, which {_KEY} names, cannot be read from the Hub or its cache here (offline, name a folder)"
+    ):
+        return Path(snapshot_download(settings.name, revision=settings.revision, allow_patterns=patterns))
+
+
+def _heads(settings: Pretrained, found: int | None, width: int, path: Path) -> int:
+    by_width = {size_width: heads for _, size_width, heads in SIZES.values()}
+    heads = settings.heads or found or by_width.get(width)
+    if heads is None or width % heads or (found is not None and found != heads):
+        raise DarkroomError(
+            f"{_KEY}: {path} has a width of {width}, and `heads` is {settings.heads}: set it to the attention heads "
+            f"that it was trained with{f', {found}' if found else ''}."
+        )
+    return heads
+
+
+def _names(path: Path, count: int, catalog: list[str]) -> list[str]:
+    """Return names of classes: the catalog's, those beside the weights, or numbers."""
+    if len(catalog) == count:
+        return catalog
+    folder = path if path.is_dir() else path.parent
+    names: list[str] = []
+    if (listed := folder / NAMES).is_file():
+        names = [line.strip() for line in listed.read_text().splitlines() if line.strip()]
+    elif (index := folder / "model_index.json").is_file():
+        named = json.loads(index.read_text()).get("id2label") or {}
+        names = [str(named[str(number)]) for number in range(count) if str(number) in named]
+    if names and len(names) != count:
+        raise DarkroomError(f"{_KEY}: {folder} names {len(names)} classes, and the network has {count}: mend {NAMES}.")
+    if not names:
+        print(
+            f"{path} names no classes, and data/catalog has {len(catalog)}, not {count}: they are numbers (or {NAMES})"
+        )
+    return names or [str(number) for number in range(count)]

@@ -1,0 +1,81 @@
+"""The sections of the generator `pretrained`: under `train_generator` and under `sample_generator`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.diffusion.settings import ScheduleName, Solver, Spacing, Steps
+from darkroom.models.generators.dit.settings import LATENT_SCALE, DiTDiffusion, DiTSampling
+from darkroom.models.generators.kind_settings import Kind
+from darkroom.params.numbers import NO_FILE, Positive, Sha256
+
+
+class Pretrained(Kind):
+    """A published DiT, of the paper's `.pt` files or of diffusers, taken as it is."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = "facebook/DiT-XL-2-256"
+    """Name on the Hub of a pipeline of diffusers; null: `folder` or `url`."""
+    revision: str | None = None
+    """Commit, branch or tag on the Hub; null: the newest."""
+    folder: str = NO_FILE
+    """A .pt file, a folder with one, or a folder of diffusers; data/none: by name or URL."""
+    url: str | None = None
+    """An fsspec URL of a .pt or .safetensors file; null: none."""
+    sha256: Sha256 | None = None
+    """SHA-256 of the file behind the URL."""
+    heads: Positive | None = None
+    """Attention heads, which a .pt does not show; null: by the file, or by the paper's size of this width."""
+    schedule: ScheduleName = "linear"
+    """The noise schedule that it was trained with."""
+    latent_scale: Annotated[float, Field(gt=0)] = LATENT_SCALE
+    """The factor of latents that it was trained with."""
+    variance: Literal["learned_range", "fixed_small", "fixed_large"] = "learned_range"
+    """Variance of a step that it was trained with; learned_range has a second output."""
+
+    @property
+    def diffusion(self) -> DiTDiffusion:
+        """What its output means: the noise of Gaussian diffusion in 1,000 timesteps."""
+        return DiTDiffusion(
+            objective="gaussian",
+            target="eps",
+            timesteps=1000,
+            schedule=self.schedule,
+            variance=self.variance,
+            normalise="fixed",
+            latent_scale=self.latent_scale,
+        )
+
+    @property
+    def label_dropout(self) -> float:
+        """The fraction of labels that were dropped in its training."""
+        return self.diffusion.label_dropout
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Pretrained":
+        given = [name for name in ("name", "url") if getattr(self, name) is not None]
+        given += ["folder"] if self.folder != NO_FILE else []
+        if len(given) != 1:
+            raise ValueError(
+                f"give one of name, folder and url, and not {' and '.join(given) or 'none of them'}: without them name "
+                f"and url are null, and folder is {NO_FILE}"
+            )
+        if self.revision is not None and self.name is None:
+            raise ValueError("revision belongs to a name on the Hub: leave it empty")
+        if self.training:
+            raise ValueError("nothing is trained, so `training` is {}")
+        return self
+
+
+class PretrainedSampling(DiTSampling):
+    """How images are sampled; by default as the paper's published scores."""
+
+    solver: Solver = "ddpm"
+    """ddpm, ddim, dpm (DPM-Solver++) or unipc."""
+    steps: Steps = 250
+    """Steps of the solver."""
+    spacing: Spacing = "linspace"
+    """Timesteps from the last one on (trailing), from the first (leading), or both (linspace: the paper's)."""
+    guidance: Annotated[float, Field(ge=0)] = 1.5
+    """Scale of guidance, away from the network without its condition; 1: none."""
+    guidance_channels: Positive | None = 3
+    """Channels that are guided, the first ones: the paper's scores guide 3 of 4; null: all."""

@@ -1,0 +1,1 @@
+"""`darkroom export`: a trained generator in formats that others read."""

@@ -1,0 +1,123 @@
+"""The page of an exported generator: what it is, its data, its scores, and how it is loaded."""
+
+# No effect on any output: what stages made, in words
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.catalog import load_catalog
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.dit.network import DiT
+
+_LOADED = {
+    "diffusers": """from diffusers import DiffusionPipeline
+
+pipeline = DiffusionPipeline.from_pretrained("{folder}", trust_remote_code=True)  # runs pipeline.py
+images = pipeline([0, 1], guidance_scale={guidance}, num_inference_steps={steps}).images
+images[0].save("image.png")""",
+    "pt": """import torch
+
+folder = "{folder}"
+weights = torch.load(f"{{folder}}/model.pt", weights_only=True)  # DiT(...).load_state_dict(weights)
+print(len(weights), "tensors")""",
+    "safetensors": """import json
+from pathlib import Path
+from safetensors.torch import load_file
+
+folder = "{folder}"
+config = json.loads(Path(folder, "config.json").read_text())
+weights = load_file(f"{{folder}}/model.safetensors")
+print(len(weights), "tensors of a DiT of width", config["width"])""",
+}
+_READS = {
+    "diffusers": "`pipeline.py` is a `DiTPipeline` for any number of classes and for flows; it needs diffusers alone.",
+    "pt": "A state dict with the names of the paper's code (facebookresearch/DiT).",
+    "safetensors": "Tensors with Darkroom's names; `train_generator.training.init.folder` takes this folder.",
+}
+
+
+def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str, Any]) -> str:
+    """Return the page, Markdown with the Hub's header.
+
+    Args:
+        form: the format of the export.
+        folder: its name, as the example loads it.
+        licence: as the Hub names it.
+        model: that is exported.
+        manifest: of the generator.
+    """
+    config, size = model.config, manifest["image"]["size"]
+    gaussian = manifest.get("objective") == "gaussian"
+    example = _LOADED[form].format(folder=folder, guidance=2.0, steps=50)
+    classes = ", ".join(manifest["classes"][:10]) + (", …" if len(manifest["classes"]) > 10 else "")
+    lines = [
+        "---",
+        f"license: {licence}",
+        *(["library_name: diffusers"] if form == "diffusers" else []),
+        "tags: [dit, class-conditional-image-generation]",
+        "---",
+        "",
+        "# A class-conditional diffusion transformer",
+        "",
+        f"- Network: DiT of {sum(p.numel() for p in model.parameters()):,} parameters: {config.depth} blocks, width "
+        f"{config.width}, {config.heads} heads, patches of {config.patch}.",
+        f"- Objective: {_objective(manifest) if gaussian else manifest.get('objective', 'flow')}.",
+        f"- Images: {size} x {size} pixels, latents {config.channels} x {config.size} x {config.size}.",
+        f"- Data: {len(manifest['classes']):,} classes ({classes}){_data(manifest)}.",
+        f"- Training: {_seen(manifest)}.",
+        f"- Normalisation of latents{', done by `vae` here' if form == 'diffusers' else ''}: mean "
+        f"{_rounded(manifest['latent_mean'])}, deviation {_rounded(manifest['latent_std'])}.",
+        f"- License: {licence}. Weights that were fine-tuned from others stay under the license of those.",
+        "",
+        "## Load it",
+        "",
+        "```python",
+        example,
+        "```",
+        "",
+        _READS[form],
+        "",
+        *_scores(),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _objective(manifest: Mapping[str, Any]) -> str:
+    said = manifest["prediction"]
+    return f"Gaussian diffusion, schedule {said['schedule']}, predicts {said['target']}, variance {said['variance']}"
+
+
+def _data(manifest: Mapping[str, Any]) -> str:
+    """Return how many images of which parts it was trained on, where data/catalog is still that of its training."""
+    try:
+        catalog = load_catalog(shards=None)
+    except DarkroomError:
+        return ""
+    if not manifest["images_seen"] or catalog.fingerprint != manifest.get("catalog"):
+        return ""
+    return f", {catalog.images['train']:,} images in the train split of {', '.join(catalog.parts)}"
+
+
+def _seen(manifest: Mapping[str, Any]) -> str:
+    seen = manifest["images_seen"]
+    return f"{seen:,} images seen" if seen else "none here, published weights as they are"
+
+
+def _scores() -> list[str]:
+    """Return a table of metrics/generator.json; nothing where nothing was scored."""
+    try:
+        found = json.loads(Path("metrics/generator.json").read_text())
+    except (OSError, ValueError):
+        return []
+    rows = [
+        f"| {name} | {value:.5g} | {found.get(f'{name}_se', '')} |"
+        for name, value in found.items()
+        if isinstance(value, int | float) and not name.endswith("_se")
+    ]
+    return ["## Scores", "", "| score | value | standard error |", "|---|---|---|", *rows] if rows else []
+
+
+def _rounded(values: list[float]) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)

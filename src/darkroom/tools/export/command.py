@@ -1,0 +1,81 @@
+"""`darkroom export`: models/generator in a format that others read, with a page that says what it is."""
+
+# No effect on any output: what a stage made is written in another format
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from darkroom.artifacts.atomic import atomic_folder
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.data.images import ImageSpec
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.dit.checkpoints import switch_of
+from darkroom.models.generators.dit.network import DiT
+from darkroom.models.generators.dit.published import to_published
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.tools.export.card import card
+
+FORMATS = ("diffusers", "pt", "safetensors")
+MODEL, TOKENIZER = Path("models/generator"), Path("models/tokenizer")
+_KINDS = ("dit", "pretrained")
+
+
+def export(out: Path, form: str, licence: str) -> str:
+    """Write the averaged weights of models/generator into a new folder, and return a line that says so.
+
+    Args:
+        out: the folder, which must not be there.
+        form: one of `FORMATS`.
+        licence: as the Hub names it, for the page.
+
+    Raises:
+        DarkroomError: there is no DiT, the folder is there, or the format cannot hold the network; names the key.
+    """
+    if out.exists():
+        raise DarkroomError(f"{out} is there already: remove it, or name another folder with --out.")
+    manifest = open_artifact(MODEL, "generator")
+    if (kind := manifest["generator_kind"]) not in _KINDS:
+        raise DarkroomError(f"{MODEL} is of the kind `{kind}`, and a DiT alone can be exported.")
+    model = DiT.from_pretrained(MODEL)
+    if form != "safetensors" and (switch := switch_of(model.config)):
+        name, value = switch
+        raise DarkroomError(
+            f"`train_generator.dit.model.{name}` is {value}, which the format {form} has no place for: take --format "
+            "safetensors, which holds it."
+        )
+    with atomic_folder(out) as folder:
+        if form == "diffusers":
+            _write_diffusers(folder, model, manifest)
+        elif form == "pt":
+            torch.save(
+                {name: value.clone() for name, value in to_published(model.state_dict()).items()}, folder / "model.pt"
+            )
+        else:
+            model.save_pretrained(folder)
+        _write_facts(folder, manifest)
+        (folder / "README.md").write_text(card(form, os.fspath(out), licence, model, manifest))
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    return f"{out}: {form}, {size / 1e6:,.1f} MB; {out}/README.md says how it is loaded"
+
+
+def _write_diffusers(folder: Path, model: DiT, manifest: dict[str, Any]) -> None:
+    from darkroom.tools.export.diffusers_folder import write_pipeline
+
+    tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
+    if manifest["tokenizer"] != tokenizer_hash:
+        raise ArtifactError(
+            f"{MODEL} was trained on latents of another tokenizer than {TOKENIZER} holds: train it again "
+            "(`dvc repro train_generator`)."
+        )
+    write_pipeline(folder, model, manifest, tokenizer)
+
+
+def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write what the weights do not say: the scale of the latents, what the output means, and the classes."""
+    names = ("classes", "latent_mean", "latent_std", "latent_shape", "objective", "prediction", "images_seen")
+    facts = {name: manifest[name] for name in names if name in manifest}
+    (folder / "darkroom.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,165 @@
+"""A generator as a pipeline folder of diffusers: transformer, autoencoder, scheduler, and what runs them."""
+
+# No effect on any output: what a stage made is written in another format
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import __version__ as diffusers_version
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from diffusers.models.transformers.dit_transformer_2d import DiTTransformer2DModel
+
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.objectives import stored_objective
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.dit.network import DiT, sincos_positions
+from darkroom.models.generators.dit.published import to_diffusers
+from darkroom.models.tokenizers.kl.network import KLAutoencoder
+
+PIPELINE = "pipeline.py"
+_PREDICTIONS = {"eps": "epsilon", "x0": "sample", "v": "v_prediction"}
+_OTHERWISE = "take --format safetensors, which holds it."
+
+
+def write_pipeline(folder: Path, model: DiT, manifest: Mapping[str, Any], tokenizer: Any) -> None:
+    """Write the folder.
+
+    Args:
+        folder: that the files go into.
+        model: without parts that the format cannot hold.
+        manifest: of the generator.
+        tokenizer: that of its latents.
+
+    Raises:
+        DarkroomError: diffusers has no such autoencoder, transformer or scheduler; names the key.
+    """
+    scheduler = _scheduler(manifest)
+    transformer_of(model).save_pretrained(folder / "transformer")
+    if not isinstance(tokenizer, KLAutoencoder):
+        raise DarkroomError(
+            "models/tokenizer is no KL autoencoder, and diffusers' pipeline of a DiT decodes with one alone: take "
+            "--format pt or safetensors, or train with `train_tokenizer.kind`: kl."
+        )
+    folded_vae(tokenizer.network, manifest["latent_mean"], manifest["latent_std"]).save_pretrained(folder / "vae")
+    scheduler.save_pretrained(folder / "scheduler")
+    shutil.copyfile(Path(__file__).with_name(PIPELINE), folder / PIPELINE)
+    index = {
+        "_class_name": ["pipeline", "DarkroomDiTPipeline"],
+        "_diffusers_version": diffusers_version,
+        "id2label": {str(number): name for number, name in enumerate(manifest["classes"])},
+        "scheduler": ["diffusers", type(scheduler).__name__],
+        "transformer": ["diffusers", "DiTTransformer2DModel"],
+        "vae": ["diffusers", "AutoencoderKL"],
+    }
+    (folder / "model_index.json").write_text(json.dumps(index, indent=2, ensure_ascii=False) + "\n")
+
+
+def transformer_of(model: DiT) -> DiTTransformer2DModel:
+    """Return diffusers' transformer with the weights of a DiT.
+
+    Raises:
+        DarkroomError: its hidden layers or its table of positions are not those that diffusers has.
+    """
+    config = model.config
+    if config.mlp_ratio != 4:
+        raise DarkroomError(
+            f"`train_generator.dit.model.mlp_ratio` is {config.mlp_ratio:g}, and diffusers' DiT has 4: {_OTHERWISE}"
+        )
+    table = sincos_positions(config.width, config.size // config.patch).to(model.positions.device)
+    if not torch.allclose(model.positions, table, atol=1e-5):
+        raise DarkroomError(
+            "the table of positions of models/generator is not the one that diffusers computes: take --format pt or "
+            "safetensors, which hold the table."
+        )
+    with torch.random.fork_rng(devices=[]):
+        made = DiTTransformer2DModel(
+            num_attention_heads=config.heads,
+            attention_head_dim=config.width // config.heads,
+            in_channels=config.channels,
+            out_channels=config.channels * (1 + config.learned_variance),
+            num_layers=config.depth,
+            attention_bias=True,
+            sample_size=config.size,
+            patch_size=config.patch,
+            activation_fn="gelu-approximate",
+            num_embeds_ada_norm=config.classes,
+            norm_type="ada_norm_zero",
+            norm_elementwise_affine=False,
+            norm_eps=1e-6,
+        )
+    made.load_state_dict(to_diffusers(model.state_dict()))
+    return made.eval()
+
+
+@torch.no_grad()
+def folded_vae(network: AutoencoderKL, mean: Sequence[float], std: Sequence[float]) -> AutoencoderKL:
+    """Return an autoencoder of normalised latents: its latents times its `scaling_factor` are (w - mean) / std.
+
+    A pipeline decodes x / scaling_factor. One deviation for all channels and no mean are the scaling factor. Otherwise
+    it is 1, and mean and deviation go into the 1 x 1 convolutions at both ends of the latent: behind the decoder's
+    W (std x + mean) + b = (W std) x + (W mean + b), before it (w - mean) / std and logvar - 2 log std.
+
+    Args:
+        network: whose latents are w.
+        mean: of each channel, (C,).
+        std: of each channel, (C,); 0 counts as 1.
+    """
+    deviations = [each or 1.0 for each in std]
+    uniform = not any(mean) and len(set(deviations)) == 1
+    ends = {"use_quant_conv": True, "use_post_quant_conv": True}
+    scale = {"scaling_factor": float(f"{1 / deviations[0]:.12g}") if uniform else 1.0, "shift_factor": None}
+    own = {name: value for name, value in network.config.items() if not name.startswith("_")}
+    config = {**own, **scale, **({} if uniform else ends), "latents_mean": None, "latents_std": None}
+    with torch.random.fork_rng(devices=[]):
+        made = AutoencoderKL.from_config(config)
+    state = {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+    if not uniform:
+        channels = len(deviations)
+        for name, count in (("quant_conv", 2 * channels), ("post_quant_conv", channels)):
+            state.setdefault(f"{name}.weight", torch.eye(count)[:, :, None, None])
+            state.setdefault(f"{name}.bias", torch.zeros(count))
+        m, s = torch.tensor(mean, dtype=torch.float64), torch.tensor(deviations, dtype=torch.float64)
+        weight, bias = state["post_quant_conv.weight"].double(), state["post_quant_conv.bias"].double()
+        state["post_quant_conv.weight"] = (weight * s[None, :, None, None]).float()
+        state["post_quant_conv.bias"] = (bias + weight[:, :, 0, 0] @ m).float()
+        weight, bias = state["quant_conv.weight"].double(), state["quant_conv.bias"].double()
+        factors = torch.cat([1 / s, torch.ones_like(s)])
+        state["quant_conv.weight"] = (weight * factors[:, None, None, None]).float()
+        state["quant_conv.bias"] = torch.cat([(bias[:channels] - m) / s, bias[channels:] - 2 * s.log()]).float()
+    made.load_state_dict(state)
+    return made.eval()
+
+
+def _scheduler(manifest: Mapping[str, Any]) -> Any:
+    """Return diffusers' scheduler of a generator's objective.
+
+    Raises:
+        DarkroomError: there is none; names the key.
+    """
+    objective = stored_objective(manifest, "flow")
+    if isinstance(objective, Gaussian):
+        from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+
+        return DDIMScheduler(
+            num_train_timesteps=len(objective.schedule),
+            trained_betas=objective.schedule.betas.tolist(),
+            prediction_type=_PREDICTIONS[objective.target],
+            clip_sample=False,
+            set_alpha_to_one=True,
+            timestep_spacing="trailing",
+        )
+    if isinstance(objective, Flow) and (objective.path, objective.target) == ("linear", "velocity"):
+        from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+
+        return FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=objective.shift)
+    said = [f"`{name}` {value}" for name, value in manifest["prediction"].items() if name in ("path", "flow_target")]
+    has = ", ".join(said) or manifest["objective"]
+    raise DarkroomError(
+        "diffusers' schedulers follow flows on the straight path by their velocity, and "
+        f"`train_generator.dit.diffusion` has {has}: take --format pt or safetensors."
+    )

@@ -1,0 +1,144 @@
+"""`darkroom sample --labels`: images of classes from models/generator, a row for each."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from darkroom.artifacts.manifest import open_artifact
+from darkroom.check.check import validated
+from darkroom.environment import choose_device, set_threads
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.fits import fits
+from darkroom.models.generators.sample_settings import SampleGenerator
+from darkroom.params.run import Run
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL import Image
+
+MODEL = Path("models/generator")
+_BATCH = 4  # images in a forward pass, of one class
+_SIDE = 128  # minimum side of an image in the grid, in pixels
+
+
+@dataclass
+class Request:
+    """Images of one class: how many, in which batches, from which random numbers."""
+
+    seed: int
+    images: int
+    batch: int
+
+
+class Overrides(NamedTuple):
+    """What the command line says in place of params.yaml; None: as it stands there."""
+
+    seed: int | None = None
+    steps: str | None = None
+    guidance: float | None = None
+    solver: str | None = None
+    weights: str | None = None
+    sigma_rel: float | None = None
+
+
+def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
+    """Return the section `sample_generator` of params.yaml with overrides, checked against the training, and `run`.
+
+    Raises:
+        DarkroomError: a value is not valid, or does not fit what was trained.
+    """
+    if overrides.weights is not None and overrides.sigma_rel is not None:
+        raise DarkroomError("--sigma-rel and --weights both say which weights: give one of them.")
+    values = copy.deepcopy(read_yaml(PARAMS))
+    kind = (values.get("train_generator") or {}).get("kind")
+    steps = overrides.steps
+    of_kind = {
+        "steps": int(steps) if steps is not None and steps.isdigit() else steps,
+        "guidance": overrides.guidance,
+        "solver": overrides.solver,
+    }
+    common = {"seed": overrides.seed, "sigma_rel": overrides.sigma_rel}
+    section = values.setdefault("sample_generator", {})
+    for name, changes in ((kind, of_kind), ("common", common)):
+        section[name] = (section.get(name) or {}) | {key: value for key, value in changes.items() if value is not None}
+    if overrides.weights is not None:
+        named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
+        section["common"] |= {"weights": named, "sigma_rel": None, "average_images": None}
+    whole = validated(values)
+    fits(whole)
+    return whole.sample_generator, whole.run
+
+
+def class_pictures(
+    words: Sequence[str], images: int, overrides: Overrides, target: Callable[[Sequence[str], int], Path]
+) -> tuple[Path, "Image.Image"]:
+    """Return where the grid goes, and a grid with a row of images for each class.
+
+    Image k of a class is a function of the class, the seed and k, bit for bit: each class has batches of its own, all
+    of one size.
+
+    Args:
+        words: names or numbers of classes; several in one word are separated by commas.
+        images: of each.
+        overrides: of params.yaml.
+        target: the path of the grid, from the names of the classes and the seed; raises before anything is sampled.
+
+    Raises:
+        DarkroomError: there is no such class, no generator, or a value does not fit.
+    """
+    sections, run = settings_of(overrides)
+    settings = sections.common
+    manifest = open_artifact(MODEL, "generator")
+    classes = [str(name) for name in manifest["classes"]]
+    set_threads(settings.threads)
+    choose_device(run.device)
+    chosen = numbers_of(words, classes)
+    path = target([classes[number] for number in chosen], settings.seed)
+
+    from darkroom.device import set_up_device
+    from darkroom.models.generators.load import load_weights, open_generator
+
+    device = set_up_device(settings.threads, run.device)
+    sampler, sampling = open_generator(MODEL, manifest, sections, settings, device)
+    if overrides.weights not in (None, "ema", "raw"):
+        load_weights(sampler.model, Path(str(overrides.weights)))
+    rows = [_row(sampler, sampling, Request(settings.seed, images, _BATCH), number) for number in chosen]
+
+    from darkroom.data.captioned_grid import captioned_grid
+
+    scale = max(1, -(-_SIDE // rows[0].shape[-1]))
+    return path, captioned_grid(rows, [classes[number] for number in chosen], columns=1, scale=scale)
+
+
+def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Return the numbers of classes, given by name or, where none has that name, by number.
+
+    Raises:
+        DarkroomError: there is no such class; names the nearest.
+    """
+    from darkroom.models.generators.labels import class_number
+
+    names = [name.strip() for word in words for name in ([word] if word in classes else word.split(","))]
+    if not all(names):
+        raise DarkroomError("--labels is a list of classes, by name or number: --labels 3,5.")
+    by_number: Mapping[str, int] = {str(number): number for number in range(len(classes))}
+    return [
+        by_number[name] if name not in classes and name in by_number else class_number(name, classes, "--labels names")
+        for name in names
+    ]
+
+
+def _row(sampler: Any, sampling: Any, request: Request, number: int) -> "NDArray[np.uint8]":
+    """Return images of one class, (images, C, H, W)."""
+    import numpy as np
+
+    from darkroom.models.generators.sampler import generate
+
+    return np.concatenate(
+        list(generate(sampler, request, sampling, class_of=lambda numbers: np.full_like(numbers, number)))
+    )

@@ -1,0 +1,158 @@
+"""Paths, what can be predicted of them, and the solvers of flows: by formulas in float64, and on known densities."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.paths import PATHS
+from darkroom.diffusion.samplers import encode, sample
+from darkroom.diffusion.settings import Diffusion, Sampling
+
+TARGETS = ["velocity", "eps", "x0", "score"]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_rates_are_the_derivatives(name):
+    t, h = torch.linspace(0.05, 0.95, 19, dtype=torch.float64), 1e-6
+    before, at, after = (PATHS[name](each) for each in (t - h, t, t + h))
+    torch.testing.assert_close(at.alpha_rate, (after.alpha - before.alpha) / (2 * h), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(at.sigma_rate, (after.sigma - before.sigma) / (2 * h), rtol=1e-6, atol=1e-6)
+
+
+def test_paths_by_hand():
+    t = torch.tensor([0.25], dtype=torch.float64)
+    assert [float(each) for each in PATHS["linear"](t)] == [0.75, 0.25, -1, 1]
+    assert float(PATHS["gvp"](t).alpha) == pytest.approx(math.cos(math.pi / 8))
+    log_alpha = -0.25 * 19.9 * 0.0625 - 0.05 * 0.25
+    assert float(PATHS["vp"](t).alpha) == pytest.approx(math.exp(log_alpha))
+    for name in ("gvp", "vp"):
+        levels = PATHS[name](t)
+        assert float(levels.alpha**2 + levels.sigma**2) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_perfect_answer_has_no_loss_and_gives_data_and_velocity_back(path, target):
+    flow = Flow(path=path, target=target, direction=0.5)
+    x0, noise = torch.randn(2, 5, 3, 4, 4, dtype=torch.float64)
+    t = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
+    levels = PATHS[path](t[:, None, None, None])
+    x, velocity = flow.add_noise(x0, noise, t), levels.alpha_rate * x0 + levels.sigma_rate * noise
+    answer = {"velocity": velocity, "eps": noise, "x0": x0, "score": -noise / levels.sigma}[target]
+    assert {name: float(value.max()) for name, value in flow.losses(answer, x0, noise, x, t).items()} == pytest.approx(
+        {"loss": 0, "simple": 0, "direction": 0}, abs=1e-5
+    )
+    found = flow.denoised(answer, x, t)
+    torch.testing.assert_close(found.x0.double(), x0, rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(found.velocity.double(), velocity, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("target", ["eps", "x0", "score"])
+def test_the_weight_makes_it_the_loss_of_the_velocity(path, target):
+    weighted, plain = Flow(path=path, target=target, weight="velocity"), Flow(path=path)
+    x0, noise = torch.randn(2, 3, 2, 4, 4)
+    t = torch.tensor([0.2, 0.5, 0.8])
+    x = plain.add_noise(x0, noise, t)
+    answer = torch.randn_like(x0)
+    said = weighted.denoised(answer, x, t).velocity
+    torch.testing.assert_close(
+        weighted.losses(answer, x0, noise, x, t)["loss"],
+        plain.losses(said, x0, noise, x, t)["loss"],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_the_direction_is_one_minus_the_cosine_over_channels():
+    flow, (x0, noise, said) = Flow(direction=0.3), torch.randn(3, 2, 4, 3, 3)
+    t = torch.tensor([0.4, 0.6])
+    found = flow.losses(said, x0, noise, flow.add_noise(x0, noise, t), t)
+    v, u = said.double().numpy(), (noise - x0).double().numpy()
+    cosine = (v * u).sum(1) / (np.linalg.norm(v, axis=1) * np.linalg.norm(u, axis=1))
+    np.testing.assert_allclose(found["direction"].numpy(), 1 - cosine.mean(axis=(1, 2)), rtol=1e-5)
+    torch.testing.assert_close(found["loss"], found["simple"] + 0.3 * found["direction"])
+
+
+def test_times_are_shifted_and_kept_from_where_an_answer_says_nothing():
+    uniform = np.linspace(0, 0.999, 1000)
+    plain, shifted = Flow().times(uniform), Flow(shift=3.0).times(uniform)
+    torch.testing.assert_close(shifted, 3 * plain / (1 + 2 * plain))
+    assert float(shifted.mean()) > float(plain.mean()) + 0.1
+    for target in ("eps", "score"):
+        times = Flow(target=target).times(np.array([0.0, 1 - 1e-9]))
+        assert 1e-4 < float(times[0]) < 2e-3 and 0.998 < float(times[1]) < 0.9999
+    made = Flow.of(Diffusion(objective="flow", path="gvp", flow_target="x0", time="uniform", time_shift=2.0), 1000)
+    assert made == Flow(None, "gvp", "x0", 2.0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Solvers, on a mixture of two Gaussians, whose best denoiser is known
+
+CENTRES, WIDTH = (-1.0, 0.7), 0.25
+
+
+def best(flow):
+    """Return the denoiser that knows the density: E[x_0 | x_t], and the velocity that follows, in float64."""
+
+    def denoise(x, t, before):
+        levels = PATHS[flow.path](t.double()[:, None])
+        variance = levels.alpha**2 * WIDTH**2 + levels.sigma**2
+        log_weights = torch.stack([-((x - levels.alpha * c) ** 2) / (2 * variance) for c in CENTRES])
+        weights = log_weights.softmax(0)
+        means = torch.stack([c + levels.alpha * WIDTH**2 / variance * (x - levels.alpha * c) for c in CENTRES])
+        x0 = (weights * means).sum(0)
+        noise = (x - levels.alpha * x0) / levels.sigma
+        velocity = levels.alpha_rate * x0 + levels.sigma_rate * noise
+        found = flow.denoised(velocity, x, t.double())
+        return found._replace(x0=x0, velocity=velocity)
+
+    return denoise
+
+
+def carried(flow, solver, steps, noise, **keys):
+    return sample(best(flow), noise, flow, Sampling(solver=solver, steps=steps, **keys))
+
+
+@pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("heun", 2), ("dpm", 2)])
+@pytest.mark.parametrize("path", ["linear", "gvp"])
+def test_solvers_converge_at_their_order(path, solver, order):
+    """Twice the steps, an error 2^order smaller; of DPM-Solver++, whose ends are long in log(α / σ), with many."""
+    flow = Flow(path=path)
+    noise = torch.linspace(-1.5, 1.5, 40, dtype=torch.float64)[:, None]
+    truth = carried(flow, "heun", 4096, noise)
+    steps = np.array([256, 512, 1024] if solver == "dpm" else [32, 64, 128, 256])
+    errors = [float((carried(flow, solver, int(n), noise) - truth).abs().mean()) for n in steps]
+    slope = -np.polyfit(np.log(steps), np.log(errors), 1)[0]
+    assert order - 0.4 < slope < order + 0.3, errors
+
+
+@pytest.mark.parametrize("course", ["sigma", "linear", "constant", "decreasing", "increasing_decreasing"])
+def test_the_sde_has_the_distribution_of_the_flow(course):
+    flow, noise = Flow(), torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
+    generators = [torch.Generator().manual_seed(number) for number in range(len(noise))]
+    # A constant one outweighs the width of the data's noise, t, near the data: less of it.
+    how = Sampling(solver="euler_maruyama", steps=200, noise=course, noise_scale=0.1 if course == "constant" else 1.0)
+    found = sample(best(flow), noise, flow, how, generators)
+    share = float((found < -0.15).double().mean())
+    assert share == pytest.approx(0.5, abs=0.04)
+    low, high = found[found < -0.15], found[found >= -0.15]
+    for part, centre in ((low, CENTRES[0]), (high, CENTRES[1])):
+        assert float(part.mean()) == pytest.approx(centre, abs=0.04)
+        assert float(part.std()) == pytest.approx(WIDTH, rel=0.15)
+    assert not torch.allclose(found, carried(flow, "euler", 200, noise), atol=0.05)  # noise was added on the way
+
+
+def test_the_way_back_finds_the_noise():
+    flow = Flow()
+    noise = torch.linspace(-1.5, 1.5, 20, dtype=torch.float64)[:, None]
+    how = Sampling(solver="euler", steps=500)
+    data = sample(best(flow), noise, flow, how)
+
+    def denoise(x, t, before):
+        return best(flow)(x, t.clamp(min=1e-4), before)
+
+    torch.testing.assert_close(encode(denoise, data, flow, how), noise, atol=0.05, rtol=0)
