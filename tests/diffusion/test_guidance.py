@@ -46,7 +46,9 @@ def test_a_learned_variance_is_the_conditional_one():
     torch.testing.assert_close(found.x0, expected.x0)
 
 
-@pytest.mark.parametrize(("time", "guided"), [(0.1, False), (0.2, True), (0.5, True), (0.7, True), (0.8, False)])
+@pytest.mark.parametrize(
+    ("time", "guided"), [(0.1, False), (0.2, True), (0.5, True), (0.7, True), (0.75, True), (0.8, False)]
+)
 def test_outside_the_interval_the_network_is_called_once_and_by_itself(time, guided):
     found, said, _, alone, both = velocities(Guidance(3.0, interval=(0.2, 0.75)), time)
     assert (alone, both) == (([], [6]) if guided else ([3], []))
@@ -63,12 +65,12 @@ def test_the_interval_counts_timesteps_of_a_gaussian_schedule():
 
 
 @pytest.mark.parametrize(
-    ("course", "expected"), [("constant", [5, 5, 5]), ("linear", [1, 3, 5]), ("cosine", [1, 3, 5])]
+    ("schedule", "expected"), [("constant", [5, 5, 5]), ("linear", [1, 3, 5]), ("cosine", [1, 3, 5])]
 )
-def test_the_scale_grows_from_one(course, expected):
-    how = Guidance(5.0, course=course)
+def test_the_scale_grows_from_one(schedule, expected):
+    how = Guidance(5.0, schedule=schedule)
     assert [how.at(time) for time in (1.0, 0.5, 0.0)] == pytest.approx(expected)
-    if course == "cosine":
+    if schedule == "cosine":
         assert how.at(0.75) == pytest.approx(1 + 4 * (1 - 2**-0.5) / 2)
 
 
@@ -90,7 +92,7 @@ def test_the_keys_of_params():
     how = Guidance.of(
         Sampling(
             solver="euler", steps=2, guidance=3.0, guidance_channels=3, guidance_from=0.1, guidance_to=0.6,
-            guidance_course="linear",
+            guidance_schedule="linear",
         )
     )  # fmt: skip
     assert how == Guidance(3.0, 3, (0.1, 0.6), "linear")

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.paths import PATHS
 from darkroom.diffusion.samplers import encode, sample
 from darkroom.diffusion.settings import Diffusion, Sampling
+from darkroom.errors import DarkroomError
 
 TARGETS = ["velocity", "eps", "x0", "score"]
 
@@ -135,7 +137,12 @@ def test_the_sde_has_the_distribution_of_the_flow(course):
     flow, noise = Flow(), torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
     generators = [torch.Generator().manual_seed(number) for number in range(len(noise))]
     # A constant one outweighs the width of the data's noise, t, near the data: less of it.
-    how = Sampling(solver="euler_maruyama", steps=200, noise=course, noise_scale=0.1 if course == "constant" else 1.0)
+    how = Sampling(
+        solver="euler_maruyama",
+        steps=200,
+        diffusion_coefficient=course,
+        diffusion_scale=0.1 if course == "constant" else 1.0,
+    )
     found = sample(best(flow), noise, flow, how, generators)
     share = float((found < -0.15).double().mean())
     assert share == pytest.approx(0.5, abs=0.04)
@@ -153,6 +160,42 @@ def test_the_way_back_finds_the_noise():
     data = sample(best(flow), noise, flow, how)
 
     def denoise(x, t, before):
-        return best(flow)(x, t.clamp(min=1e-4), before)
+        found = best(flow)(x, t.clamp(min=1e-6), before)  # its own formula divides by σ; a network's velocity does not
+        return found._replace(x0=x) if float(t[0]) == 0 else found
 
     torch.testing.assert_close(encode(denoise, data, flow, how), noise, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("keys", [{"target": "x0"}, {"target": "eps"}, {"target": "score"}, {"path": "vp"}])
+def test_the_way_back_is_refused_where_no_velocity_is_finite_at_data(keys):
+    with pytest.raises(DarkroomError, match="only a predicted velocity of the paths linear and gvp is finite"):
+        encode(lambda x, t, b: Denoised(x, x), torch.zeros(1, 1), Flow(**keys), Sampling(solver="euler", steps=4))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shift", [0.5, 3.0])
+def test_sampling_begins_where_training_ends(target, shift):
+    flow = Flow(target=target, shift=shift)
+    trained = flow.times(np.linspace(0, 1 - 1e-7, 10_001), np.linspace(-30, 30, 10_001))
+    for solver in ("euler", "heun", "dpm", "euler_maruyama"):
+        seen = []
+
+        def denoise(x, t, before, seen=seen):
+            seen.append(float(t[0]))
+            return Denoised(x, torch.zeros_like(x))
+
+        how = Sampling(solver=solver, steps=5)
+        sample(denoise, torch.zeros(1, 1), flow, how, [torch.Generator()])
+        assert seen[0] == pytest.approx(float(trained.max()), abs=1e-6)
+        assert seen == sorted(seen, reverse=True) and seen[-1] > 0
+        if solver == "euler_maruyama":
+            assert seen[-1] == pytest.approx(0.04)
+
+
+def test_shifted_steps_are_the_steps_shifted():
+    seen = []
+    sample(
+        lambda x, t, b: (seen.append(float(t[0])), Denoised(x, x))[1],
+        torch.zeros(1, 1), Flow(shift=3.0), Sampling(solver="euler", steps=4),
+    )  # fmt: skip
+    assert seen == pytest.approx([3 * t / (1 + 2 * t) for t in (1.0, 0.75, 0.5, 0.25)])

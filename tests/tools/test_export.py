@@ -13,7 +13,7 @@ from diffusers import DiffusionPipeline, DiTPipeline
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.transformers.dit_transformer_2d import DiTTransformer2DModel
 
-from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
 from darkroom.cli import main
 from darkroom.data.images import ImageSpec
 from darkroom.diffusion.settings import Diffusion
@@ -204,11 +204,29 @@ def test_one_scale_for_all_channels_leaves_the_autoencoder_as_it_is():
     assert same(made.state_dict(), network.state_dict())
 
 
+def scored(model=None, **sampler):
+    """Write samples of models/generator, or of another model, and their scores."""
+    Path("metrics").mkdir(exist_ok=True)
+    Path("metrics/generator.json").write_text(json.dumps({"fd": 1.25, "fd_se": 0.5, "n": 1000}))
+    Path("samples/generator").mkdir(parents=True, exist_ok=True)
+    made = model or manifest_hash(Path("models/generator"))
+    write_manifest(Path("samples/generator"), "samples", model=made, sampler={"sigma_rel": None, **sampler})
+
+
+@pytest.mark.parametrize(
+    "how", [{"weights": "raw"}, {"weights": "ema", "sigma_rel": 0.1}, {"model": "0" * 64, "weights": "ema"}]
+)
+def test_scores_of_other_weights_are_not_on_the_page(here, how):
+    written(small(3))
+    scored(**how)
+    assert main(["export", "--format", "safetensors"]) == 0
+    assert "| fd |" not in Path("export/README.md").read_text()
+
+
 @pytest.mark.parametrize("form", ["diffusers", "pt", "safetensors"])
 def test_the_example_of_the_page_runs_without_darkroom(here, form):
     written(small(3))
-    Path("metrics").mkdir()
-    Path("metrics/generator.json").write_text(json.dumps({"fd": 1.25, "fd_se": 0.5, "n": 1000}))
+    scored(weights="ema")
     assert main(["export", "--format", form, "--license", "cc-by-4.0"]) == 0
     page = Path("export/README.md").read_text()
     assert page.startswith("---\nlicense: cc-by-4.0\n") and "3 classes (an ape, a bee, a cat)" in page

@@ -46,27 +46,32 @@ class Guidance:
     scale: s; 1: the network alone, and it is called once.
     channels: that are guided, the first ones; None: all. DiT's published scores guide 3 of 4.
     interval: of time, from 0, data, to 1, noise, in which it is guided (Kynkäänniemi et al., 2024, arXiv 2404.07724).
-    course: of s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
+    schedule: of s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
         (Wang et al., 2024, "Analysis of classifier-free guidance weight schedulers", arXiv 2404.13040).
     """
 
     scale: float = 1.0
     channels: int | None = None
     interval: tuple[float, float] = (0.0, 1.0)
-    course: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
 
     @classmethod
     def of(cls, settings: Sampling) -> "Guidance":
         """Return the guidance of a section of params.yaml."""
         interval = settings.guidance_from, settings.guidance_to
-        return cls(settings.guidance, settings.guidance_channels, interval, settings.guidance_course)
+        return cls(settings.guidance, settings.guidance_channels, interval, settings.guidance_schedule)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the scale is the same at all times."""
+        return self.scale == 1 or (self.interval == (0.0, 1.0) and self.schedule == "constant")
 
     def at(self, time: float) -> float:
         """Return the scale at a time from 0 to 1."""
         low, high = self.interval
-        if self.scale == 1 or not low <= time <= high:
+        if self.scale == 1 or not low <= round(time, 6) <= high:  # a time is float32
             return 1.0
-        way = {"constant": 1.0, "linear": 1 - time, "cosine": (1 + math.cos(math.pi * time)) / 2}[self.course]
+        way = {"constant": 1.0, "linear": 1 - time, "cosine": (1 + math.cos(math.pi * time)) / 2}[self.schedule]
         return self.scale if way == 1 else 1 + (self.scale - 1) * way
 
 
@@ -96,7 +101,8 @@ def denoiser(
         how = Guidance()
 
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
-        scale = how.at(float(t[0]) / objective.duration) if how.scale != 1 else 1.0  # of a batch one time
+        # Of a batch one time. Reading it waits for the device: only where the scale depends on it.
+        scale = how.scale if how.constant else how.at(float(t[0]) / objective.duration)
         output = predict(network, x, objective.timesteps(t), before, scale, how.channels, both, weaker)
         return objective.denoised(output, x, t, threshold)
 

@@ -77,6 +77,11 @@ def objective_of(settings: Diffusion, timesteps: int) -> Objective:
 
 def stored_objective(metadata: Mapping[str, Any], default: str) -> Objective:
     """Return the objective of a trained network by its manifest; `default` where the manifest names none."""
+    return objective_of(*stored_diffusion(metadata, default))
+
+
+def stored_diffusion(metadata: Mapping[str, Any], default: str) -> tuple[Diffusion, int]:
+    """Return the section that a trained network's manifest holds, and the length of its Gaussian noise schedule."""
     prediction = dict(metadata.get("prediction", {}))
     timesteps = prediction.pop("timesteps", metadata.get("timesteps", 1000))
-    return objective_of(Diffusion(**{"objective": metadata.get("objective", default), **prediction}), timesteps)
+    return Diffusion(**{"objective": metadata.get("objective", default), **prediction}), timesteps

@@ -64,14 +64,17 @@ def _follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
 
 
 def _times(objective: Any, steps: int, last: float = 0.0) -> Tensor:
-    """Return equal steps from noise to `last`, both included, shifted as the objective's times are, (steps + 1,)."""
-    first = getattr(objective, "ends", (0.0, 1.0))[1]
-    if last or first != 1:
-        times = torch.from_numpy(np.linspace(first, last, steps + 1).astype(np.float32))
-    else:  # bit for bit diffusers' FlowMatchEulerDiscreteScheduler
-        times = torch.cat([torch.from_numpy(np.linspace(1, 1 / steps, steps).astype(np.float32)), torch.zeros(1)])
-        times[:-1] = times[:-1] * 1000 / 1000
-    return objective.shifted(times) if isinstance(objective, Flow) else times
+    """Return times from noise to `last`, both included, (steps + 1,): equal steps, shifted as the objective's times.
+
+    Noise is where training ends: before t = 1 where the network's answer says nothing there.
+    """
+    # Written so that they are, bit for bit, those of diffusers' FlowMatchEulerDiscreteScheduler.
+    times = torch.cat([torch.from_numpy(np.linspace(1, 1 / steps, steps).astype(np.float32)), torch.zeros(1)])
+    times[:-1] = times[:-1] * 1000 / 1000
+    if not isinstance(objective, Flow):
+        return times
+    times, first = objective.shifted(times), objective.ends[1]
+    return times if (first, last) == (1.0, 0.0) else last + (first - last) * times
 
 
 def euler(objective: Objective, how: Sampling, generators: Generators | None) -> Solver:
@@ -108,8 +111,8 @@ def euler_maruyama(objective: Flow, how: Sampling, generators: Generators | None
     `last_step`, adds no noise. w(t) is the scale times σ, 1 (constant), t (linear), ¼ (1 + cos π (1 - t))² (decreasing
     towards data) or sin² π t (Ma et al., "SiT", 2024, arXiv 2401.08740, section 2.3 and table 7).
     """
-    times = torch.cat([_times(objective, how.count - 1, how.last_step), torch.zeros(1)]) if how.count > 1 else None
-    times = _times(objective, 1) if times is None else times
+    times = _times(objective, max(1, how.count - 1), how.last_step if how.count > 1 else 0.0)
+    times = torch.cat([times, torch.zeros(1)]) if how.count > 1 else times
     steps = -times.diff()
     alpha, sigma = objective.levels(times[:-1])
     course = {
@@ -118,8 +121,8 @@ def euler_maruyama(objective: Flow, how: Sampling, generators: Generators | None
         "constant": lambda t: torch.ones_like(t),
         "decreasing": lambda t: 0.25 * (1 + torch.cos(math.pi * (1 - t))) ** 2,
         "increasing_decreasing": lambda t: torch.sin(math.pi * t) ** 2,
-    }[how.noise]
-    weight = (how.noise_scale * course(times[:-1].double())).float()
+    }[how.diffusion_coefficient]
+    weight = (how.diffusion_scale * course(times[:-1].double())).float()
     alpha, sigma = alpha.float(), sigma.float()
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
@@ -193,7 +196,7 @@ def unipc(objective: Gaussian, how: Sampling, generators: Generators | None) -> 
         num_train_timesteps=len(objective.schedule),
         trained_betas=objective.schedule.betas,
         prediction_type="sample",
-        timestep_spacing=how.spacing,
+        timestep_spacing="trailing",
         final_sigmas_type="zero",
     )
     scheduler.set_timesteps(how.count)
@@ -260,7 +263,15 @@ def encode(denoise: Denoise, x0: Tensor, objective: Any, how: Sampling) -> Tenso
 
     Of Gaussian diffusion DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4), of a flow Euler's method. It is the
     inverse up to the error of the steps.
+
+    Raises:
+        DarkroomError: of what a flow predicts no velocity follows at data, where the way back begins.
     """
+    if isinstance(objective, Flow) and (objective.target != "velocity" or objective.path == "vp"):
+        raise DarkroomError(
+            "the way from data to noise begins where there is no noise, and there only a predicted velocity of the "
+            f"paths linear and gvp is finite: this network predicts {objective.target} on the path {objective.path}."
+        )
     reverse = _ddim_reversed if isinstance(objective, Gaussian) else _euler_reversed
     return _follow(reverse(objective, how), denoise, x0)
 

@@ -84,6 +84,8 @@ class Diffusion(Section):
     def _weighted_once(self) -> "Diffusion":
         if self.p2_gamma and self.min_snr is not None:
             raise ValueError("p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty")
+        if self.loss in ("kl", "rescaled_kl") and (self.p2_gamma or self.min_snr is not None):
+            raise ValueError(f"loss {self.loss} is the bound, whose weights are its own: take p2_gamma and min_snr out")
         return self
 
     @property
@@ -110,9 +112,9 @@ class Sampling(Section):
     """gaussian: timesteps from the last one on (trailing), from the first (leading), or both (linspace: OpenAI's)."""
     eta: Probability = 0.0
     """ddim: fraction of ddpm's noise that is added in each step."""
-    noise: Literal["sigma", "linear", "constant", "decreasing", "increasing_decreasing"] = "sigma"
-    """euler_maruyama: how much noise is added when (SiT): sigma, that of the path, or another course."""
-    noise_scale: Annotated[float, Field(ge=0)] = 1.0
+    diffusion_coefficient: Literal["sigma", "linear", "constant", "decreasing", "increasing_decreasing"] = "sigma"
+    """euler_maruyama: how much noise is added at which time (SiT): sigma, that of the path, or another function."""
+    diffusion_scale: Annotated[float, Field(ge=0)] = 1.0
     """euler_maruyama: factor of it."""
     last_step: Annotated[float, Field(gt=0, lt=1)] = 0.04
     """euler_maruyama: length of the last step, which adds no noise."""
@@ -124,13 +126,18 @@ class Sampling(Section):
     """Where guidance begins, as a fraction of the way from data to noise."""
     guidance_to: Probability = 1.0
     """Where it ends; outside, the network is called once a step."""
-    guidance_course: Literal["constant", "linear", "cosine"] = "constant"
+    guidance_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Of the scale from noise to data: constant, or growing from 1: linear, or cosine (slower at first)."""
 
     @model_validator(mode="after")
     def _is_read(self) -> "Sampling":
         if self.eta and self.solver != "ddim":
             raise ValueError(f"eta is read by the solver ddim only, and solver is {self.solver}: set it to 0.0")
+        for name in ("diffusion_coefficient", "diffusion_scale", "last_step"):
+            if self.solver != "euler_maruyama" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is read by euler_maruyama only, and solver is {self.solver}: take it out")
+        if self.spacing != "trailing" and self.solver not in ("ddpm", "ddim", "dpm"):
+            raise ValueError(f"spacing is read by ddpm, ddim and dpm, and solver is {self.solver}: set it to trailing")
         if isinstance(self.steps, str) and self.solver not in ("ddpm", "ddim"):
             raise ValueError(f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: a number")
         if self.guidance_from >= self.guidance_to:

@@ -133,6 +133,8 @@ class Training(Section):
             raise ValueError(f"images ({self.images}) must be a multiple of batch ({self.batch})")
         if self.batch % self.processes:
             raise ValueError(f"batch ({self.batch}) must be a multiple of processes ({self.processes})")
+        if self.ema_start >= self.images:
+            raise ValueError(f"ema_start ({self.ema_start}) must be below images ({self.images}): nothing was averaged")
         if self.warmup >= self.images:
             raise ValueError(f"warmup ({self.warmup}) must be below images ({self.images})")
         return self

@@ -2,10 +2,12 @@
 
 # No effect on any output: validates
 
+from collections.abc import Callable
 from typing import Any
 
 from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import Diffusion
+from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse, require_blocks
 
 
@@ -21,6 +23,7 @@ def fits(params: Any) -> None:
     section, kind = params.train_generator, params.train_generator.kind
     if reason := section.chosen.unfit(params.ingest.image_size // params.train_tokenizer.chosen.factor):
         refuse(f"`train_generator.{kind}`: {reason}.")
+    _require_weights(params.sample_generator.common, section)
     blocks, images = params.score_generator.blocks, params.sample_generator.common.images
     require_blocks("score_generator", blocks, "sample_generator.common.images", images)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
@@ -28,9 +31,42 @@ def fits(params: Any) -> None:
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
         weaker = getattr(sampling, "weaker_sigma_rel", None)
         dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if weaker is None else {}
-        if weaker is not None and not section.own_training.ema_profiles:
-            refuse(
-                f"`sample_generator.{kind}.weaker_sigma_rel` is {weaker}, and `train_generator.training.ema_profiles` "
-                "is []: give that widths to rebuild it from, say [0.05, 0.1]."
-            )
+        if weaker is not None:
+            _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
+
+
+def _require_weights(common: Any, section: Any) -> None:
+    """Check that the weights and classes that samples are asked of will be there."""
+    if not GENERATORS.has("recipe", section.kind):
+        for key, value, plain in (
+            ("weights", common.weights, "ema"),
+            ("sigma_rel", common.sigma_rel, None),
+            ("labels", common.labels if common.labels == "frequency" else "balanced", "balanced"),
+        ):
+            if value != plain:
+                refuse(
+                    f"`sample_generator.common.{key}` is {value}, and `train_generator.kind` is {section.kind}, which "
+                    f"trains nothing here and has neither raw weights nor averages nor counts of classes: set the "
+                    f"former to {'null' if plain is None else plain}."
+                )
+    elif common.sigma_rel is not None:
+        names = {"sigma_rel": "sigma_rel", "images": "average_images"}
+        _require_average(
+            lambda name: f"sample_generator.common.{names[name]}", common.sigma_rel, common.average_images, section
+        )
+
+
+def _require_average(key: Callable[[str], str], sigma_rel: float, images: int | None, section: Any) -> None:
+    """Check that the training keeps what an average is rebuilt from, and that it ends within the training."""
+    training = section.own_training
+    if not training.ema_profiles:
+        refuse(
+            f"`{key('sigma_rel')}` is {sigma_rel}, and `train_generator.training.ema_profiles` is []: give that widths "
+            "to rebuild it from, say [0.05, 0.1]."
+        )
+    if images is not None and images > training.images:
+        refuse(
+            f"`{key('images')}` is {images}, and `train_generator.training.images` is {training.images}: set the "
+            f"former to {training.images} at most."
+        )

@@ -13,6 +13,8 @@ from torch import nn
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.data.images import ImageSpec
+from darkroom.diffusion.objectives import stored_diffusion
+from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.sampler import Sampler
@@ -37,7 +39,8 @@ def open_generator(
         device: where the network runs.
 
     Raises:
-        ArtifactError: it was trained on latents of another tokenizer, or is of another kind than params.yaml chooses.
+        ArtifactError: it was trained on latents of another tokenizer, is of another kind than params.yaml chooses, or
+            was trained with another objective than the solver follows.
         DarkroomError: the average that is wanted cannot be rebuilt.
     """
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
@@ -53,13 +56,23 @@ def open_generator(
             f"{folder} holds a generator of the kind `{kind}`, and params.yaml chooses another: train it again "
             "(`dvc repro train_generator`)."
         )
+    if isinstance(sampling, Sampling) and (found := misfit(sampling, *stored_diffusion(manifest, "flow"))):
+        raise ArtifactError(
+            f"`sample_generator.{kind}.{found.key}` is {found.value}, and {folder} was trained with `{found.source}` "
+            f"{found.bound}: {found.remedy}."
+        )
     sampler: Sampler = GENERATORS.load("sampler", kind).open(
-        folder, manifest, tokenizer.to(device), settings.weights, settings.sigma_rel
+        folder,
+        manifest,
+        tokenizer.to(device),
+        settings.weights,
+        None if settings.average_images else settings.sigma_rel,
     )
     if settings.sigma_rel is not None and settings.average_images is not None:
         sampler.model.load_state_dict(reconstruct(folder / "profiles", settings.sigma_rel, settings.average_images))
     networks = [sampler.model]
-    if (width := getattr(sampling, "weaker_sigma_rel", None)) is not None:
+    width = getattr(sampling, "weaker_sigma_rel", None)
+    if width is not None and sampling.guidance != 1:
         sampler.weaker = deepcopy(sampler.model)
         sampler.weaker.load_state_dict(reconstruct(folder / "profiles", width, sampling.weaker_images))
         networks.append(sampler.weaker.to(device))

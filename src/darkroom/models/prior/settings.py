@@ -72,6 +72,12 @@ class PriorSampling(Sampling):
     batch: Positive = 64
     """Embeddings in a forward pass."""
 
+    @model_validator(mode="after")
+    def _has_no_channels(self) -> "PriorSampling":
+        if self.guidance_channels is not None:
+            raise ValueError("guidance_channels are of images, and the prior makes embeddings: leave it empty")
+        return self
+
 
 class Evaluate(PriorSampling):
     """What the scores are made of: validation images while training, those of `split` at its end."""

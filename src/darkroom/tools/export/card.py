@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.network import DiT
@@ -50,7 +51,9 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
     """
     config, size = model.config, manifest["image"]["size"]
     gaussian = manifest.get("objective") == "gaussian"
-    example = _LOADED[form].format(folder=folder, guidance=2.0, steps=50)
+    timesteps = manifest["prediction"]["timesteps"] if gaussian else 50
+    steps = max(count for count in range(1, 51) if timesteps % count == 0)  # what DDIM goes through evenly
+    example = _LOADED[form].format(folder=folder, guidance=2.0, steps=steps)
     classes = ", ".join(manifest["classes"][:10]) + (", …" if len(manifest["classes"]) > 10 else "")
     lines = [
         "---",
@@ -106,10 +109,14 @@ def _seen(manifest: Mapping[str, Any]) -> str:
 
 
 def _scores() -> list[str]:
-    """Return a table of metrics/generator.json; nothing where nothing was scored."""
+    """Return a table of metrics/generator.json; nothing where samples of these weights were not scored."""
     try:
         found = json.loads(Path("metrics/generator.json").read_text())
-    except (OSError, ValueError):
+        samples = read_manifest(Path("samples/generator"), "samples")
+    except (OSError, ValueError, DarkroomError):
+        return []
+    how = samples["sampler"]
+    if samples["model"] != manifest_hash(Path("models/generator")) or how["weights"] != "ema" or how.get("sigma_rel"):
         return []
     rows = [
         f"| {name} | {value:.5g} | {found.get(f'{name}_se', '')} |"

@@ -62,15 +62,18 @@ def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
         "guidance": overrides.guidance,
         "solver": overrides.solver,
     }
-    common = {"seed": overrides.seed, "sigma_rel": overrides.sigma_rel}
+    of_all = {"seed": overrides.seed, "sigma_rel": overrides.sigma_rel}
     section = values.setdefault("sample_generator", {})
-    for name, changes in ((kind, of_kind), ("common", common)):
+    for name, changes in ((kind, of_kind), ("common", of_all)):
         section[name] = (section.get(name) or {}) | {key: value for key, value in changes.items() if value is not None}
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
         section["common"] |= {"weights": named, "sigma_rel": None, "average_images": None}
     whole = validated(values)
-    fits(whole)
+    # Which averages there are the trained model says, not params.yaml, which may have changed since.
+    common = whole.sample_generator.common.model_copy(update={"sigma_rel": None, "average_images": None})
+    sampled = whole.sample_generator.model_copy(update={"common": common})
+    fits(whole.model_copy(update={"sample_generator": sampled}))
     return whole.sample_generator, whole.run
 
 

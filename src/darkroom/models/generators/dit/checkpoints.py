@@ -168,6 +168,12 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
             f"{path} holds no DiT: none of its {len(tensors)} tensors is called x_embedder.proj.weight, as in the "
             "paper's code, or pos_embed.proj.weight, as in diffusers; name the right file."
         )
+    if config and "positions" not in found and isinstance(config.get("sample_size"), int):
+        # diffusers saves no table: the one that belongs to the size says for which latents the weights are.
+        from darkroom.models.generators.dit.network import sincos_positions
+
+        width, _, patch, _ = found["patches.weight"].shape
+        found["positions"] = sincos_positions(width, config["sample_size"] // patch)
     return Published(found, heads)
 
 
@@ -214,7 +220,9 @@ def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
         ) from error
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
     inner = (whole[name] for name in ("ema", "model", "state_dict") if isinstance(whole.get(name), dict))
-    tensors = {name: value for name, value in next(inner, whole).items() if isinstance(value, Tensor)}
+    tensors = {
+        name: value for name, value in next(inner, whole).items() if isinstance(name, str) and isinstance(value, Tensor)
+    }
     return tensors, _heads_of(whole.get("args"))
 
 
@@ -267,9 +275,9 @@ def misfit(tensors: Mapping[str, Tensor], config: "DiTConfig") -> str | None:
     if named and (found.depth, found.width) != (config.depth, config.width):
         patch = [remedy for remedy in remedies if "patch" in remedy]
         remedies = [f"set {_MODEL.format('size')} to {named[0]} and leave width, depth and heads empty", *patch]
-    if not wrong and found.hidden is not None and found.hidden != int(config.width * config.mlp_ratio):
-        wrong.append((f"hidden layers of {found.hidden:,}", f"{int(config.width * config.mlp_ratio):,}"))
-        remedies.append(f"set {_MODEL.format('mlp_ratio')} to {found.hidden / config.width:g}")
+    if not wrong and found.hidden is not None and found.hidden != round(config.width * config.mlp_ratio):
+        wrong.append((f"hidden layers of {found.hidden:,}", f"{round(config.width * config.mlp_ratio):,}"))
+        remedies.append(f"set {_MODEL.format('mlp_ratio')} to {found.hidden / config.width!r}")
     if found.channels is not None and found.channels != config.channels:
         wrong.append((f"latents of {found.channels} channels", str(config.channels)))
         remedies.append("take the tokenizer that they were trained with (`train_tokenizer.kind`: pretrained)")

@@ -132,9 +132,9 @@ class SwiGLU(nn.Module):
 
 
 def _mlp(config: DiTConfig) -> nn.Module:
-    hidden = int(config.width * config.mlp_ratio)
+    hidden = max(1, round(config.width * config.mlp_ratio))
     if config.mlp == "swiglu":
-        return SwiGLU(config.width, 8 * round(hidden / 12))  # 2/3, a multiple of 8
+        return SwiGLU(config.width, max(8, 8 * round(hidden / 12)))  # 2/3, a multiple of 8
     return nn.Sequential(nn.Linear(config.width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, config.width))
 
 

@@ -54,7 +54,7 @@ class Model(Section):
     value_residual: bool = False
     """Mix the values of the first block into those of each, by a learned share."""
     shared_adaln: bool = False
-    """One modulation for all blocks, and a table in each: a quarter fewer parameters."""
+    """One modulation for all blocks, and a table in each: almost a third fewer parameters."""
     dropout: Fraction = 0.0
     """Fraction of a block's outputs that is zero while training."""
 
