@@ -43,8 +43,8 @@ from darkroom.device import set_up_device  # noqa: E402
 from darkroom.diffusion.flow import Flow  # noqa: E402
 from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.models.generators.data import LabelledLatents  # noqa: E402
-from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
-from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
+from darkroom.models.generators.dit.network import DiT  # noqa: E402
+from darkroom.models.generators.dit.recipe import DiTRecipe, config_of  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given, lookup  # noqa: E402
 from darkroom.training import loop  # noqa: E402
@@ -135,7 +135,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         rows = latents(Path(folder) / "latents")
         channels, size, _ = rows.shards.shape
-        config = DiTConfig(channels, size, CLASSES, **settings.chosen.model.model_dump())
+        config = config_of(settings.chosen, channels, size, CLASSES)
         scaler = LatentScaler([0.0] * channels, [1.0] * channels)
         recipe = DiTRecipe(
             DiT(config), settings.chosen.diffusion, 0, rows, rows, scaler, None, settings.chosen.sampling

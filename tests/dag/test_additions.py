@@ -31,7 +31,7 @@ LINES = [
     ("models/kinds.py", '"dit": [', f'"normal": {GENERATOR!r},\n        '),
     ("diffusion/objectives.py", '"flow": Flow.of', '"arc": Arc.of, '),
     ("diffusion/objectives.py", "from darkroom.diffusion.denoiser", "from darkroom.diffusion.arc import Arc\n"),
-    ("diffusion/settings.py", '"flow": ("euler", "heun")', '"arc": ("euler",),\n    '),
+    ("diffusion/settings.py", '"flow": ("euler", "heun", "euler_maruyama", "dpm")', '"arc": ("euler",),\n    '),
     ("metrics/table.py", "ClassMetric(),)", "Brightness(), "),
     ("metrics/table.py", "from darkroom.metrics.labels", "from darkroom.metrics.brightness import Brightness\n"),
 ]
