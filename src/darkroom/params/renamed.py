@@ -24,6 +24,8 @@ RENAMED = {
     "train_dit.evaluate.steps": "train_generator.dit.sampling.steps",
     "train_dit.model": "train_generator.dit.model",
     "train_dit.training": "train_generator.training",
+    "train_generator.dit.diffusion.learned_variance": "train_generator.dit.diffusion.variance",
+    "train_prior.diffusion.learned_variance": "train_prior.diffusion.variance",
     "train_tokenizer.common": "train_tokenizer.training",
 }
 
