@@ -55,6 +55,12 @@ def test_outside_the_interval_the_network_is_called_once_and_by_itself(time, gui
     assert torch.equal(found, said) != guided
 
 
+def test_the_ends_of_the_interval_are_guided_though_times_are_float32():
+    """0.3 is a little more in float32, and 0.7 a little less."""
+    assert Guidance(3.0, interval=(0.1, 0.3)).at(float(torch.tensor(0.3))) == 3.0
+    assert Guidance(3.0, interval=(0.7, 0.9)).at(float(torch.tensor(0.7))) == 3.0
+
+
 def test_the_interval_counts_timesteps_of_a_gaussian_schedule():
     objective, how = Gaussian(NoiseSchedule.named("linear", 1000)), Guidance(2.0, interval=(0.0, 0.5))
     both, one = Spoken(X, X), Spoken(X)

@@ -13,6 +13,7 @@ import yaml
 from darkroom.check.check import check, schema, whole
 from darkroom.cli import main
 from darkroom.dag.stages import STAGES
+from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
 from darkroom.params.renamed import RENAMED
 from darkroom.params.section import PARAMS, validate
@@ -231,6 +232,26 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
     change(clone / "params.yaml", key, value)
     assert main(["check"]) == 1
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "plain"),
+    [("weights", "raw", "ema"), ("sigma_rel", 0.1, "null"), ("labels", "frequency", "balanced")],
+)
+def test_published_weights_have_no_training_of_which_to_ask_more(clone, capsys, key, value, plain):
+    change(clone / "params.yaml", "train_generator.kind", "pretrained")
+    change(clone / "params.yaml", "sample_generator.pretrained", {})
+    change(clone / "params.yaml", f"sample_generator.common.{key}", value)
+    main(["check"])
+    said = capsys.readouterr().err
+    assert f"`sample_generator.common.{key}` is {value}, and `train_generator.kind` is pretrained" in said
+    assert f"set the former to {plain}." in said
+
+
+@pytest.mark.parametrize("weight", [{"min_snr": 5.0}, {"p2_gamma": 0.5}])
+def test_the_bound_takes_no_other_weights(weight):
+    with pytest.raises(ValueError, match="loss kl is the bound, whose weights are its own"):
+        Diffusion(objective="gaussian", loss="kl", **weight)
 
 
 def test_lpips_needs_images_that_vgg16_can_see(clone):

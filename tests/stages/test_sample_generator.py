@@ -58,6 +58,14 @@ def test_a_generator_of_another_kind_than_params_yaml_chooses_is_refused(model: 
         shards()
 
 
+def test_a_solver_of_another_objective_than_the_trained_one_is_refused(model: Path) -> None:
+    """Params.yaml may have changed since: what was trained counts."""
+    with pytest.raises(
+        DarkroomError, match=r"`sample_generator\.dit\.solver` is ddim, and .* was trained with `objective`"
+    ):
+        shards({"solver": "ddim"})
+
+
 def given(dit: dict[str, object] | None = None, **changes: object) -> Params:
     """Return what the stage is given, and write it to params.yaml."""
     of_kind = {"steps": 2, **(dit or {})}

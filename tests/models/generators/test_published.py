@@ -290,6 +290,19 @@ def test_latents_of_another_size_name_both_ways_out(here):
     _sized(8, here / "some.pt", "dit/positions")
 
 
+def test_a_diffusers_folder_says_the_size_of_its_latents_in_its_config(here):
+    """It holds no table of positions, and the other tensors have the same shapes for every size."""
+    source = write_diffusers(Path("published"), small(3))
+    with pytest.raises(DarkroomError, match="latents of 4 x 4"):
+        _sized(8, source)
+
+
+def test_a_file_whose_keys_are_no_names_holds_no_dit(here):
+    torch.save({0: torch.zeros(1)}, "numbers.pt")
+    with pytest.raises(DarkroomError, match=r"numbers\.pt holds no DiT"):
+        begun(small(3), Path("numbers.pt"))
+
+
 def _sized(size: int, source: Path, *skip: str) -> None:
     from dataclasses import replace
 
