@@ -103,6 +103,7 @@ def test_rotary_positions_say_how_far_apart_tokens_are():
 
     assert at(0, 0, 2, 1) == pytest.approx(at(2, 3, 4, 4), abs=1e-4)
     assert abs(at(0, 0, 2, 1) - at(0, 0, 1, 2)) > 1e-3  # rows are not columns
+    assert abs(at(0, 0, 2, 0) - at(0, 0, 0, 0)) > 1e-3 < abs(at(0, 0, 0, 2) - at(0, 0, 0, 0))  # both count
     assert at(1, 1, 1, 1) == pytest.approx(float((query * key).sum()), abs=1e-4)
 
 
