@@ -16,7 +16,8 @@ from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.samplers import ddpm, encode, inpaint, sample
 from darkroom.diffusion.schedules import NoiseSchedule
-from darkroom.diffusion.settings import SOLVERS, Sampling
+from darkroom.diffusion.settings import SOLVERS, Sampling, Spacing
+from darkroom.diffusion.spacing import timesteps_of
 from darkroom.errors import DarkroomError
 
 
@@ -260,3 +261,40 @@ def test_the_way_back_of_ddim_finds_the_noise(objective: Gaussian) -> None:
     noise = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     data = sample(denoise, noise, objective, how("ddim", 100))
     torch.testing.assert_close(encode(denoise, data, objective, how("ddim", 100)), noise, atol=0.15, rtol=0.05)
+
+
+@pytest.mark.parametrize("spacing", ["trailing", "leading", "linspace"])
+@pytest.mark.parametrize("solver", SOLVERS["gaussian"])
+def test_every_solver_takes_the_timesteps_of_the_spacing(objective: Gaussian, solver: str, spacing: Spacing) -> None:
+    taken: list[int] = []
+    left = torch.from_numpy(objective.schedule.alphas_cumprod).float()
+
+    def denoise(x: Tensor, steps: Tensor, before: Tensor | None) -> Denoised:
+        """Of normal data with a deviation of 0.5."""
+        taken.append(int(steps[0]))
+        a = left[steps][:, None, None, None]
+        return Denoised(a.sqrt() * 0.25 / (a * 0.25 + 1 - a) * x)
+
+    noise = torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(0))
+    found = sample(denoise, noise, objective, how(solver, 25, spacing=spacing), generators(1))
+    assert taken == timesteps_of(100, 25, spacing).tolist()
+    # leading begins where some signal is left, and is given noise alone; fixed_small of ddpm is too small for data.
+    assert float(found.std()) == pytest.approx(0.5, rel=0.3 if solver == "ddpm" else 0.1)
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
+def test_the_noise_of_ddim_has_the_size_of_its_formula(objective: Gaussian, eta: float) -> None:
+    """σ² = η² (1 - a') / (1 - a) (1 - a / a'): with η 1 that of DDPM between the timesteps that are taken."""
+    calls: list[Tensor] = []
+
+    def denoise(x: Tensor, steps: Tensor, before: Tensor | None) -> Denoised:
+        calls.append(x)
+        return Denoised(torch.zeros_like(x))
+
+    noise = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(5))
+    sample(denoise, noise, objective, how("ddim", 10, eta=eta), generators(1, 3))
+    now, then = (objective.schedule.alphas_cumprod[step] for step in timesteps_of(100, 10)[:2])
+    variance = eta**2 * (1 - then) / (1 - now) * (1 - now / then)
+    z = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(3)) if eta else torch.zeros(1, 1, 4, 4)
+    expected = math.sqrt(1 - then - variance) * noise.double() / math.sqrt(1 - now) + math.sqrt(variance) * z.double()
+    torch.testing.assert_close(calls[1].double(), expected, rtol=1e-5, atol=1e-3)  # 1 - a' - σ² cancels

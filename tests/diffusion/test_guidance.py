@@ -46,6 +46,20 @@ def test_a_learned_variance_is_the_conditional_one():
     torch.testing.assert_close(found.x0, expected.x0)
 
 
+@pytest.mark.parametrize("channels", [None, 3])
+def test_a_learned_variance_is_guided_where_asked(channels):
+    objective = Gaussian(NoiseSchedule.named("linear", 10), variance="learned_range")
+    said, null = torch.randn(3, 8, 2, 2), torch.randn(3, 8, 2, 2)
+    t, how = torch.full((3,), 4), Guidance(2.5, channels=channels, variance=True)
+    found = denoiser(Spoken(said), objective, how, both=Spoken(said, null))(X, t, None)
+    whole = null + 2.5 * (said - null)
+    if channels is not None:
+        whole[:, channels:4] = said[:, channels:4]
+    expected = objective.denoised(whole, X, t)
+    torch.testing.assert_close(found.variance, expected.variance)
+    torch.testing.assert_close(found.x0, expected.x0)
+
+
 @pytest.mark.parametrize(
     ("time", "guided"), [(0.1, False), (0.2, True), (0.5, True), (0.7, True), (0.75, True), (0.8, False)]
 )

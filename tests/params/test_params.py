@@ -64,6 +64,16 @@ def change(path: Path, key: str, value=None, remove=False):
     path.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
+def test_grids_are_guided_only_where_the_condition_is_dropped(clone, capsys):
+    change(clone / "params.yaml", "train_decoder.unets.base.grids", {"guidance": 3.0})
+    assert main(["check"]) == 0
+    change(clone / "params.yaml", "train_decoder.unets.base.diffusion.image_dropout", 0.0)
+    change(clone / "params.yaml", "sample_decoder.common.guidance", 1.0)
+    assert main(["check"]) == 1
+    said = "`train_decoder.unets.base.grids.guidance` is 3.0, and `train_decoder.unets.base.diffusion.image_dropout` is"
+    assert said in capsys.readouterr().err
+
+
 def test_the_committed_files_are_valid(clone):
     assert "fit each other" in check()
 
@@ -80,7 +90,7 @@ FAULTS = [
     ("sample_generator.dit.steps", 0, "`sample_generator.dit.steps` is 0: Input should be greater than 0; or: Input"),
     ("sample_generator.dit.steps", "ddim50", "steps ddim50 are timesteps of ddpm or ddim, and solver is euler"),
     ("sample_generator.dit.last_step", 0.1, "last_step is read by euler_maruyama only, and solver is euler"),
-    ("sample_generator.dit.spacing", "linspace", "spacing is read by ddpm, ddim and dpm, and solver is euler"),
+    ("sample_generator.dit.spacing", "linspace", "spacing is read by ddim, ddpm, dpm, unipc, and solver is euler"),
     ("sample_generator.common.sigma_rel", 0.1, "`train_generator.training.ema_profiles` is []: give that widths"),
     ("sample_text.prior.guidance_channels", 3, "guidance_channels are of images, and the prior makes embeddings"),
     ("train_generator.training.ema_start", 76800, "ema_start (76800) must be below images (76800)"),
@@ -187,6 +197,28 @@ FAULTS = [
     ),
     ("sample_text.images", 19, "`score_text.blocks` is 10, and needs at least 20 images; `sample_text.images` is 19"),
     ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, whose embeddings `embed_clip.store`"),
+    (
+        "train_decoder.unets.base.augment",
+        {"mirror": 0.5},
+        "`train_decoder.unets.base`: augment.mirror changes the images, and `embeddings` (data/embeddings) are of the",
+    ),
+    (
+        "train_decoder.unets.base.augment",
+        {"scale": [0.5, 1.0]},
+        "`train_decoder.unets.base`: augment.scale changes the images, and `embeddings` (data/embeddings) are of the",
+    ),
+    ("train_decoder.unets.up.augment", {"scale": [0.9, 0.5]}, "scale is the smallest and the largest: 0.9 is above"),
+    (
+        "train_decoder.unets.base.grids",
+        {"solver": "euler"},
+        "unets.base.grids.solver is euler, and diffusion",
+    ),
+    (
+        "sample_decoder.common",
+        {"solver": "ddpm", "guidance_variance": True},
+        "`sample_decoder.common.guidance_variance` is True, and `train_decoder.unets.base.diffusion.variance` is fixed",
+    ),
+    ("sample_decoder.common", {"guidance_variance": True}, "guidance_variance is read by ddpm only, and solver is dpm"),
     ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
     ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
     (

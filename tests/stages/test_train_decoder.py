@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, read_manifest, write_manifest
+from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
@@ -21,9 +22,12 @@ from darkroom.models.clip.embed_settings import EmbedClip
 from darkroom.models.clip.embed_settings import Params as EmbedParams
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
+from darkroom.models.decoder.data import embedded
+from darkroom.models.decoder.opening import open_data
 from darkroom.models.decoder.sample_settings import Params as SampleParams
 from darkroom.models.decoder.settings import Params
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
+from darkroom.training.data import Augmentation, Images, mirrored
 from darkroom.training.loop import seeded
 from data.making import make_latents, make_part
 from helpers import add_tokenizer, run, training
@@ -35,6 +39,7 @@ SPEC = ImageSpec(16, "RGB", "png")
 TOLD = {"embeddings": "data/embeddings", "clip": "data/none"}
 COMPUTED = {"embeddings": "data/none", "clip": "models/clip"}
 UNTOLD = {"embeddings": "data/none", "clip": "data/none"}
+NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tokens": False}
 
 
 @pytest.fixture
@@ -91,6 +96,17 @@ def embed(**changes: Any) -> None:
     settings = EmbedClip(**{**values, "imported": imported, **changes})
     for part in ("one", "two"):
         embed_clip.run(EmbedParams(run=run(), parts={part: {"embeddings": "data/none"}}, embed_clip=settings), part)
+
+
+def mirror_images() -> None:
+    """Let the mirror image of each image be as true, and embed the parts anew."""
+    for folder in ("data/shards", "data/catalog", "data/embeddings"):
+        shutil.rmtree(folder)
+    for number, part in enumerate(("one", "two")):
+        make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, spec=SPEC, mirror=True)
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), ["one", "two"])
+    embed()
 
 
 def params(
@@ -176,6 +192,83 @@ def test_computed_embeddings_train_nearly_the_same_as_stored_ones(clone: Path) -
         assert metadata["clip"] == load_clip().fingerprint
     assert found["stored"] == pytest.approx(found["computed"], rel=1e-2)
     assert weights("stored") != weights("computed")
+
+
+def test_clip_embeds_the_images_as_they_are_changed(clone: Path) -> None:
+    catalog, device = load_catalog(), torch.device("cpu")
+    how = {"mirror": 0.5, "scale": [0.4, 0.8]}
+    section = params(**COMPUTED, augment=how).train_decoder
+    section = section.model_copy(update={"training": training(seed=11)})
+    opened = open_data(section, "base", catalog, device)
+    positions = np.arange(100, 108)
+    data = opened.rows["train"].__getitems__(list(range(8)), positions)
+    shards = ImageShards.open_parts(["one", "two"], "train")
+    changed = Images(shards, 11, Augmentation(0.5, (0.4, 0.8))).__getitems__(list(range(8)), positions)["images"]
+    plain = shards.__getitems__(list(range(8)))
+    assert (data["images"] == changed).all() and (changed != plain).any(axis=(1, 2, 3)).all()
+    batch = {name: torch.from_numpy(np.asarray(value)) for name, value in data.items()}
+    told = opened.conditioner(batch)[0]
+    expected = opened.conditioner.scaler(embedded(load_clip(), torch.from_numpy(changed)))
+    torch.testing.assert_close(told, expected)
+    assert not torch.allclose(told, opened.conditioner({**batch, "images": torch.from_numpy(plain)})[0], atol=1e-3)
+    assert (opened.rows["val"].__getitems__([0])["images"] == opened.rows["val"].rows.shards.__getitems__([0])).all()
+
+
+@pytest.mark.parametrize("told", [TOLD, COMPUTED, UNTOLD])
+def test_images_are_mirrored_where_their_source_says_so_and_no_stored_embedding_forbids_it(
+    clone: Path, told: dict[str, str]
+) -> None:
+    """By the training's seed."""
+    mirror_images()
+    section = params(model=NOT_TOLD if told is UNTOLD else None, **told).train_decoder
+    section = section.model_copy(update={"training": training(seed=11)})
+    rows = open_data(section, "base", load_catalog(), torch.device("cpu")).rows["train"]
+    shards, asked, positions = ImageShards.open_parts(["one", "two"], "train"), list(range(20)), np.arange(20)
+    turned = mirrored(11, np.full(len(shards), told is not TOLD), asked, positions)
+    plain = shards.__getitems__(asked)
+    assert turned.any() == (told is not TOLD)
+    seen = rows.__getitems__(asked, positions)["images"]
+    assert (seen == np.where(turned[:, None, None, None], plain[..., ::-1], plain)).all()
+
+
+def test_stored_latents_are_mirrored_where_those_of_mirror_images_are_stored(clone: Path) -> None:
+    mirror_images()
+    for part in ("one", "two"):
+        shutil.rmtree(Path("data/latents") / part)
+        make_latents(
+            Path("data/shards"),
+            Path("data/latents"),
+            part,
+            tokenizer=manifest_hash(Path("models/tokenizer")),
+            encode=lambda images: (
+                Patches(16).encode(torch.from_numpy(images.copy()))[0].numpy(),
+                np.full((len(images), 3, 8, 8), -9, np.float32),
+            ),
+            shape=(3, 8, 8),
+        )
+    asked, positions = list(range(20)), np.arange(20)
+    for told in (UNTOLD, TOLD):
+        settings = params(model=NOT_TOLD if told is UNTOLD else None, tokenizer=True, latents=True, **told)
+        rows = open_data(settings.train_decoder, "base", load_catalog(), torch.device("cpu")).rows["train"]
+        plain, seen = rows.__getitems__(asked)["mean"], rows.__getitems__(asked, positions)["mean"]
+        turned = mirrored(0, np.full(len(rows), told is UNTOLD), asked, positions)
+        assert (((seen != plain).any(axis=(1, 2, 3))) == turned).all() and turned.any() == (told is UNTOLD)
+
+
+def test_images_are_not_changed_where_latents_are_stored() -> None:
+    with pytest.raises(ValueError, match=r"unets\.base\.augment\.mirror changes the images, and `latents`"):
+        params(model=NOT_TOLD, tokenizer=True, latents=True, augment={"mirror": 0.5}, **UNTOLD)
+
+
+def test_a_training_on_random_crops_continues_and_learns_from_them(clone: Path) -> None:
+    """The weights differ from those of whole images, and are the same bytes in another process of the stage."""
+    found = []
+    for augment in ({}, {"scale": [0.3, 0.6]}, {"scale": [0.3, 0.6]}):
+        shutil.rmtree("models/decoder", ignore_errors=True)
+        shutil.rmtree("state", ignore_errors=True)
+        train_decoder.run(up_sampler(augment=augment), "up")
+        found.append(weights("up"))
+    assert found[0] != found[1] == found[2]
 
 
 def test_splits_that_are_not_stored_are_computed_or_refused(clone: Path) -> None:

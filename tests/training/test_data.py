@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms.functional import resized_crop
 
 from darkroom.data.catalog import Catalog
 from darkroom.data.images import ImageSpec
@@ -16,7 +20,15 @@ from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.data import LabelledLatents
 from darkroom.random import order
-from darkroom.training.data import Classes, Images, LabelledImages, label_numbers, mirrored
+from darkroom.training.data import (
+    Augmentation,
+    Classes,
+    Images,
+    LabelledImages,
+    label_numbers,
+    mirrored,
+    random_crop,
+)
 from data.making import make_latents, make_part
 
 NAMES = tuple(str(number) for number in range(12))
@@ -150,3 +162,55 @@ def test_classes_of_some_parts_are_numbered_by_name(tmp_path: Path) -> None:
     rows = LabelledImages(shards, own)
     assert rows.classes == own.classes
     assert [own.classes[number] for number in rows.labels] == list(shards.labels)
+
+
+# --- random resized crops ---
+
+
+def test_a_random_crop_is_the_part_that_was_drawn_at_the_size_of_the_image() -> None:
+    """Against a loop in plain numbers, and torchvision's crop and resize of it."""
+    image = np.random.default_rng(0).integers(0, 256, (3, 32, 32), dtype=np.uint8)
+    for seed in range(50):
+        uniform = np.random.default_rng(seed).random(22)
+        box = (0, 0, 32, 32)
+        for area, ratio in zip(uniform[2::2], uniform[3::2], strict=True):
+            size, shape = 32 * 32 * (0.3 + 0.7 * area), 0.5 * 4.0**ratio  # from 1/2 to 2, evenly in the logarithm
+            width, height = round((size * shape) ** 0.5), round((size / shape) ** 0.5)
+            if width <= 32 and height <= 32:
+                box = int(uniform[0] * (33 - height)), int(uniform[1] * (33 - width)), height, width
+                break
+        expected = resized_crop(Image.fromarray(image.transpose(1, 2, 0)), *box, [32, 32])
+        assert (random_crop(image, (0.3, 1.0), (0.5, 2.0), uniform) == np.asarray(expected).transpose(2, 0, 1)).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_where_no_crop_fits_the_middle_is_taken(channels: int) -> None:
+    image = np.zeros((channels, 16, 16), dtype=np.uint8)
+    image[..., 6:10] = 255  # the middle quarter
+    assert (random_crop(image, (1.0, 1.0), (0.25, 0.25), np.full(22, 0.5)) == 255).all()
+
+
+@hypothesis.given(seed=st.integers(0, 2**32), low=st.floats(0.05, 1.0), high=st.floats(0.05, 1.0))
+def test_a_crop_of_any_area_is_as_large_as_the_image(seed: int, low: float, high: float) -> None:
+    image = np.full((1, 12, 12), 7, dtype=np.uint8)
+    cut = random_crop(image, (min(low, high), max(low, high)), (0.75, 4 / 3), np.random.default_rng(seed).random(22))
+    assert cut.shape == (1, 12, 12) and (cut == 7).all()
+
+
+def test_augmentation_follows_from_seed_and_position_and_leaves_validation_alone(shards: ImageShards) -> None:
+    how, rows, positions = Augmentation(mirror=0.8, scale=(0.3, 0.9)), list(range(24)), np.arange(100, 124)
+    whole = Images(shards, 5, how).__getitems__(rows, positions)["images"]
+    assert (Images(shards, 5, how).__getitems__(rows[7:9], positions[7:9])["images"] == whole[7:9]).all()
+    assert (Images(shards, 6, how).__getitems__(rows, positions)["images"] != whole).any(axis=(1, 2, 3)).sum() > 20
+    assert (Images(shards, 5, how).__getitems__(rows)["images"] == shards.__getitems__(rows)).all()
+    # The crop is drawn by itself, and mirrored then.
+    cut = Images(shards, 5, Augmentation(mirror=0.0, scale=(0.3, 0.9))).__getitems__(rows, positions)["images"]
+    turned = mirrored(5, shards.mirrors, rows, positions, 0.8)
+    assert turned.any() and not turned.all()
+    assert (np.where(turned[:, None, None, None], cut[..., ::-1], cut) == whole).all()
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.2, 1.0])
+def test_a_probability_mirrors_any_image(probability: float) -> None:
+    found = mirrored(7, np.zeros(3, dtype=bool), [0] * 4000, np.arange(4000), probability)
+    assert found.mean() == pytest.approx(probability, abs=4 * 0.5 / np.sqrt(4000))

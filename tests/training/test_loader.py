@@ -131,3 +131,26 @@ def test_the_keys_of_an_update_are_those_of_its_own_order(tmp_path):
     trainer = Trainer(recipe, training(), run(), places(tmp_path))
     expected = recipe.train.order(training().seed, np.arange(8, 16))
     assert trainer._keys(8) == [f"key{row}" for row in expected.tolist()]
+
+
+@pytest.mark.parametrize("made", [Told, Streamed])
+def test_without_a_shuffle_each_epoch_has_the_order_of_the_shards(made):
+    rows = made()
+    _, data = joined(training_batches(rows, SEED, 8, 3 * len(rows), 4, 0, CPU, shuffle=False))
+    assert data["row"].tolist() == [position % len(rows) for position in range(8, 3 * len(rows))]
+    if made is Streamed:  # what the shuffled order would need next is not what is read
+        assert set(rows.fetched) == {"read"}
+
+
+def test_a_training_without_a_shuffle_reads_and_names_the_rows_in_their_order(tmp_path):
+    read, toy = [], Toy()
+    plain = toy.train.__getitems__
+
+    def noted(rows, positions=None):
+        read.extend(rows)
+        return plain(rows, positions)
+
+    toy.train.__getitems__ = noted
+    trainer = train(toy, training(images=32, shuffle=False), run(), places(tmp_path))
+    assert read == [position % len(toy.train) for position in range(32)]
+    assert trainer._keys(8) == toy.train.keys([position % len(toy.train) for position in range(8, 16)])

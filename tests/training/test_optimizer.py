@@ -92,6 +92,22 @@ def test_an_update_is_the_formula_of_adamw_in_each_group():
     assert optimizer.param_groups[0]["fused"]
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_betas_and_eps_are_those_of_the_training(optimizer):
+    """Two updates by the formula in float64: m / (sqrt(v) + eps), both corrected for their start."""
+    settings = training(betas=(0.6, 0.7), eps=0.05, learning_rate=0.1, optimizer=optimizer)
+    module = nn.Linear(16, 16)
+    optimizer = build_optimizer(module, settings, "net")
+    bias, m, v = module.bias.detach().double(), 0.0, 0.0
+    for step in (1, 2):
+        gradient = torch.linspace(-1, 1, 16).double() * step
+        module.weight.grad, module.bias.grad = torch.zeros(16, 16), gradient.float()
+        optimizer.step()
+        m, v = 0.6 * m + 0.4 * gradient, 0.7 * v + 0.3 * gradient**2
+        bias = bias - 0.1 * (m / (1 - 0.6**step)) / ((v / (1 - 0.7**step)).sqrt() + 0.05)
+        torch.testing.assert_close(module.bias.detach().double(), bias, atol=1e-6, rtol=1e-5)
+
+
 def updates(module, optimizer, settings, images):
     for seen in images:
         torch.manual_seed(seen)

@@ -79,6 +79,25 @@ def test_a_schedule_is_its_formula(schedule, at, expected):
     assert learning_rate(settings(schedule), at) == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "exponential", "one_cycle"])
+def test_a_schedule_may_end_before_the_training(schedule):
+    """Until then it is that of a shorter training, and then its last rate holds."""
+    short, long = settings(schedule, images=600), settings(schedule, images=1000, schedule_images=600)
+    for images in range(0, 600, 10):
+        assert learning_rate(long, images) == learning_rate(short, images)
+    for images in range(600, 1000, 10):
+        assert learning_rate(long, images) == learning_rate(short, 600)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "images", "said"),
+    [("constant", 600, "is read by"), ("cosine", 200, "must be above warmup"), ("cosine", 1010, "at most")],
+)
+def test_an_end_that_no_schedule_can_have_is_refused(schedule, images, said):
+    with pytest.raises(ValueError, match=said):
+        settings(schedule, schedule_images=images)
+
+
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse_sqrt", "exponential", "piecewise"])
 def test_the_warm_up_is_linear_from_zero(schedule):
     rates = [learning_rate(settings(schedule), images) for images in range(0, 200, 10)]

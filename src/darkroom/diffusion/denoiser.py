@@ -48,18 +48,25 @@ class Guidance:
     interval: of time, from 0, data, to 1, noise, in which it is guided (Kynkäänniemi et al., 2024, arXiv 2404.07724).
     schedule: of s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
         (Wang et al., 2024, "Analysis of classifier-free guidance weight schedulers", arXiv 2404.13040).
+    variance: whether a learned variance is guided too.
     """
 
     scale: float = 1.0
     channels: int | None = None
     interval: tuple[float, float] = (0.0, 1.0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    variance: bool = False
 
     @classmethod
     def of(cls, settings: Sampling) -> "Guidance":
         """Return the guidance of a section of params.yaml."""
-        interval = settings.guidance_from, settings.guidance_to
-        return cls(settings.guidance, settings.guidance_channels, interval, settings.guidance_schedule)
+        return cls(
+            settings.guidance,
+            settings.guidance_channels,
+            (settings.guidance_from, settings.guidance_to),
+            settings.guidance_schedule,
+            settings.guidance_variance,
+        )
 
     @property
     def constant(self) -> bool:
@@ -103,7 +110,7 @@ def denoiser(
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
         # Of a batch one time. Reading it waits for the device: only where the scale depends on it.
         scale = how.scale if how.constant else how.at(float(t[0]) / objective.duration)
-        output = predict(network, x, objective.timesteps(t), before, scale, how.channels, both, weaker)
+        output = predict(network, x, objective.timesteps(t), before, scale, how.channels, both, weaker, how.variance)
         return objective.denoised(output, x, t, threshold)
 
     return denoise
@@ -133,11 +140,12 @@ def predict(
     channels: int | None = None,
     both: Network | None = None,
     weaker: Network | None = None,
+    variance: bool = False,
 ) -> Tensor:
     """Return the output of a network, guided, (N, K, ...); with a scale of 1 the network's own, bit for bit.
 
-    Only the first C channels are guided, as many as x has, or `channels`; what lies behind them, a learned variance
-    too, is the conditional one.
+    Only the first C channels are guided, as many as x has, or `channels`, and with `variance` those behind the C of x;
+    the others are the conditional ones.
 
     Args:
         network: as of `denoiser`.
@@ -148,6 +156,7 @@ def predict(
         channels: at most this many are guided.
         both: as of `denoiser`.
         weaker: as of `denoiser`.
+        variance: whether a learned variance is guided too.
     """
     if scale == 1:
         return network(x, timesteps, before)
@@ -159,7 +168,11 @@ def predict(
         conditional, other = both(torch.cat([x, x]), torch.cat([timesteps, timesteps]), twice).chunk(2)
     count = x.shape[1] if channels is None else min(channels, x.shape[1])
     prediction = guided(conditional[:, :count], other[:, :count], scale)
-    return prediction if conditional.shape[1] == count else torch.cat([prediction, conditional[:, count:]], dim=1)
+    rest = conditional[:, count:]
+    if variance:
+        parts = rest[:, : x.shape[1] - count], guided(conditional[:, x.shape[1] :], other[:, x.shape[1] :], scale)
+        rest = torch.cat(parts, dim=1)
+    return torch.cat([prediction, rest], dim=1) if rest.shape[1] else prediction
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def ddim(objective: Gaussian, how: Sampling, generators: Generators | None) -> S
 
 
 def unipc(objective: Gaussian, how: Sampling, generators: Generators | None) -> Solver:
-    """Return UniPC (Zhao et al., 2023, arXiv 2302.04867)."""
+    """Return UniPC (Zhao et al., 2023, arXiv 2302.04867), at the timesteps of `timesteps_of`."""
     from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 
     scheduler: Any = UniPCMultistepScheduler(
@@ -200,6 +200,11 @@ def unipc(objective: Gaussian, how: Sampling, generators: Generators | None) -> 
         final_sigmas_type="zero",
     )
     scheduler.set_timesteps(how.count)
+    if how.spacing != "trailing":
+        taken = timesteps_of(len(objective.schedule), how.steps, how.spacing)
+        left = objective.schedule.alphas_cumprod[taken]
+        scheduler.timesteps = torch.from_numpy(taken)
+        scheduler.sigmas = torch.from_numpy(np.append(((1 - left) / left) ** 0.5, 0.0)).float()
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
         return scheduler.step(found.x0.float(), scheduler.timesteps[number], x).prev_sample

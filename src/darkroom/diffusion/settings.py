@@ -122,6 +122,8 @@ class Sampling(Section):
     """Scale of guidance, away from the network without its condition, or from a weaker one; 1: none."""
     guidance_channels: Positive | None = None
     """Channels that are guided, the first ones; 3 for DiT's published scores; null: all."""
+    guidance_variance: bool = False
+    """gaussian: guide a learned variance too, as DALLE2-pytorch; false: it is that of the condition."""
     guidance_from: Probability = 0.0
     """Where guidance begins, as a fraction of the way from data to noise."""
     guidance_to: Probability = 1.0
@@ -136,8 +138,11 @@ class Sampling(Section):
         for name in ("diffusion_coefficient", "diffusion_scale", "last_step"):
             if self.solver != "euler_maruyama" and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} is read by euler_maruyama only, and solver is {self.solver}: take it out")
-        if self.spacing != "trailing" and self.solver not in ("ddpm", "ddim", "dpm"):
-            raise ValueError(f"spacing is read by ddpm, ddim and dpm, and solver is {self.solver}: set it to trailing")
+        if self.spacing != "trailing" and self.solver not in SOLVERS["gaussian"]:
+            known = ", ".join(SOLVERS["gaussian"])
+            raise ValueError(f"spacing is read by {known}, and solver is {self.solver}: set it to trailing")
+        if self.guidance_variance and self.solver != "ddpm":
+            raise ValueError(f"guidance_variance is read by ddpm only, and solver is {self.solver}: set it to false")
         if isinstance(self.steps, str) and self.solver not in ("ddpm", "ddim"):
             raise ValueError(f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: a number")
         if self.guidance_from >= self.guidance_to:
@@ -171,6 +176,9 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
     if sampling.solver not in solvers:
         remedy = f"set the former to {' or '.join(solvers)}"
         return Misfit("solver", sampling.solver, "objective", diffusion.objective, remedy)
+    if sampling.guidance_variance and not diffusion.learns_variance:
+        remedy = "only a learned variance is guided: set the former to false"
+        return Misfit("guidance_variance", True, "variance", diffusion.variance, remedy)
     if diffusion.objective == "gaussian":
         from darkroom.diffusion.spacing import timesteps_of
 
@@ -195,7 +203,11 @@ def require_fit(key: str, sampling: Sampling, diffusion: Diffusion, timesteps: i
         )
 
 
-def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int) -> Sampling:
-    """Return how previews while training are sampled: `steps`, or as many as a Gaussian noise schedule has."""
-    most = steps if diffusion.objective != "gaussian" else min(steps, int(timesteps))
-    return Sampling.model_validate({"solver": SOLVERS[diffusion.objective][0], "steps": most})
+def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int | str, solver: str | None = None) -> Sampling:
+    """Return how previews while training are sampled: `steps`, or as many as a Gaussian noise schedule has.
+
+    solver: None: the first one of the objective.
+    """
+    if diffusion.objective == "gaussian" and isinstance(steps, int):
+        steps = min(steps, int(timesteps))
+    return Sampling.model_validate({"solver": solver or SOLVERS[diffusion.objective][0], "steps": steps})

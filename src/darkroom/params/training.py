@@ -80,6 +80,8 @@ class Training(Section):
     """The memory layout that convolutions on GPUs like best."""
     images: Positive
     """Images seen in the whole training."""
+    shuffle: bool = True
+    """Each epoch in an order of its own; false: always in the order of the shards."""
     batch: Positive
     """Images in an optimizer step, of all processes together."""
     learning_rate: Annotated[float, Field(gt=0)]
@@ -90,6 +92,8 @@ class Training(Section):
     """Images until the learning rate is at its highest."""
     final_rate: Fraction = 0.0
     """linear, cosine, exponential: the last learning rate, as a fraction of the highest."""
+    schedule_images: Positive | None = None
+    """linear, cosine, exponential, one_cycle: images after which the last learning rate holds; null: all images."""
     decay_images: Positive | None = None
     """inverse_sqrt: images after which the learning rate falls."""
     milestones: list[Milestone] = []
@@ -98,6 +102,8 @@ class Training(Section):
     """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
     betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.9, 0.999)
     """Betas of AdamW."""
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of AdamW's second moment."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay; not of norms, biases and embeddings."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
@@ -153,6 +159,17 @@ class Training(Section):
             raise ValueError("final_rate is read by the schedules linear, cosine and exponential only: set it to 0.0")
         if "exponential" in used and not self.final_rate:
             raise ValueError("schedule exponential needs a final_rate above 0, as a fraction of learning_rate")
+        if self.schedule_images is not None:
+            if not used & {"linear", "cosine", "exponential", "one_cycle"}:
+                raise ValueError(
+                    "schedule_images is read by the schedules linear, cosine, exponential and one_cycle only: take it "
+                    "out"
+                )
+            if not self.warmup < self.schedule_images <= self.images:
+                raise ValueError(
+                    f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most "
+                    f"images ({self.images})"
+                )
         starts = [milestone.images for milestone in self.milestones]
         if starts != sorted(set(starts)):
             raise ValueError("milestones must rise in images")

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from PIL import Image
 
+from darkroom.data.images import to_array, to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
@@ -80,31 +82,87 @@ def label_numbers(
     return numbers[encoded.indices.to_numpy()] if len(column) else np.empty(0, dtype=np.int64)
 
 
+@dataclass(frozen=True)
+class Augmentation:
+    """How images are changed in training; what is drawn follows from the training's seed and the image's position.
+
+    mirror: probability of the mirror image, of any image; None: 0.5 of those whose mirror image is as true.
+    scale: smallest and largest area of a random resized crop, as fractions of the image's; None: whole images.
+    ratio: smallest and largest width / height of the crop.
+    """
+
+    mirror: float | None = None
+    scale: tuple[float, float] | None = None
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+
 def mirrored(
-    seed: int, mirrors: NDArray[np.bool_], rows: Sequence[int], positions: Positions | None
+    seed: int,
+    mirrors: NDArray[np.bool_],
+    rows: Sequence[int],
+    positions: Positions | None,
+    probability: float | None = None,
 ) -> NDArray[np.bool_]:
-    """Return which images are seen mirrored, (N,): half of those whose mirror image is as true, by seed and position.
+    """Return which images are seen mirrored, (N,), by seed and position.
 
     Args:
         seed: of the training.
         mirrors: for every row, whether its mirror image is as true.
         rows: the rows that are read.
         positions: where they stand in the training sequence; None: nothing is mirrored.
+        probability: of the mirror image of any image; None: 0.5 of those whose mirror image is as true.
     """
-    chosen = mirrors[list(rows)]
+    chosen = mirrors[list(rows)] if probability is None else np.full(len(rows), probability > 0)
     if positions is None or not chosen.any():
         return np.zeros(len(rows), dtype=bool)
-    return chosen & (random_numbers(seed, "mirror", positions.tolist(), 0, 1)[1][:, 0] < 0.5)
+    return chosen & (random_numbers(seed, "mirror", positions.tolist(), 0, 1)[1][:, 0] < (probability or 0.5))
+
+
+_TRIES = 10  # crops drawn of an image before the middle is taken
+
+
+def random_crop(
+    image: NDArray[np.uint8], scale: tuple[float, float], ratio: tuple[float, float], uniform: NDArray[np.float64]
+) -> NDArray[np.uint8]:
+    """Return a random part of an image at the image's own size, uint8 (C, H, W): Inception's crop.
+
+    The area is drawn evenly and the ratio in its logarithm, until the part fits in; after ten tries it is the largest
+    part of the middle whose ratio is allowed (Szegedy et al., "Going deeper with convolutions", 2015, section 6;
+    torchvision's RandomResizedCrop). Resized bilinearly, with antialiasing.
+
+    Args:
+        image: uint8 (C, H, W).
+        scale: smallest and largest area, as fractions of the image's.
+        ratio: smallest and largest width / height.
+        uniform: in [0, 1), (22,): the place, then area and ratio of each try.
+    """
+    _, height, width = image.shape
+    areas = height * width * (scale[0] + (scale[1] - scale[0]) * uniform[2::2])
+    ratios = np.exp(np.log(ratio[0]) + (np.log(ratio[1]) - np.log(ratio[0])) * uniform[3::2])
+    sizes = np.stack([np.round(np.sqrt(areas / ratios)), np.round(np.sqrt(areas * ratios))], axis=1).astype(int)
+    fits = ((sizes > 0) & (sizes <= (height, width))).all(axis=1)
+    if fits.any():
+        down, right = sizes[fits.argmax()]
+        top, left = int(uniform[0] * (height - down + 1)), int(uniform[1] * (width - right + 1))
+    else:
+        whole = min(max(width / height, ratio[0]), ratio[1])
+        down, right = min(height, round(width / whole)), min(width, round(height * whole))
+        top, left = (height - down) // 2, (width - right) // 2
+    if (down, right) == (height, width):
+        return image
+    # Cut before it is resized: a filter would reach beyond a box.
+    part = to_pil(image[:, top : top + down, left : left + right])
+    return to_array(part.resize((width, height), Image.Resampling.BILINEAR))
 
 
 class Images:
-    """Stored images: `images` uint8 (N, C, H, W). `seed` is the training's: which images are mirrored follows from it.
+    """Stored images: `images` uint8 (N, C, H, W). `seed` is the training's: how images are augmented follows from it.
 
     Where shards lie behind URLs, they are read a few at a time (`StreamingOrder`), and fetched before they are needed.
     """
 
-    def __init__(self, shards: ImageShards, seed: int = 0) -> None:
-        self.shards, self.seed = shards, seed
+    def __init__(self, shards: ImageShards, seed: int = 0, augmentation: Augmentation = Augmentation()) -> None:
+        self.shards, self.seed, self.augmentation = shards, seed, augmentation
         self._streaming = StreamingOrder([shard.images for shard in shards.shards]) if shards.remote else None
         self._fetched: list[int] = []
 
@@ -112,9 +170,13 @@ class Images:
         return len(self.shards)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the images of some rows, some of them mirrored where positions are given."""
-        images = self.shards.__getitems__(rows)
-        flipped = mirrored(self.seed, self.shards.mirrors, rows, positions)
+        """Return the images of some rows, augmented where positions are given."""
+        images, how = self.shards.__getitems__(rows), self.augmentation
+        if how.scale is not None and positions is not None:
+            draws = random_numbers(self.seed, "crop", positions.tolist(), 0, 2 + 2 * _TRIES)[1]
+            for number, draw in enumerate(draws):
+                images[number] = random_crop(images[number], how.scale, how.ratio, draw)
+        flipped = mirrored(self.seed, self.shards.mirrors, rows, positions, how.mirror)
         if flipped.any():
             images[flipped] = images[flipped][..., ::-1]
         return {"images": images}

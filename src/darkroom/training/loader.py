@@ -20,8 +20,10 @@ _GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writ
 Positions = NDArray[np.int64]
 
 
-def rows_at(rows: IndexedDataset, seed: int, positions: Positions) -> NDArray[np.int64]:
+def rows_at(rows: IndexedDataset, seed: int, positions: Positions, shuffle: bool = True) -> NDArray[np.int64]:
     """Return which row stands at each position of the endless training sequence over `rows`."""
+    if not shuffle:
+        return positions % len(rows)
     if isinstance(rows, Ordered):
         return rows.order(seed, positions)
     return order(seed, len(rows), positions)
@@ -37,8 +39,8 @@ class _Draw(NamedTuple):
 class _Fetch(Dataset):
     """A data set in torch's terms: rows in, tensors out."""
 
-    def __init__(self, rows: IndexedDataset, seed: int) -> None:
-        self._rows, self._seed = rows, seed
+    def __init__(self, rows: IndexedDataset, seed: int, shuffle: bool) -> None:
+        self._rows, self._seed, self._shuffle = rows, seed, shuffle
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -52,7 +54,7 @@ class _Fetch(Dataset):
             return error  # else torch wraps it in a traceback that says nothing more, and drops its errno
 
     def _read(self, draw: _Draw) -> dict[str, Tensor]:
-        if draw.positions is not None and isinstance(self._rows, Ordered):
+        if draw.positions is not None and self._shuffle and isinstance(self._rows, Ordered):
             self._rows.prefetch(self._seed, int(draw.positions[0]))
         data = self._rows.__getitems__(draw.rows, draw.positions)
         return {name: value if isinstance(value, Tensor) else _tensor(value) for name, value in data.items()}
@@ -80,9 +82,11 @@ def _leave_signals(worker: int) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(_GRACE) and None)
 
 
-def _load(rows: IndexedDataset, seed: int, draws: Sequence[_Draw], workers: int, device: torch.device) -> DataLoader:
+def _load(
+    rows: IndexedDataset, seed: int, draws: Sequence[_Draw], workers: int, device: torch.device, shuffle: bool = True
+) -> DataLoader:
     return DataLoader(
-        _Fetch(rows, seed),
+        _Fetch(rows, seed, shuffle),
         batch_sampler=draws,  # type: ignore[arg-type]  # torch wants lists of rows, and hands on what it is given
         collate_fn=_same,
         num_workers=workers,
@@ -96,9 +100,18 @@ class _RandomNumbers(Sequence[_Draw]):
     """The rows of each batch, computed on demand: nothing grows with the length of the training."""
 
     def __init__(
-        self, rows: IndexedDataset, seed: int, start: int, stop: int, batch: int, rank: int, count: int
+        self,
+        rows: IndexedDataset,
+        seed: int,
+        start: int,
+        stop: int,
+        batch: int,
+        rank: int,
+        count: int,
+        shuffle: bool,
     ) -> None:
         self._data, self._seed, self._start, self._stop, self._batch = rows, seed, start, stop, batch
+        self._shuffle = shuffle
         self._share = batch // count  # consecutive images of each batch that a process takes
         self._offset = rank * self._share
         self._block = -1
@@ -114,7 +127,7 @@ class _RandomNumbers(Sequence[_Draw]):
         if block != self._block:
             numbers = range(block * _BLOCK, min((block + 1) * _BLOCK, len(self)))
             positions = np.stack([self.positions(each) for each in numbers])
-            rows = rows_at(self._data, self._seed, positions.reshape(-1))
+            rows = rows_at(self._data, self._seed, positions.reshape(-1), self._shuffle)
             self._block, self._rows = block, rows.reshape(positions.shape)
         return _Draw(self._rows[place].tolist(), self.positions(number))
 
@@ -133,14 +146,15 @@ def training_batches(
     device: torch.device,
     rank: int = 0,
     count: int = 1,
+    shuffle: bool = True,
 ) -> Iterator[Batch]:
-    """Yield the batches of images `start` to `stop` of the endless shuffled sequence over `rows`.
+    """Yield the batches of images `start` to `stop` of the endless sequence over `rows`, shuffled or in their order.
 
     Of each batch, process `rank` of `count` gets its part of consecutive images: which image stands where does not
     depend on the number of processes.
     """
-    draws = _RandomNumbers(rows, seed, start, stop, batch, rank, count)
-    for number, data in enumerate(_load(rows, seed, draws, workers, device)):
+    draws = _RandomNumbers(rows, seed, start, stop, batch, rank, count, shuffle)
+    for number, data in enumerate(_load(rows, seed, draws, workers, device, shuffle)):
         if isinstance(data, Exception):
             raise data
         yield Batch(draws.positions(number), _to(data, device))

@@ -93,7 +93,7 @@ def build_optimizer(
     """
     groups = parameter_groups(module, settings, name)
     kind = Muon if any(group["muon"] for group in groups) else torch.optim.AdamW
-    return kind(groups, lr=settings.learning_rate, betas=betas or settings.betas, fused=True)
+    return kind(groups, lr=settings.learning_rate, betas=betas or settings.betas, eps=settings.eps, fused=True)
 
 
 def state_bytes(groups: Iterable[Mapping[str, Any]]) -> int:

@@ -16,8 +16,9 @@ def _cosine(start: float, end: float, fraction: float) -> float:
 
 
 def _fraction(settings: Training, images: int) -> float:
-    """Return how much of the way from the end of the warm-up to the last image is done: 0 before, 1 after it."""
-    return min(1.0, max(0.0, (images - settings.warmup) / (settings.images - settings.warmup)))
+    """Return how much of the way from the end of the warm-up to that of the schedule is done: 0 before, 1 after it."""
+    end = settings.schedule_images or settings.images
+    return min(1.0, max(0.0, (images - settings.warmup) / (end - settings.warmup)))
 
 
 def _one_cycle(settings: Training, images: int) -> float:
@@ -74,8 +75,8 @@ def learning_rate(settings: Training, images: int, schedule: Schedule | None = N
     """Return the learning rate of the optimizer step after `images` images.
 
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
-    the first step. linear, cosine and exponential begin to fall where the warm-up ends; inverse_sqrt and piecewise
-    count from the first image.
+    the first step. linear, cosine and exponential begin to fall where the warm-up ends, and end at `schedule_images`;
+    inverse_sqrt and piecewise count from the first image.
 
     Args:
         settings: lengths, in images, and the highest rate.

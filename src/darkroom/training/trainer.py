@@ -163,6 +163,7 @@ class Trainer:
             self.device,
             self.processes.rank,
             self.processes.count,
+            self.settings.shuffle,
         )
 
     def due(self, every: int) -> bool:
@@ -245,7 +246,8 @@ class Trainer:
     def _keys(self, images: int) -> list[str]:
         """Return the keys of the images of the optimizer step after `images` images."""
         positions = np.arange(images, images + self.settings.batch)
-        return self.recipe.train.keys(rows_at(self.recipe.train, self.settings.seed, positions).tolist())
+        settings, rows = self.settings, self.recipe.train
+        return rows.keys(rows_at(rows, settings.seed, positions, settings.shuffle).tolist())
 
     # ------------------------------------------------------------------------------------------------------------
     # Averages

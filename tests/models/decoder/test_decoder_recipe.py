@@ -174,8 +174,32 @@ def test_the_preview_is_of_originals_and_what_is_made_of_them() -> None:
     for settings, side in ((section(), 8), (up_sampler({"noise": 0.5}), 16)):
         made = recipe(settings)
         shown = made.preview()
-        assert shown.shape == (20, 1, side, side) and shown.dtype == np.uint8
+        assert shown.shape == (40, 1, side, side) and shown.dtype == np.uint8
         assert np.array_equal(made.preview(), shown)
+
+
+def test_the_preview_shows_validation_images_then_training_images() -> None:
+    """Twelve of each: rows of ten, originals above what is made of them, the last rows filled with white."""
+    made = recipe(up_sampler(grids={"images": 12}))
+    made.val = Rows()
+    made.val.all = {name: values[::-1] for name, values in made.val.all.items()}
+    shown = made.preview().reshape(2, 2, 2, 10, 16, 16)  # split, row of ten, original or made
+    for number, rows in enumerate((made.val, made.train)):
+        originals = rows.__getitems__(range(12))["images"][:, 0]
+        assert (shown[number, 0, 0] == originals[:10]).all() and (shown[number, 1, 0, :2] == originals[10:]).all()
+        assert (shown[number, 1, :, 2:] == 255).all() and (shown[number, 0, 1] != originals[:10]).any()
+    made.val.all = {name: values[:0] for name, values in made.val.all.items()}
+    made.val.__class__ = type("Empty", (Rows,), {"__len__": lambda self: 0})
+    assert made.preview().shape == (40, 1, 16, 16)
+
+
+def test_the_preview_is_sampled_as_asked() -> None:
+    made = recipe(section(grids={"solver": "ddpm", "steps": 7, "guidance": 1.0, "images": 3}))
+    calls = told_to(made)
+    shown = made.preview()
+    assert [len(call["x"]) for call in calls] == [3] * 14
+    assert calls[0]["steps"].tolist() == [STEPS - 1] * 3
+    assert np.array_equal(made.preview(), shown)  # also the noise that ddpm adds
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.pixels import to_images, to_network
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.random import order
-from darkroom.training.data import Images, Positions
+from darkroom.training.data import Images, Positions, mirrored
 from darkroom.training.recipe import IndexedDataset
 
 Data = dict[str, Tensor]
@@ -133,9 +133,7 @@ def embedded(clip: Clip, images: Tensor) -> Tensor:
 
 
 class ConditionedDataset:
-    """Rows of images or latents with what CLIP says of each.
-
-    Nothing is mirrored: an embedding is that of the image as it is.
+    """Rows of images or latents, augmented as they are by themselves, with what CLIP says of each.
 
     Args:
         rows: the images or latents.
@@ -167,7 +165,7 @@ class ConditionedDataset:
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the rows of images or latents, with `image` float16 (N, D), `encoding` (N, L, W), `tokens` (N, L)."""
-        found = dict(self.rows.__getitems__(rows))
+        found = dict(self.rows.__getitems__(rows, positions))
         if self.embeddings is not None and self.names:
             found |= self.embeddings.__getitems__(rows, self.names)
         if self.captions is not None:
@@ -199,17 +197,22 @@ class ConditionedDataset:
 
 
 class Latents:
-    """Stored latents, their means or what their codes stand for: `mean` float32 (N, C, h, w)."""
+    """Stored latents, their means or what their codes stand for: `mean` float32 (N, C, h, w).
 
-    def __init__(self, shards: LatentShards) -> None:
-        self.shards = shards
+    Of the rows whose mirror image was encoded too, half are its latents in training, where `mirror` allows it. `seed`
+    is the training's.
+    """
+
+    def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True) -> None:
+        self.shards, self.seed = shards, seed
+        self._mirrors = shards.mirrors & mirror
 
     def __len__(self) -> int:
         return len(self.shards)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the means of some rows."""
-        stored = self.shards.__getitems__(rows)
+        """Return the means of some rows, some of them mirrored where positions are given."""
+        stored = self.shards.__getitems__(rows, mirrored(self.seed, self._mirrors, rows, positions))
         if self.shards.codebook is not None:
             return {"mean": np.ascontiguousarray(np.moveaxis(self.shards.codebook[stored["codes"]], -1, 1))}
         return {"mean": to_float32(stored["mean"])}

@@ -9,7 +9,7 @@ from darkroom.diffusion.fits import require_sampling
 from darkroom.models.clip.embed_settings import EmbedClip
 from darkroom.models.decoder.settings import TrainDecoder, UNet
 from darkroom.models.tokenizers.fits import require_lpips
-from darkroom.params.fits import refuse, require_blocks, require_split
+from darkroom.params.fits import refuse, require_blocks, require_dropout, require_split
 from darkroom.params.numbers import NO_FILE
 
 
@@ -80,6 +80,9 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
         if unet.model.text_tokens:
             dropouts[f"{source}.text_dropout"] = unet.diffusion.text_dropout
         require_sampling(key, params.sample_decoder.sampling(name), source, unet.diffusion, timesteps, dropouts)
+        if unet.grids.guidance is not None:
+            for dropout, share in dropouts.items():
+                require_dropout(f"train_decoder.unets.{name}.grids.guidance", unet.grids.guidance, dropout, share)
         if unet.diffusion.objective != "gaussian" and params.sample_decoder.pictures.inpainted:
             refuse(
                 f"`sample_decoder.pictures.inpainted` follows Gaussian diffusion, and `{source}.objective` is "

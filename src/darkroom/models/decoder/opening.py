@@ -29,11 +29,11 @@ from darkroom.models.decoder.data import (
     embedded,
 )
 from darkroom.models.decoder.network import UNetConfig
-from darkroom.models.decoder.settings import TrainDecoder, UNet
+from darkroom.models.decoder.settings import Augment, TrainDecoder, UNet
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.numbers import NO_FILE
-from darkroom.training.data import Images
+from darkroom.training.data import Augmentation, Images
 from darkroom.training.initial import initial_manifest, require_same
 from darkroom.training.recipe import IndexedDataset
 
@@ -74,33 +74,42 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
     Raises:
         DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or the weights that it has.
     """
-    begun = initial_manifest(section.unets[name].weights, "decoder")
+    begun, seed = initial_manifest(section.unets[name].weights, "decoder"), section.training_of(name).seed
+    told = section.unets[name].told_image and section.unets[name].embeddings != NO_FILE
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
-    opened = _pixels(images, catalog)
+    opened = _pixels(images, catalog, seed, _augmentation(section.unets[name].augment, told))
     if section.tokenizer != NO_FILE:
-        opened = _latents(section, begun, images, catalog, device)
+        _latents(opened, section, begun, images, catalog, device, seed, mirror=not told)
     if section.unets[name].conditioned:
         _condition(opened, section.unets[name], begun, images, device)
     require_same(weights_key(name), begun, opened.metadata, ("clip", "normalised", "tokenizer"))
     return opened
 
 
-def _pixels(images: dict[str, ImageShards], catalog: Catalog) -> DecoderData:
-    rows: dict[str, IndexedDataset] = {split: Images(shards) for split, shards in images.items()}
+def _augmentation(settings: Augment, told: bool) -> Augmentation:
+    """Return how images are augmented; `told`: stored embeddings are read, which are of the images as they are."""
+    return Augmentation(mirror=0.0) if told else Augmentation(settings.mirror, settings.scale, settings.ratio)
+
+
+def _pixels(images: dict[str, ImageShards], catalog: Catalog, seed: int, augmentation: Augmentation) -> DecoderData:
+    rows: dict[str, IndexedDataset] = {split: Images(shards, seed, augmentation) for split, shards in images.items()}
     return DecoderData(PixelSpace(), Conditioner(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
 
 
 def _latents(
+    opened: DecoderData,
     section: TrainDecoder,
     begun: Mapping[str, Any],
     images: dict[str, ImageShards],
     catalog: Catalog,
     device: torch.device,
-) -> DecoderData:
+    seed: int,
+    mirror: bool,
+) -> None:
+    """Let the diffusion take place in latents: stored ones, mirrored where `mirror` allows it, or those of images."""
     tokenizer, fingerprint = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
     tokenizer = tokenizer.to(device)
-    opened = _pixels(images, catalog)
     if section.latents != NO_FILE:
         parts, root = list(catalog.parts), Path(section.latents)
         latents = {split: LatentShards.open_parts(parts, split, root) for split in SPLITS}
@@ -116,14 +125,13 @@ def _latents(
                     "(`dvc repro encode_latents`)."
                 )
         mean, std = latents["train"].statistics
-        opened.rows = {split: Latents(shards) for split, shards in latents.items()}
+        opened.rows = {split: Latents(shards, seed, mirror) for split, shards in latents.items()}
     else:
         mean, std = _statistics(tokenizer, images["train"], device)
     if "latent_mean" in begun:
         mean, std = begun["latent_mean"], begun["latent_std"]
     opened.space, opened.channels = LatentSpace(tokenizer, LatentScaler(mean, std)), tokenizer.latent_shape[0]
     opened.metadata |= {"tokenizer": fingerprint, "latent_mean": mean, "latent_std": std}
-    return opened
 
 
 @torch.no_grad()

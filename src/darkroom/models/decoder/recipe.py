@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from darkroom.diffusion.denoiser import clip_x0
 from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import sample
-from darkroom.diffusion.settings import preview_sampling
 from darkroom.models.decoder.data import Conditioner, Space
 from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.settings import LowResolution, UNet
-from darkroom.random import normal, random_numbers
+from darkroom.random import derive, normal, random_numbers
+from darkroom.training.evaluation import COLUMNS
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
-_PREVIEW, _PREVIEW_STEPS, _PREVIEW_GUIDANCE = 10, 20, 2.0
+_GUIDANCE = 2.0  # of grids, where `grids.guidance` names none
 # Columns of the uniform numbers of a position.
 _TIME, _IMAGE, _TEXT, _EMBEDDING, _BLUR, _SIGMA, _LOW, _DOWN, _RIGHT, _SELF = range(10)
 
@@ -170,25 +170,44 @@ class DecoderRecipe(Recipe):
 
     @torch.no_grad()
     def preview(self) -> NDArray[np.uint8]:
-        """Return originals, then images decoded from their conditions: rows of ten, one above the other."""
-        source = self.val if len(self.val) else self.train
-        rows = list(range(min(_PREVIEW, len(source))))
+        """Return rows of ten: originals, then images made under their conditions; of validation, then of training."""
+        splits = (("preview", self.val), ("preview/train", self.train))
+        return np.concatenate([self._previewed(stream, rows) for stream, rows in splits if len(rows)])
+
+    def _previewed(self, stream: str, source: IndexedDataset) -> NDArray[np.uint8]:
+        """Return originals and what is made under their conditions, row above row, the last ones filled with white."""
+        rows = list(range(min(self.settings.grids.images, len(source))))
         device = next(self.model.parameters()).device
         data = {
             name: torch.as_tensor(np.asarray(value)).to(device) for name, value in source.__getitems__(rows).items()
         }
         batch, config = Batch(np.array(rows), data), self.model.config
-        random = self._draw(batch, "preview")
+        random = self._draw(batch, stream)
         whole = self.space.data(data)
         conditions = self._conditions(batch, whole, random, drops=False)
         shape = (config.image_channels, config.size, config.size)
-        noise = torch.from_numpy(normal(self.seed, "decoder/preview/noise", rows, shape)).to(device)
+        noise = torch.from_numpy(normal(self.seed, f"decoder/{stream}/noise", rows, shape)).to(device)
+        guidance = self._guidance(conditions)
+        denoise = unet_denoiser(self.model, self.objective, conditions, guidance, self.threshold, config.self_condition)
+        how = self.settings.grids.sampling(self.settings.diffusion, self.objective.duration)
+        seeds = [derive(self.seed, f"decoder/{stream}/steps", row) for row in rows]
+        found = sample(denoise, noise, self.objective, how, [torch.Generator().manual_seed(each) for each in seeds])
+        shown = [self.space.images(each).cpu().numpy() for each in (downsampled(whole, config.size), found)]
+        both = np.stack([_filled(images, COLUMNS) for images in shown], axis=1)  # (rows, 2, 10, C, S, S)
+        return both.reshape(-1, *both.shape[3:])
+
+    def _guidance(self, conditions: Conditions) -> float:
+        """Return the scale of grids: as asked, else guided where the unconditional prediction is learned."""
+        if self.settings.grids.guidance is not None:
+            return self.settings.grids.guidance
         diffusion = self.settings.diffusion
-        # The unconditional prediction is learned where every condition was dropped at times.
         image = conditions.image is None or diffusion.image_dropout
         text = conditions.text is None or diffusion.text_dropout
-        guidance = _PREVIEW_GUIDANCE if image and text else 1.0
-        denoise = unet_denoiser(self.model, self.objective, conditions, guidance, self.threshold, config.self_condition)
-        how = preview_sampling(diffusion, self.objective.duration, _PREVIEW_STEPS)
-        found = sample(denoise, noise, self.objective, how)
-        return torch.cat([self.space.images(each) for each in (downsampled(whole, config.size), found)]).cpu().numpy()
+        return _GUIDANCE if image and text else 1.0
+
+
+def _filled(images: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
+    """Return images (N, ...) in rows, (R, columns, ...), the last one filled with white."""
+    missing = -len(images) % columns
+    white = np.full((missing, *images.shape[1:]), 255, dtype=np.uint8)
+    return np.concatenate([images, white]).reshape(-1, columns, *images.shape[1:])

@@ -4,12 +4,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Timesteps
+from darkroom.diffusion.settings import (
+    Diffusion,
+    ObjectiveName,
+    Probability,
+    Sampling,
+    Solver,
+    Steps,
+    Timesteps,
+    preview_sampling,
+    require_fit,
+)
 from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive
 from darkroom.params.overrides import OWN_TRAINING, Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
+
+Area = Annotated[float, Field(gt=0, le=1)]
+Ratio = Annotated[float, Field(gt=0)]
 
 
 class Model(Section):
@@ -92,6 +105,46 @@ class LowResolution(Section):
         return self
 
 
+class Augment(Section):
+    """How images are changed in training, an up-sampler's small and large one alike; CLIP sees the changed image."""
+
+    mirror: Probability | None = None
+    """Probability of the mirror image, 0.5 in DALLE2-pytorch; null: 0.5 of the images whose source has `mirror`."""
+    scale: Annotated[tuple[Area, Area], Field(strict=False)] | None = None
+    """Smallest and largest area of a random resized crop, 0.08 and 1.0 in torchvision; null: whole images."""
+    ratio: Annotated[tuple[Ratio, Ratio], Field(strict=False)] = (0.75, 4 / 3)
+    """Smallest and largest width of the crop in terms of its height."""
+
+    @model_validator(mode="after")
+    def _rises(self) -> "Augment":
+        for name in ("scale", "ratio"):
+            if (pair := getattr(self, name)) is not None and pair[0] > pair[1]:
+                raise ValueError(f"{name} is the smallest and the largest: {pair[0]} is above {pair[1]}")
+        return self
+
+    @property
+    def asked(self) -> str | None:
+        """The key by which images are changed whatever their source says; None: they are not."""
+        return "scale" if self.scale is not None else "mirror" if self.mirror else None
+
+
+class Grids(Section):
+    """The grids while training: images of both splits, and what is made under their conditions."""
+
+    images: Positive = 10
+    """Images of the validation split, and as many of the train split, the first ones."""
+    guidance: Annotated[float, Field(ge=0)] | None = None
+    """Scale of guidance; null: 2.0 where every condition is dropped at times, else none."""
+    solver: Solver | None = None
+    """As `sample_decoder.common.solver`; null: ddim, of flow euler."""
+    steps: Steps = 20
+    """Steps of the solver, of gaussian at most `timesteps`."""
+
+    def sampling(self, diffusion: Diffusion, timesteps: float) -> Sampling:
+        """Return how they are sampled, guidance left aside."""
+        return preview_sampling(diffusion, timesteps, self.steps, self.solver)
+
+
 class UNet(Section):
     """One U-Net of the cascade.
 
@@ -117,6 +170,10 @@ class UNet(Section):
     """Objective and noise schedule."""
     low: LowResolution = LowResolution()
     """Of an up-sampler: augmentation of the low-resolution condition in training."""
+    augment: Augment = Augment()
+    """Mirror images and random crops in training; not with stored embeddings, which are of the image as it is."""
+    grids: Grids = Grids()
+    """Grids while training."""
     training: Overrides = Field(default_factory=dict)
     """The keys of `train_decoder.training` that have another value for this U-Net."""
 
@@ -182,6 +239,12 @@ class UNet(Section):
                 f"`{named[0]}` is named, and no image_tokens, image_to_time, image_map or text_tokens reads it: set "
                 f"it to {NO_FILE}"
             )
+        if (key := self.augment.asked) and self.embeddings != NO_FILE and self.told_image:
+            raise ValueError(
+                f"augment.{key} changes the images, and `embeddings` ({self.embeddings}) are of the images as they "
+                f"are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip, which "
+                "embeds the changed images"
+            )
         if self.diffusion.embedding_noise and not self.told_image:
             raise ValueError(
                 "diffusion.embedding_noise is of the image embedding, which the U-Net does not read: set it to 0.0"
@@ -239,11 +302,25 @@ class TrainDecoder(Section):
         return self
 
     @model_validator(mode="after")
+    def _previewed(self) -> "TrainDecoder":
+        for name, unet in self.unets.items():
+            how = unet.grids.sampling(unet.diffusion, self.timesteps)
+            require_fit(f"unets.{name}.grids", how, unet.diffusion, self.timesteps)
+        return self
+
+    @model_validator(mode="after")
     def _space(self) -> "TrainDecoder":
         if self.latents != NO_FILE and self.tokenizer == NO_FILE:
             raise ValueError("latents are named, and no tokenizer whose they are: it is models/tokenizer")
         if self.tokenizer != NO_FILE and any(unet.low_size is not None for unet in self.unets.values()):
             raise ValueError("a decoder of latents has one U-Net, of the latent's size: take out the up-samplers")
+        changed = {name: unet.augment.asked for name, unet in self.unets.items() if unet.augment.asked}
+        if self.latents != NO_FILE and changed:
+            name, key = next(iter(changed.items()))
+            raise ValueError(
+                f"unets.{name}.augment.{key} changes the images, and `latents` ({self.latents}) are of the images as "
+                f"they are: take it out, or set latents to {NO_FILE}"
+            )
         asked = [name for name, unet in self.unets.items() if unet.clip != NO_FILE and unet.told_image]
         if self.latents != NO_FILE and asked:
             raise ValueError(
