@@ -14,7 +14,9 @@ from darkroom.diffusion.bound import bits_per_dim, log_variance
 from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.samplers import ddpm, encode, inpaint, sample
+from darkroom.diffusion.inpainting import inpaint
+from darkroom.diffusion.inversion import encode
+from darkroom.diffusion.samplers import ddpm, sample
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.diffusion.settings import SOLVERS, Sampling, Spacing
 from darkroom.diffusion.spacing import timesteps_of

@@ -8,8 +8,9 @@ import torch
 
 from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.inversion import encode
 from darkroom.diffusion.paths import PATHS
-from darkroom.diffusion.samplers import encode, sample
+from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.settings import Diffusion, Sampling
 from darkroom.errors import DarkroomError
 

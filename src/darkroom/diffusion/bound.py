@@ -16,28 +16,30 @@ from darkroom.diffusion.schedules import NoiseSchedule, gather
 from darkroom.diffusion.settings import Variance
 
 
-def log_variance(kind: Variance, said: Tensor | None, steps: Tensor, schedule: NoiseSchedule, ndim: int = 4) -> Tensor:
-    """Return log σ² of the steps from t to t - 1, float32, (N, 1, ..., 1) or of the shape of what the network said.
+def log_variance(
+    kind: Variance, predicted: Tensor | None, steps: Tensor, schedule: NoiseSchedule, ndim: int = 4
+) -> Tensor:
+    """Return log σ² of the steps from t to t - 1, float32, (N, 1, ..., 1) or of the shape of the prediction.
 
     Args:
         kind: `fixed_small` is the posterior's, `fixed_large` is β with the posterior's at the first step,
             `learned_range` lies between the logarithms of the posterior's variance and β.
-        said: of `learned` log σ² itself, of `learned_range` the fraction f in f log β + (1 - f) log β̃.
+        predicted: of `learned` log σ² itself, of `learned_range` the fraction f in f log β + (1 - f) log β̃.
         steps: t, (N,) int64.
         schedule: of all timesteps, or respaced.
         ndim: dimensions of the data.
     """
     if kind == "learned":
-        assert said is not None
-        return said
+        assert predicted is not None
+        return predicted
     small, betas = schedule.log_posterior_variance, np.log(schedule.betas)
     if kind == "fixed_small":
         return gather(small, steps, ndim)
     if kind == "fixed_large":
         return gather(np.concatenate([small[:1], betas[1:]]), steps, ndim)
-    assert said is not None
-    low, high = gather(small, steps, said.ndim), gather(betas, steps, said.ndim)
-    return said * high + (1 - said) * low
+    assert predicted is not None
+    low, high = gather(small, steps, predicted.ndim), gather(betas, steps, predicted.ndim)
+    return predicted * high + (1 - predicted) * low
 
 
 def variational_bound(

@@ -1,4 +1,4 @@
-"""Flow matching and stochastic interpolants: a path from data to noise in continuous time, and what is said of it.
+"""Flow matching and stochastic interpolants: a path from data to noise in continuous time, and what a network predicts of it.
 
 Time runs as in Stable Diffusion 3 and in diffusers' schedulers: t = 0 is data, t = 1 is noise. Sources: Lipman et al.,
 2022, arXiv 2210.02747; Liu et al., 2022, arXiv 2209.03003; Ma et al., "SiT", 2024, arXiv 2401.08740.
@@ -113,16 +113,16 @@ class Flow:
             "eps": lambda: noise,
             "score": lambda: -noise,
         }[self.target]()
-        said = levels.sigma * output if self.target == "score" else output
-        loss = (said - target).square().mean(dim=tuple(range(1, x0.ndim)))
+        prediction = levels.sigma * output if self.target == "score" else output
+        loss = (prediction - target).square().mean(dim=tuple(range(1, x0.ndim)))
         if self.weight == "velocity":
             loss = loss * self._weight(t.clamp(_NEAR, 1 - _NEAR))
         if not self.direction:
             return {"loss": loss}
         velocity = levels.alpha_rate * x0 + levels.sigma_rate * noise
-        found = self.denoised(output, x, t, threshold).velocity
-        assert found is not None
-        direction = 1 - functional.cosine_similarity(found, velocity, dim=1).reshape(len(x), -1).mean(1)
+        predicted = self.denoised(output, x, t, threshold).velocity
+        assert predicted is not None
+        direction = 1 - functional.cosine_similarity(predicted, velocity, dim=1).reshape(len(x), -1).mean(1)
         return {"loss": loss + self.direction * direction, "simple": loss, "direction": direction}
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
@@ -130,16 +130,16 @@ class Flow:
 
         From α x_0 + σ ε = x_t and α' x_0 + σ' ε = v.
         """
-        said, levels = output.float(), self._levels(t, x)
+        prediction, levels = output.float(), self._levels(t, x)
         alpha, sigma, alpha_rate, sigma_rate = levels
         if self.target == "velocity":
-            x0 = (sigma_rate * x - sigma * said) / (sigma_rate * alpha - sigma * alpha_rate)
+            x0 = (sigma_rate * x - sigma * prediction) / (sigma_rate * alpha - sigma * alpha_rate)
             if threshold is None:
-                return Denoised(x0, said)
+                return Denoised(x0, prediction)
         elif self.target == "x0":
-            x0 = said
+            x0 = prediction
         else:
-            noise = said if self.target == "eps" else -sigma * said
+            noise = prediction if self.target == "eps" else -sigma * prediction
             x0 = (x - sigma * noise) / alpha
             if threshold is None:
                 return Denoised(x0, alpha_rate * x0 + sigma_rate * noise)

@@ -103,7 +103,7 @@ class Gaussian:
         return left.sqrt(), (1 - left).sqrt()
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
-        """Return x_0, and what is said of the variance where it is learned."""
+        """Return x_0, and the prediction of the variance where it is learned."""
         mean, variance = self._split(output)
         return Denoised(self._x0(mean, x, t, threshold), variance=variance)
 
@@ -112,7 +112,7 @@ class Gaussian:
         return x0 if threshold is None else threshold(x0)
 
     def _split(self, output: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return what is said of x_0, and log σ², or its fraction."""
+        """Return the prediction of x_0, and log σ², or its fraction."""
         if not self.learns_variance:
             return output, None
         mean, raw = output.chunk(2, dim=1)

@@ -18,7 +18,6 @@ from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
-from darkroom.errors import DarkroomError
 
 # One an image, of the noise that is added on the way, so that an image does not depend on the others of its batch.
 Generators = Sequence[torch.Generator]
@@ -28,7 +27,7 @@ class Solver(NamedTuple):
     """One way from noise to data.
 
     times: of the calls of the denoiser, (K,), in the objective's units.
-    step: returns the next x from what call number i found in x, and x.
+    step: returns the next x from what call number i predicted of x, i, and x.
     """
 
     times: Tensor
@@ -48,10 +47,11 @@ def sample(
         how: solver, steps and their spacing.
         generators: of the noise that ddpm, euler_maruyama, and ddim with eta above 0, add.
     """
-    return _follow(SAMPLERS[how.solver](objective, how, generators), denoise, noise)
+    return follow(SAMPLERS[how.solver](objective, how, generators), denoise, noise)
 
 
-def _follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
+def follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
+    """Return where the steps of a solver lead from x, of its shape."""
     before = None
     for number, time in enumerate(path.times):
         found = denoise(x, time.to(x.device).expand(len(x)), before)
@@ -63,7 +63,7 @@ def _follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
 # Along a flow, from t = 1 to 0
 
 
-def _times(objective: Any, steps: int, last: float = 0.0) -> Tensor:
+def times_of(objective: Any, steps: int, last: float = 0.0) -> Tensor:
     """Return times from noise to `last`, both included, (steps + 1,): equal steps, shifted as the objective's times.
 
     Noise is where training ends: before t = 1 where the network's answer says nothing there.
@@ -79,20 +79,20 @@ def _times(objective: Any, steps: int, last: float = 0.0) -> Tensor:
 
 def euler(objective: Objective, how: Sampling, generators: Generators | None) -> Solver:
     """Return Euler's method on equal steps: x <- x + (t_next - t) v(x, t)."""
-    times = _times(objective, how.count)
+    times = times_of(objective, how.count)
     widths = times.diff()
-    return Solver(times[:-1], lambda found, number, x: x + widths[number] * _velocity(found))
+    return Solver(times[:-1], lambda found, number, x: x + widths[number] * velocity_of(found))
 
 
 def heun(objective: Objective, how: Sampling, generators: Generators | None) -> Solver:
     """Return Heun's second-order method: two calls a step, one in the last (Karras et al., 2022, algorithm 1)."""
-    times = _times(objective, how.count)
+    times = times_of(objective, how.count)
     widths = times.diff()
     calls = torch.cat([times[:1], times[1:-1].repeat_interleave(2)])
     before: list[Tensor] = []  # of the step: its x, and the velocity there
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        velocity, width = _velocity(found), widths[number // 2]
+        velocity, width = velocity_of(found), widths[number // 2]
         if number == len(calls) - 1:
             return x + width * velocity
         if number % 2 == 0:
@@ -111,32 +111,33 @@ def euler_maruyama(objective: Flow, how: Sampling, generators: Generators | None
     `last_step`, adds no noise. w(t) is the scale times σ, 1 (constant), t (linear), ¼ (1 + cos π (1 - t))² (decreasing
     towards data) or sin² π t (Ma et al., "SiT", 2024, arXiv 2401.08740, section 2.3 and table 7).
     """
-    times = _times(objective, max(1, how.count - 1), how.last_step if how.count > 1 else 0.0)
+    times = times_of(objective, max(1, how.count - 1), how.last_step if how.count > 1 else 0.0)
     times = torch.cat([times, torch.zeros(1)]) if how.count > 1 else times
     steps = -times.diff()
     alpha, sigma = objective.levels(times[:-1])
-    course = {
+    coefficient = {
         "sigma": lambda t: sigma,
         "linear": lambda t: t,
         "constant": lambda t: torch.ones_like(t),
         "decreasing": lambda t: 0.25 * (1 + torch.cos(math.pi * (1 - t))) ** 2,
         "increasing_decreasing": lambda t: torch.sin(math.pi * t) ** 2,
     }[how.diffusion_coefficient]
-    weight = (how.diffusion_scale * course(times[:-1].double())).float()
+    weight = (how.diffusion_scale * coefficient(times[:-1].double())).float()
     alpha, sigma = alpha.float(), sigma.float()
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
         score = (alpha[number] * found.x0 - x) / sigma[number] ** 2
-        moved = x - steps[number] * (_velocity(found) - weight[number] * score)
+        moved = x - steps[number] * (velocity_of(found) - weight[number] * score)
         if number == len(steps) - 1:
             return moved
         assert generators is not None  # noise is added, and each image has its own
-        return moved + (2 * weight[number] * steps[number]).sqrt() * _normal(x, generators)
+        return moved + (2 * weight[number] * steps[number]).sqrt() * normal(x, generators)
 
     return Solver(times[:-1], step)
 
 
-def _velocity(found: Denoised) -> Tensor:
+def velocity_of(found: Denoised) -> Tensor:
+    """Return the velocity, which flows alone have."""
     assert found.velocity is not None  # `darkroom check` sees to it that the solver fits the objective
     return found.velocity
 
@@ -159,9 +160,9 @@ def ddpm(objective: Gaussian, how: Sampling, generators: Generators | None) -> S
         if number == len(timesteps) - 1:
             return x0
         assert generators is not None  # noise is added, and each image has its own
-        said = None if found.variance is None else found.variance.float()
-        logvar = log_variance(objective.variance, said, steps, schedule, x.ndim)
-        return schedule.posterior_mean(x0, x, steps) + (0.5 * logvar).exp() * _normal(x, generators)
+        variance = None if found.variance is None else found.variance.float()
+        logvar = log_variance(objective.variance, variance, steps, schedule, x.ndim)
+        return schedule.posterior_mean(x0, x, steps) + (0.5 * logvar).exp() * normal(x, generators)
 
     return Solver(torch.from_numpy(timesteps), step)
 
@@ -182,7 +183,7 @@ def ddim(objective: Gaussian, how: Sampling, generators: Generators | None) -> S
         x = then**0.5 * x0 + (1 - then - sigma**2) ** 0.5 * epsilon
         if how.eta > 0:
             assert generators is not None  # noise is added, and each image has its own
-            x = x + sigma * _normal(x, generators)
+            x = x + sigma * normal(x, generators)
         return x
 
     return Solver(timesteps, step)
@@ -227,7 +228,7 @@ def dpm(objective: Gaussian | Flow, how: Sampling, generators: Generators | None
         alpha, sigma = objective.levels(times)
         alpha, sigma = torch.cat([alpha, torch.ones(1).double()]), torch.cat([sigma, torch.zeros(1).double()])
     else:
-        times = _times(objective, how.count)
+        times = times_of(objective, how.count)
         alpha, sigma = objective.levels(times)
         times = times[:-1]
     widths = (alpha / sigma).log().diff()
@@ -258,107 +259,7 @@ SAMPLERS: dict[str, Callable[[Any, Sampling, Generators | None], Solver]] = {
 }
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The way back
-
-
-@torch.no_grad()
-def encode(denoise: Denoise, x0: Tensor, objective: Any, how: Sampling) -> Tensor:
-    """Return the noise that a deterministic solver carries to `x0`, of its shape, float32: its steps backwards.
-
-    Of Gaussian diffusion DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4), of a flow Euler's method. It is the
-    inverse up to the error of the steps.
-
-    Raises:
-        DarkroomError: of what a flow predicts no velocity follows at data, where the way back begins.
-    """
-    if isinstance(objective, Flow) and (objective.target != "velocity" or objective.path == "vp"):
-        raise DarkroomError(
-            "the way from data to noise begins where there is no noise, and there only a predicted velocity of the "
-            f"paths linear and gvp is finite: this network predicts {objective.target} on the path {objective.path}."
-        )
-    reverse = _ddim_reversed if isinstance(objective, Gaussian) else _euler_reversed
-    return _follow(reverse(objective, how), denoise, x0)
-
-
-def _ddim_reversed(objective: Gaussian, how: Sampling) -> Solver:
-    times = torch.from_numpy(timesteps_of(len(objective.schedule), how.steps, how.spacing)).flip(0)
-    left = torch.from_numpy(objective.schedule.alphas_cumprod)[times]
-    grow, share = (1 / left).sqrt().float(), (1 / left - 1).sqrt().float()
-    after = torch.cat([left[1:], torch.zeros(1)])  # behind the last timestep there is noise alone
-    alpha, sigma = after.sqrt().float(), (1 - after).sqrt().float()
-
-    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        epsilon = (grow[number] * x - found.x0) / share[number]
-        return alpha[number] * found.x0 + sigma[number] * epsilon
-
-    return Solver(times, step)
-
-
-def _euler_reversed(objective: Any, how: Sampling) -> Solver:
-    times = _times(objective, how.count).flip(0)
-    widths = times.diff()
-    return Solver(times[:-1], lambda found, number, x: x + widths[number] * _velocity(found))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# In-painting
-
-
-@torch.no_grad()
-def inpaint(
-    denoise: Denoise,
-    noise: Tensor,
-    objective: Objective,
-    how: Sampling,
-    known: Tensor,
-    mask: Tensor,
-    *,
-    resamples: int = 5,
-    generators: Generators,
-) -> Tensor:
-    """Return images that are `known` where the mask is 1 and generated elsewhere (RePaint).
-
-    Each step of ddpm is taken `resamples` times: what is known, with the noise of that step, replaces what was made,
-    and between two tries the image goes one step back, x_t = sqrt(α) x_{t-1} + sqrt(1 - α) ε, so that both parts come
-    to fit (Lugmayr et al., 2022, arXiv 2201.09865, algorithm 1).
-
-    Args:
-        denoise: as of `sample`.
-        noise: as of `sample`.
-        objective: Gaussian diffusion.
-        how: steps and spacing of ddpm.
-        known: x0, of the shape of `noise`.
-        mask: 1 where it is known, 0 where it is not, (N, 1, H, W).
-        resamples: tries of each step; 1: known pixels are put in and nothing is harmonised.
-        generators: of all noise but the first, one an image.
-
-    Raises:
-        DarkroomError: the objective has no timesteps to go back by.
-    """
-    if not isinstance(objective, Gaussian):
-        raise DarkroomError(
-            "in-painting follows Gaussian diffusion, and a U-Net was trained with another objective: set "
-            "`sample_decoder.pictures.inpainted` to 0."
-        )
-    path = ddpm(objective, how, generators)
-    alpha_bar = torch.from_numpy(objective.schedule.alphas_cumprod).to(torch.float32)
-    alpha_bar = torch.cat([alpha_bar[path.times], torch.ones(1)])
-    x, before = noise, None
-    for number, time in enumerate(path.times):
-        now, then = alpha_bar[number], alpha_bar[number + 1]
-        for again in reversed(range(resamples if number < len(path.times) - 1 else 1)):
-            there = now.sqrt() * known + (1 - now).sqrt() * _normal(noise, generators)
-            x = mask * there + (1 - mask) * x
-            found = denoise(x, time.to(x.device).expand(len(x)), before)
-            before = found.x0
-            x = path.step(found, number, x)
-            if again:
-                x = (now / then).sqrt() * x + (1 - now / then).sqrt() * _normal(noise, generators)
-    return mask * known + (1 - mask) * x
-
-
-def _normal(like: Tensor, generators: Generators) -> Tensor:
+def normal(like: Tensor, generators: Generators) -> Tensor:
     """Return standard normal noise of a shape, each image's from its own generator."""
     rows = [torch.randn(like.shape[1:], generator=each, device=each.device) for each in generators]
     return torch.stack(rows).to(like.device)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from darkroom.diffusion.denoiser import Guidance, Threshold, clip_x0, dynamic_threshold
+from darkroom.diffusion.inpainting import inpaint
 from darkroom.diffusion.objectives import Objective
-from darkroom.diffusion.samplers import inpaint, sample
+from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.models.decoder.low_resolution import downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser

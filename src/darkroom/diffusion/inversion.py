@@ -1,0 +1,53 @@
+"""The way back: from data to the noise that a deterministic solver makes them of."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from darkroom.diffusion.denoiser import Denoise, Denoised
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.samplers import Solver, follow, times_of, velocity_of
+from darkroom.diffusion.settings import Sampling
+from darkroom.diffusion.spacing import timesteps_of
+from darkroom.errors import DarkroomError
+
+
+@torch.no_grad()
+def encode(denoise: Denoise, x0: Tensor, objective: Any, how: Sampling) -> Tensor:
+    """Return the noise that a deterministic solver carries to `x0`, of its shape, float32: its steps backwards.
+
+    Of Gaussian diffusion DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4), of a flow Euler's method. It is the
+    inverse up to the error of the steps.
+
+    Raises:
+        DarkroomError: of what a flow predicts no velocity follows at data, where the way back begins.
+    """
+    if isinstance(objective, Flow) and (objective.target != "velocity" or objective.path == "vp"):
+        raise DarkroomError(
+            "the way from data to noise begins where there is no noise, and there only a predicted velocity of the "
+            f"paths linear and gvp is finite: this network predicts {objective.target} on the path {objective.path}."
+        )
+    reverse = _ddim_reversed if isinstance(objective, Gaussian) else _euler_reversed
+    return follow(reverse(objective, how), denoise, x0)
+
+
+def _ddim_reversed(objective: Gaussian, how: Sampling) -> Solver:
+    times = torch.from_numpy(timesteps_of(len(objective.schedule), how.steps, how.spacing)).flip(0)
+    left = torch.from_numpy(objective.schedule.alphas_cumprod)[times]
+    grow, share = (1 / left).sqrt().float(), (1 / left - 1).sqrt().float()
+    after = torch.cat([left[1:], torch.zeros(1)])  # behind the last timestep there is noise alone
+    alpha, sigma = after.sqrt().float(), (1 - after).sqrt().float()
+
+    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
+        epsilon = (grow[number] * x - found.x0) / share[number]
+        return alpha[number] * found.x0 + sigma[number] * epsilon
+
+    return Solver(times, step)
+
+
+def _euler_reversed(objective: Any, how: Sampling) -> Solver:
+    times = times_of(objective, how.count).flip(0)
+    widths = times.diff()
+    return Solver(times[:-1], lambda found, number, x: x + widths[number] * velocity_of(found))
