@@ -8,20 +8,26 @@ from typing import Any
 import clip
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.captions import CaptionedImages, prompts_of
+from darkroom.models.clip.embed_settings import EmbedClip
+from darkroom.models.clip.embed_settings import Params as EmbedParams
 from darkroom.models.clip.load import load_clip
+from darkroom.models.clip.openclip import read_open_clip
 from darkroom.models.clip.settings import Params, unfit
 from darkroom.params.section import validate
-from darkroom.stages import train_clip
+from darkroom.stages import embed_clip, train_clip
 from data.making import Noise, contents, make_part
 from helpers import run, training
 from models.clip.clip_made import make_clip
 from models.clip.clips import SIZE
+from models.clip.openclip_made import published
 
 WORDS = ("nought", "one", "two")
 
@@ -215,3 +221,27 @@ def test_what_does_not_fit_the_images_is_told(tmp_path: Path) -> None:
     assert "is 4, and the images have 3 pixels a side" in str(unfit(params().train_clip, 3))
     changes = {"source": "pretrained", "pretrained": {"name": None, "file": str(tmp_path / "gone.pt")}}
     assert "which is no file" in str(unfit(params(**changes).train_clip, 6))
+
+
+def test_a_clip_of_open_clip_embeds_images_and_captions(clone: Path) -> None:
+    folder = published(Path("theirs"))
+    train_clip.run(params(source="pretrained", pretrained={"name": None, "file": "theirs"}, long_captions="truncate"))
+    clip, theirs = load_clip(), read_open_clip(str(folder))
+    manifest = read_manifest(Path("models/clip"), "clip")
+    assert manifest["weights"] == clip.fingerprint == theirs.fingerprint and manifest["images_seen"] == 0
+    assert 0 <= json.loads(Path("metrics/clip.json").read_text())["image_to_text_r1"] <= 1
+    settings = EmbedClip(batch=4, encodings=True)
+    embed_clip.run(EmbedParams(run=run(), parts={"first": {"embeddings": "data/none"}}, embed_clip=settings), "first")
+    stored = EmbeddingShards.open_parts(["first"], "train")
+    images = ImageShards.open_parts(["first"], "train")
+    found = stored.__getitems__([0, 1, 2], ("image", "encoding"))
+    expected = theirs.images(torch.from_numpy(images.__getitems__([0, 1, 2])))
+    assert torch.allclose(torch.from_numpy(found["image"]).float(), normalize(expected, dim=1), atol=2e-3)
+    assert stored.clip == theirs.fingerprint and stored.encoding_shape == (12, 24)
+
+
+def test_images_that_are_too_small_are_refused_where_they_may_not_be_enlarged(clone: Path) -> None:
+    torch.save(make_clip(Path("theirs")).network.state_dict(), "theirs.pt")  # sees 8 pixels, and the images have 6
+    given = {"name": None, "file": "theirs.pt", "enlarge": False}
+    with pytest.raises(DarkroomError, match="sees 8 pixels a side, the images have 6, and `train_clip"):
+        train_clip.run(params(source="pretrained", pretrained=given))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import CLIP as KIND
+from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import NO_CLIP, Params
 from darkroom.training.curves import write_curves
 from darkroom.training.state import open_state
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from darkroom.data.catalog import Catalog
     from darkroom.data.reader import ImageShards
     from darkroom.models.clip.captions import CaptionedImages
+    from darkroom.models.clip.openclip import OpenClip
     from darkroom.models.clip.package import CLIP
     from darkroom.models.clip.recipe import ClipRecipe
     from darkroom.models.clip.scores import Examples
@@ -46,7 +48,7 @@ def build(
     return ClipRecipe(model, settings.trained.equal_captions, train_rows, val_rows, scorer, merge)
 
 
-def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, Any]) -> None:
+def _write(network: CLIP | OpenClip, params: Params, prompts: Prompts, trained: dict[str, Any]) -> None:
     """Write the CLIP with its manifest; `trained` is what that says of its training."""
     from darkroom.models.clip.load import save_clip
 
@@ -57,7 +59,9 @@ def _write(network: CLIP, params: Params, prompts: Prompts, trained: dict[str, A
             folder,
             KIND,
             source=settings.source,
-            name=settings.pretrained.name if settings.source == "pretrained" and settings.pretrained else None,
+            name=settings.pretrained.name or settings.pretrained.open_clip
+            if settings.source == "pretrained" and settings.pretrained
+            else None,
             long_captions=settings.long_captions,
             prompts=prompts,
             **metadata,
@@ -124,6 +128,7 @@ def _train(params: Params) -> None:
     from darkroom.device import set_up_device
     from darkroom.models.clip.captions import CaptionedImages, prompts_of, require_captions
     from darkroom.models.clip.load import read_pretrained
+    from darkroom.models.clip.openclip import read_open_clip
     from darkroom.models.clip.scores import Examples
     from darkroom.training.initial import downloads
     from darkroom.training.loop import train
@@ -143,9 +148,18 @@ def _train(params: Params) -> None:
         return prompts_of(images, catalog.classes, settings.evaluate.prompts, settings.evaluate.captions)
 
     if settings.source == "pretrained":
-        assert settings.pretrained is not None
-        network = read_pretrained(settings.pretrained.name, settings.pretrained.file, downloads() / "clip")
-        print(f"{settings.pretrained.name or settings.pretrained.file}: not trained")
+        given = settings.pretrained
+        assert given is not None
+        network: CLIP | OpenClip
+        if given.of_open_clip is not None:
+            network = read_open_clip(given.of_open_clip, downloads() / "clip")
+            size = network.image_size
+        else:
+            network = read_pretrained(given.name, given.file, downloads() / "clip")
+            size = network.visual.input_resolution
+        if reason := given.too_large(size, catalog.image_shape[-1]):
+            raise DarkroomError(f"{reason}.")
+        print(f"{given.name or given.open_clip or given.file}: not trained")
         write_curves(CURVES, [])
         prompts = prompts_in(captioned(train_shards, network.context_length))
         _write(network, params, prompts, {"images_seen": 0, "selected": "last", "best_validation": None})

@@ -20,7 +20,9 @@ from darkroom.artifacts.models import CLIP as KIND
 from darkroom.artifacts.models import CLIP_FOLDER
 from darkroom.artifacts.networks import WEIGHTS, write_network
 from darkroom.models.clip.network import Clip
+from darkroom.models.clip.openclip import OpenClip, read_open_clip
 from darkroom.models.clip.package import CLIP, build_model, convert_weights, load
+from darkroom.models.clip.settings import OPEN_CLIP_CONFIG
 from darkroom.remote import telling
 
 PICKLE = "model.pt"  # what `clip.load` opens
@@ -33,20 +35,28 @@ def stored(network: CLIP) -> dict[str, Tensor]:
     return {name: value.detach().contiguous() for name, value in nn.Module.state_dict(halved).items()}
 
 
-def save_clip(folder: Path, network: CLIP) -> dict[str, Any]:
+def save_clip(folder: Path, network: CLIP | OpenClip) -> dict[str, Any]:
     """Write `model.pt`, `model.safetensors` and `config.json`; return entries of the manifest.
+
+    Of open_clip, the two files that open_clip opens are written in their place.
 
     Returns:
         weights (the fingerprint), embed_dim, text_width, context_length, image_size.
     """
+    if isinstance(network, OpenClip):
+        network.write(folder)
+        return {**_sizes(network), "weights": network.fingerprint}
     state = stored(network)
-    clip = Clip(build_model(dict(state)), "")
-    metadata = {name: getattr(clip, name) for name in ("embed_dim", "text_width", "context_length", "image_size")}
+    metadata = _sizes(Clip(build_model(dict(state)), ""))
     write_network(folder, metadata, state)
     buffer = io.BytesIO()  # torch.save would write the name of a file into the archive
     torch.save(state, buffer)
     write_bytes(folder / PICKLE, buffer.getvalue())
     return {**metadata, "weights": sha256_file(folder / WEIGHTS)}
+
+
+def _sizes(clip: Clip) -> dict[str, int]:
+    return {name: getattr(clip, name) for name in ("embed_dim", "text_width", "context_length", "image_size")}
 
 
 def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
@@ -61,9 +71,12 @@ def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
             f"{folder} says that there is no CLIP (`train_clip.source` is none), so no embedding can be computed: "
             "train or name one, and run `dvc repro`."
         )
+    truncate = manifest["long_captions"] == "truncate"
+    if (folder / OPEN_CLIP_CONFIG).is_file():
+        return read_open_clip(str(folder), truncate=truncate, fingerprint=manifest["weights"])
     with torch.random.fork_rng(devices=[]):  # the initial weights are replaced: the global random state must not change
         network = build_model(load_file(folder / WEIGHTS))
-    return Clip(network, manifest["weights"], truncate=manifest["long_captions"] == "truncate")
+    return Clip(network, manifest["weights"], truncate=truncate)
 
 
 def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:

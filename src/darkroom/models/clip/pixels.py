@@ -1,5 +1,7 @@
 """The input of CLIP's image network: its size and colours, with OpenAI's mean and standard deviation."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -31,24 +33,43 @@ def to_rgb(images: Tensor) -> Tensor:
     return images
 
 
-def resized(images: Tensor, size: int) -> Tensor:
+def resized(images: Tensor, size: int, interpolation: str = "bicubic") -> Tensor:
     """Return uint8 images (N, 3, H, H) resized to (N, 3, size, size), float32, whole numbers from 0 to 255.
 
-    Bicubic and antialiased, first in width and then in height, rounded after each, as in Pillow. Pillow's coefficients
-    are fixed-point numbers, so that results differ from it by at most one grey level.
+    Bicubic, or bilinear, and antialiased, first in width and then in height, rounded after each, as in Pillow. Pillow's
+    coefficients are fixed-point numbers, so that results differ from it by at most one grey level.
     """
     x = images.float()
     for shape in ((x.shape[2], size), (size, size)) if x.shape[2] != size else ():
-        x = functional.interpolate(x, size=shape, mode="bicubic", antialias=True, align_corners=False)
+        x = functional.interpolate(x, size=shape, mode=interpolation, antialias=True, align_corners=False)
         x = x.round().clamp(0, 255)
     return x
 
 
-def preprocessed(images: Tensor, size: int) -> Tensor:
-    """Return uint8 images (N, C, H, H) as the network's input, float32 (N, 3, size, size).
+@dataclass(frozen=True)
+class Preprocessing:
+    """From images to a network's input.
 
-    The transform that `clip.load` returns beside the network, on tensors. Raises: see `to_rgb`.
+    size: pixels, height and width.
+    mean, std: of each channel, of values from 0 to 1.
+    interpolation: bicubic or bilinear.
     """
-    x = resized(to_rgb(images), size).div_(255)  # a new tensor, so in place: a third of the time
-    mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (MEAN, STD))
-    return x.sub_(mean).div_(std)
+
+    size: int
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
+    interpolation: str = "bicubic"
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, H) as the network's input, float32 (N, 3, size, size).
+
+        The transform that `clip.load` returns beside the network, on tensors. Raises: see `to_rgb`.
+        """
+        x = resized(to_rgb(images), self.size, self.interpolation).div_(255)  # in place: a third of the time
+        mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (self.mean, self.std))
+        return x.sub_(mean).div_(std)
+
+
+def preprocessed(images: Tensor, size: int) -> Tensor:
+    """Return images as the input of OpenAI's networks: see `Preprocessing`."""
+    return Preprocessing(size)(images)

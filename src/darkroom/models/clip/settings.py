@@ -1,5 +1,6 @@
 """The sections that `train_clip` reads."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,10 @@ Name = Literal[
 
 RESNET_STEP = 32  # pixels, height and width, behind one place of the last level of CLIP's residual network
 HEAD = 64  # width of an attention head, which `clip.load` takes for granted
+
+# Pixels, height and width, of the input of OpenAI's networks; of the others 224.
+INPUT = {"RN50x4": 288, "RN50x16": 384, "RN50x64": 448, "ViT-L/14@336px": 336}
+OPEN_CLIP_CONFIG = "open_clip_config.json"  # in a folder with a CLIP of open_clip
 
 NO_CLIP = "`train_clip.source` is none"
 
@@ -72,20 +77,42 @@ class Trained(Section):
 
 
 class Pretrained(Section):
-    """A CLIP that others have trained: one of OpenAI's by name, or a file."""
+    """A CLIP that others have trained: one of OpenAI's by name, one of open_clip's, or a file."""
 
     name: Name | None = "ViT-B/32"
-    """One of OpenAI's models, downloaded once; null: `file`."""
+    """One of OpenAI's models, downloaded once; null: `open_clip` or `file`."""
+    open_clip: Annotated[str, Field(pattern=r"^(hf-hub:[^/]+/[^/]+|[^/:]+/[^/:]+)$")] | None = None
+    """One of open_clip's, ARCHITECTURE/TAG, say ViT-B-32/laion2b_s34b_b79k, or hf-hub:OWNER/NAME; null: none."""
     file: str = NO_FILE
-    """An archive of OpenAI's or a state dict, say models/clip/model.pt of another run; data/none: by name."""
+    """An archive of OpenAI's, a state dict, or a folder with open_clip_config.json; data/none: by name."""
+    enlarge: bool = True
+    """Images smaller than its input are enlarged; false: refused, as DALLE2-pytorch refuses them."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "Pretrained":
-        if self.name is None and self.file == NO_FILE:
-            raise ValueError("neither a name of OpenAI's nor a file is given")
-        if self.name is not None and self.file != NO_FILE:
-            raise ValueError(f"give a name or a file, not both: without a file it is {NO_FILE}")
+        if self.name is None and self.open_clip is None and self.file == NO_FILE:
+            raise ValueError("neither a name of OpenAI's nor a file is given, nor one of open_clip's")
+        if sum((self.name is not None, self.open_clip is not None, self.file != NO_FILE)) > 1:
+            raise ValueError(
+                f"give a name or a file, not both: without a file it is {NO_FILE}, without `open_clip` null, and so is "
+                "`name`"
+            )
         return self
+
+    @property
+    def of_open_clip(self) -> str | None:
+        """What open_clip opens, a name or a folder; None: it is one of OpenAI's networks."""
+        return self.open_clip or (self.file if Path(self.file, OPEN_CLIP_CONFIG).is_file() else None)
+
+    def too_large(self, size: int, images: int) -> str | None:
+        """Return why a network that sees `size` pixels does not fit images of fewer; None: it does."""
+        if self.enlarge or size <= images:
+            return None
+        return (
+            f"`train_clip.pretrained` names a CLIP that sees {size} pixels a side, the images have {images}, and "
+            "`train_clip.pretrained.enlarge` is false: set it to true, or `ingest.image_size` to "
+            f"{size} at least"
+        )
 
 
 class Evaluate(Section):
@@ -162,12 +189,18 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
     """
     if settings.source == "pretrained":
         assert settings.pretrained is not None  # `_chosen`
-        if settings.pretrained.name is None and not Path(settings.pretrained.file).is_file():
+        given = settings.pretrained
+        if given.of_open_clip is not None and find_spec("open_clip") is None:
             return (
-                f"`train_clip.pretrained.file` is {settings.pretrained.file}, which is no file: give the path of a .pt "
-                "file, OpenAI's or one of ours"
+                f"`train_clip.pretrained` names {given.of_open_clip}, a CLIP of open_clip, which is not installed: "
+                "`pip install 'darkroom[open_clip]'`"
             )
-        return None
+        if given.file != NO_FILE and given.of_open_clip is None and not Path(given.file).is_file():
+            return (
+                f"`train_clip.pretrained.file` is {given.file}, which is no file: give the path of a .pt file, "
+                f"OpenAI's or one of ours, or of a folder with {OPEN_CLIP_CONFIG}"
+            )
+        return None if given.name is None else given.too_large(INPUT.get(given.name, 224), image_size)
     if settings.source == "none":
         return None
     assert settings.trained is not None
