@@ -138,6 +138,13 @@ def test_the_grid_is_original_reconstruction_error(project: None) -> None:
     assert len(pixels) == 3 * (2 * SIDE + 2) + 2  # four images in one row of each
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_grid_has_as_many_images_as_asked(project: None, count: int) -> None:
+    score(grid_images=count)
+    with Image.open("samples/reconstructions/grid.png") as grid:
+        assert grid.size == (count * (2 * SIDE + 2) + 2, 3 * (2 * SIDE + 2) + 2)
+
+
 def test_lpips_is_measured_by_the_weights_that_are_named(project: None) -> None:
     from torchvision.models.vgg import cfgs, make_layers
 

@@ -36,7 +36,7 @@ def stopped(folder, trackers, losses):
 
 
 def events(folder):
-    found = EventAccumulator(str(folder / "logs" / "trackers" / WORK))
+    found = EventAccumulator(str(folder / "logs" / "trackers" / WORK), size_guidance={"histograms": 0})
     found.Reload()
     return found
 
@@ -87,6 +87,32 @@ def test_grids_of_a_training_are_shown(tmp_path):
     train(Line(), training(), run(trackers=["tensorboard"], grid_every=32), places(tmp_path))
     found = events(tmp_path)
     assert [event.step for event in found.Images(found.Tags()["images"][0])] == [32, 64]
+
+
+class Counted(Line):
+    """Its evaluation counts 1,000 values."""
+
+    evaluate_every = 32
+
+    def evaluate(self, rank, count, gather):
+        counts = np.zeros(1000, dtype=np.int64)
+        counts[[2, 3, 999]] = 5, 7, 1
+        self.histograms = {"codes": counts}
+        return {"usage": 0.003}
+
+
+def test_what_an_evaluation_counts_is_a_histogram_in_the_logs_and_in_tensorboard(tmp_path):
+    train(Counted(), training(), run(trackers=["tensorboard"]), places(tmp_path))
+    folder = tmp_path / "logs" / "train_line" / "histograms"
+    assert sorted(path.name for path in folder.iterdir()) == ["000000032-codes.tsv", "000000064-codes.tsv"]
+    lines = (folder / "000000064-codes.tsv").read_text().splitlines()
+    assert lines[0] == "value\tcount" and lines[3:5] == ["2\t5", "3\t7"] and len(lines) == 1001
+    found = events(tmp_path).Histograms("eval/codes")
+    assert [event.step for event in found] == [32, 64]
+    shown = found[-1].histogram_value
+    assert (shown.min, shown.max, shown.num, shown.sum) == (2, 999, 13, 2 * 5 + 3 * 7 + 999)
+    held = {limit: count for limit, count in zip(shown.bucket_limit, shown.bucket, strict=True) if count}
+    assert held == {4: 12, 1000: 1}
 
 
 def test_without_trackers_nothing_is_written_or_read(tmp_path):
@@ -164,6 +190,17 @@ def test_wandb_gets_every_record_and_grid_offline_and_changes_nothing(tmp_path):
     assert len(list(folder.rglob("*.png"))) == 4
     for (name, one), two in zip(plain.recipe.modules["line"].state_dict().items(), weights(trained), strict=True):
         assert one.equal(two), name
+
+
+def test_wandb_gets_histograms(tmp_path):
+    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install 'darkroom[wandb]'")
+    train(Counted(), training(), run(trackers=["wandb"]), places(tmp_path))
+    (folder,) = runs(tmp_path)
+    found = [row for row in history(folder) if "eval/codes" in row or "eval/codes/values" in row]
+    assert [row["_step"] for row in found] == [32, 64]
+    shown = found[-1].get("eval/codes") or {name: found[-1][f"eval/codes/{name}"] for name in ("values", "bins")}
+    held = {limit: count for limit, count in zip(shown["bins"][1:], shown["values"], strict=True) if count}
+    assert held == {4: 12, 1000: 1}
 
 
 def weights(trainer):

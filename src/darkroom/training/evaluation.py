@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from darkroom.artifacts.atomic import write_bytes
 from darkroom.data.grid import image_grid, save_png
 from darkroom.errors import DarkroomError
 from darkroom.training.loader import validation_batches
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]  # images seen under `images`, and numbers by name
 
-COLUMNS, SCALE = 10, 2
+SCALE = 2  # of the images of a grid
 
 # By name: the sum of the values, and how many they were.
 Sums = dict[str, tuple[float, int]]
@@ -128,6 +129,20 @@ def evaluate(trainer: Trainer) -> Record:
     return {f"eval/{name}": value for name, value in scores.items()}
 
 
+def write_histograms(trainer: Trainer) -> None:
+    """Write what the evaluation has counted to the logs, as `histograms/IMAGES-NAME.tsv`: a value and its count a line.
+
+    A failure is printed and changes nothing.
+    """
+    try:
+        for name, counts in trainer.recipe.histograms.items():
+            lines = ["value\tcount", *(f"{value}\t{count}" for value, count in enumerate(counts.tolist()))]
+            path = trainer.places.logs / "histograms" / f"{trainer.images:09d}-{name}.tsv"
+            write_bytes(path, ("\n".join(lines) + "\n").encode())
+    except OSError as error:
+        print(f"no histogram at image {trainer.images:,}: {error}")
+
+
 def preview(trainer: Trainer) -> list[Path]:
     """Write a grid of images made by the averaged weights and one by the raw ones to the logs; return their paths.
 
@@ -140,7 +155,7 @@ def preview(trainer: Trainer) -> list[Path]:
                 images = trainer.recipe.preview()
             if images is not None and trainer.processes.first:
                 path = trainer.places.logs / "grids" / f"{trainer.images:09d}-{weights}.png"
-                save_png(path, image_grid(np.asarray(images), columns=COLUMNS, scale=SCALE))
+                save_png(path, image_grid(np.asarray(images), columns=trainer.recipe.columns, scale=SCALE))
                 written.append(path)
         except (RuntimeError, OSError, DarkroomError) as error:
             print(f"no grid at image {trainer.images:,}: {error}")

@@ -17,12 +17,12 @@ from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
 from darkroom.training import checkpoint, guards
 from darkroom.training.curves import write_curves
-from darkroom.training.evaluation import is_due, preview, record
+from darkroom.training.evaluation import is_due, preview, record, write_histograms
 from darkroom.training.finite import NotFiniteError
 from darkroom.training.journal import Journal
 from darkroom.training.recipe import Recipe
 from darkroom.training.saver import Saver
-from darkroom.training.trackers import log_images, log_record, start_trackers, stop_trackers
+from darkroom.training.trackers import log_histogram, log_images, log_record, start_trackers, stop_trackers
 from darkroom.training.trainer import Places, Trainer
 
 Loop = Callable[[Recipe, Training, Run, Places], Trainer]
@@ -105,6 +105,10 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
             if journal is not None:
                 journal.add(entry)
             log_record(trainer.processes.accelerator, entry)
+            if first and any(name.startswith("eval/") for name in entry):
+                write_histograms(trainer)
+                for name, counts in trainer.recipe.histograms.items():
+                    log_histogram(trainer.processes.accelerator, f"eval/{name}", counts, trainer.images)
         drawn = run.grid_every and (trainer.due(run.grid_every) or trainer.images == settings.images)
         if drawn and (first or trainer.processes.sharded):
             for path in preview(trainer):

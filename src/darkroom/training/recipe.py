@@ -123,6 +123,8 @@ class Recipe:
     blocks: the modules whose activations are computed again in the backward pass with `run.activation_checkpointing`.
     evaluate_every: images between evaluations; 0: none.
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
+    columns: images in a row of `preview`.
+    histograms: what the last `evaluate` has counted, by name: counts of the values 0, 1, …, int64.
     """
 
     modules: dict[str, nn.Module]
@@ -132,6 +134,8 @@ class Recipe:
     blocks: Sequence[nn.Module] = ()
     evaluate_every: int = 0
     whole_batch: bool = False
+    columns: int = 10
+    histograms: Mapping[str, NDArray[np.int64]] = {}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of validation images, one value an image, (N,); of some images only where a name says so.

@@ -17,6 +17,8 @@ from PIL import Image
 from darkroom.errors import DarkroomError
 from darkroom.training.curves import Record
 
+_BINS = 512  # of a histogram: Weights & Biases takes no more
+
 
 def start_trackers(
     accelerator: Accelerator, trackers: Sequence[str], folder: Path, stage: str, work: str, images: int
@@ -93,6 +95,42 @@ def log_images(accelerator: Accelerator, name: str, picture: Path | Image.Image 
     def write(tracker: GeneralTracker) -> None:
         options: dict[str, Any] = {"dataformats": "NHWC"} if tracker.name == "tensorboard" else {}
         tracker.log_images({name: pixels[None]}, step=step, **options)
+
+    _each(accelerator, write)
+
+
+def log_histogram(accelerator: Accelerator, name: str, counts: NDArray[np.int64], step: int) -> None:
+    """Give a histogram of the values 0, 1, …, len(counts) - 1 to every tracker, in at most 512 bins of equal width.
+
+    Args:
+        accelerator: the training's.
+        name: under which the trackers show it, say `eval/codes`.
+        counts: of each value, (K,).
+        step: images seen; not below what was logged last.
+    """
+    if not accelerator.trackers:
+        return
+    width = -(-len(counts) // _BINS)
+    values, edges = np.arange(len(counts)), np.arange(0, len(counts) + width, width)  # the last bin may reach beyond
+    binned, _ = np.histogram(values, bins=edges, weights=counts)
+
+    def write(tracker: GeneralTracker) -> None:
+        if tracker.name == "wandb":
+            from wandb import Histogram
+
+            tracker.log({name: Histogram(np_histogram=(binned, edges))}, step=step)
+        else:
+            tracker.writer.add_histogram_raw(
+                name,
+                min=float(values[counts > 0].min(initial=len(counts))),
+                max=float(values[counts > 0].max(initial=0)),
+                num=int(counts.sum()),
+                sum=float(counts @ values),
+                sum_squares=float(counts @ values**2),
+                bucket_limits=edges[1:].tolist(),
+                bucket_counts=binned.tolist(),
+                global_step=step,
+            )
 
     _each(accelerator, write)
 

@@ -38,6 +38,31 @@ def test_pixels_return_as_they_were(channels, alpha):
     assert torch.equal(model.images(model.pixels(given)), given)
 
 
+OTHER = {"mean": [0.48, 0.46, 0.41], "std": [0.27, 0.26, 0.28]}
+
+
+@pytest.mark.parametrize("given", [OTHER, {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}])
+@torch.no_grad()
+def test_pixels_are_normalised_by_the_numbers_that_are_given(given, tmp_path):
+    model, pictures = tokenizer(**given), images(2)
+    unit = pictures.double() / 255
+    mean, std = (torch.tensor(given[key], dtype=torch.float64)[:, None, None] for key in ("mean", "std"))
+    assert torch.allclose(model.pixels(pictures).double(), (unit - mean) / std, atol=1e-6)
+    assert torch.equal(model.images(model.pixels(pictures)), pictures)
+    model.save_pretrained(tmp_path)
+    again = DiscreteVAE.from_pretrained(tmp_path)
+    assert torch.equal(again.encode(pictures)[0], model.encode(pictures)[0])
+
+
+def test_numbers_for_other_channels_are_refused():
+    assert settings(**OTHER).unfit((3, 16, 16), 4) is None
+    assert "`mean` has 3 numbers, and the images have 1 channels" in settings(**OTHER).unfit((1, 16, 16), 4)
+    with pytest.raises(ValidationError, match="mean and std go together"):
+        settings(mean=[0.5, 0.5, 0.5])
+    with pytest.raises(ValidationError, match="alpha is not read where mean and std are given"):
+        settings(**OTHER, alpha="unit")
+
+
 @torch.no_grad()
 def test_latents_are_expected_vectors_and_codes_the_most_probable():
     model, given = tokenizer(), images(3)

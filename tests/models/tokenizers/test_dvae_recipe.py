@@ -138,6 +138,17 @@ def test_the_preview_shows_originals_soft_and_hard(channels):
     assert not np.array_equal(shown[10:20], shown[20:])
 
 
+@torch.no_grad()
+def test_the_preview_has_as_many_images_as_asked_in_rows():
+    made = recipe(grid_images=4)
+    assert made.columns == 4 and np.array_equal(made.preview()[:4], images(24)[:4].numpy())
+    made = recipe(grid_images=12)
+    shown, known = made.preview(), images(24)[:12]
+    assert made.columns == 10 and len(shown) == 2 * 3 * 10  # a row each of originals, soft and hard ones, and the rest
+    assert np.array_equal(shown[30:32], known[10:].numpy()) and (shown[32:40] == 255).all()
+    assert np.array_equal(shown[[20, 29, 50, 51]], made.model.reconstruct(known)[[0, 9, 10, 11]].numpy())
+
+
 KINDS = {
     "soft": {"temperature": {"rule": "compounding", "start": 1.0, "minimum": 0.2, "rate": 0.02, "images": None}},
     "reinmax": {"straight_through": True, "reinmax": True, "kl_weight": 0.1, "kl_warmup": 48},

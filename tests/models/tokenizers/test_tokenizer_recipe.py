@@ -67,6 +67,7 @@ def test_usage_and_perplexity_of_the_codes_of_all_validation_images(kind, rank_c
     found = made.evaluate(0, rank_count, lambda rows: torch.cat(shares))
     assert found["usage"] == pytest.approx(len(counts) / made.model.codebook_size)
     assert found["perplexity"] == pytest.approx(np.exp(-(p * np.log(p)).sum()))
+    assert np.array_equal(made.histograms["codes"], np.bincount(codes, minlength=made.model.codebook_size))
 
 
 @pytest.mark.parametrize("kind", DISCRETE)

@@ -10,6 +10,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
+from darkroom.models.tokenizers.vq_ar.settings import GridSampling
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from helpers import run, training
@@ -287,7 +288,22 @@ def test_the_preview_shows_reconstructions_below_originals():
     shown = made.preview()
     assert np.array_equal(shown[:10], pictures(20).numpy()[:10])
     assert np.array_equal(shown[10:20], made.model.reconstruct(pictures(20)[:10]).numpy())
-    assert len(shown) == 30 and np.array_equal(shown[20:], own_images(made.model, 10, guided=True))
+    assert len(shown) == 30 and np.array_equal(shown[20:], own_images(made.model, GridSampling(), guided=True))
+
+
+def test_own_images_in_grids_are_sampled_as_the_section_says(monkeypatch):
+    asked = []
+
+    def generate(model, how, device):
+        asked.append((how.images, how.min_p, how.temperature, how.guidance))
+        yield np.zeros((how.images, *SHAPE), dtype=np.uint8)
+
+    monkeypatch.setattr("darkroom.models.tokenizers.vq_ar.own_images.generate", generate)
+    assert len(recipe().preview()) == 30
+    genie2 = {"images": 64, "min_p": 0.25, "temperature": 1.5, "guidance": 3.0}
+    made = recipe(grid_images=8, sampling=genie2, classes=True)
+    assert made.columns == 8 and len(made.preview()) == 8 + 8 + 64
+    assert asked == [(10, 0.5, 0.7, 1.5), (64, 0.25, 1.5, 3.0)]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from darkroom.params import kinds
+from darkroom.params.numbers import Positive
 
 # Every latent is compared with all codes, and `score_tokenizer` counts each of them.
 _MOST_CODES = 2**20
@@ -23,6 +24,8 @@ class Kind(kinds.Kind):
     """A kind of tokenizer."""
 
     discrete: ClassVar[bool] = True  # whether it has codes
+    grid_images: Positive = 10
+    """Images in a grid while training, each with its reconstruction; ten a row."""
 
     @property
     def factor(self) -> int:

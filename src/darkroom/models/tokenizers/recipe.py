@@ -18,7 +18,7 @@ from darkroom.random import derive
 from darkroom.training.precision import seed_rng
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
-PREVIEW = 10  # images in a row
+_COLUMNS = 10  # of a grid while training, at most
 
 
 def require_fit(kind: str, settings: Kind, training: Training, image_shape: tuple[int, int, int]) -> None:
@@ -118,6 +118,7 @@ class TokenizerRecipe(Recipe):
         self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
         self.evaluate_every = training.validate_every if settings.discrete and len(val) else 0
         self.whole_batch = settings.whole_batch
+        self.columns = min(settings.grid_images, _COLUMNS)
         self.set_up(image_shape)
 
     def untrained(self, image_shape: tuple[int, int, int]) -> Tokenizer:
@@ -163,6 +164,7 @@ class TokenizerRecipe(Recipe):
             codes = model.encode_codes(images).cpu()
             counts += torch.bincount(codes.flatten(), minlength=len(counts))
         counts = gather(counts[None]).sum(dim=0)
+        self.histograms = {"codes": counts.numpy()}
         frequencies = counts.double() / counts.sum()
         return {
             "usage": float((counts > 0).double().mean()),
@@ -170,9 +172,27 @@ class TokenizerRecipe(Recipe):
         }
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return originals, then their reconstructions: rows of ten, one above the other."""
+        """Return a row of originals and a row of their reconstructions, and the next ones below them."""
+        images = self.shown()
+        return in_rows(self.columns, images, self.model.reconstruct(images))
+
+    def shown(self) -> Tensor:
+        """Return the images of the grids while training, uint8 (N, C, H, W): the first ones, of validation if any."""
         source = self.val if len(self.val) else self.train
-        rows = list(range(min(PREVIEW, len(source))))
-        images = torch.from_numpy(source.__getitems__(rows)["images"])
-        decoded = self.model.reconstruct(images.to(self.device))
-        return torch.cat([images, decoded.cpu()]).numpy()
+        rows = range(min(self.settings.grid_images, len(source)))
+        return torch.from_numpy(source.__getitems__(rows)["images"]).to(self.device)
+
+
+def in_rows(columns: int, *groups: Tensor) -> NDArray[np.uint8]:
+    """Return a row of each group, then the next row of each, uint8 (N, C, H, W); white where a last row is not full.
+
+    Args:
+        columns: images in a row.
+        groups: as many images each, uint8 (n, C, H, W).
+    """
+    count = len(groups[0])
+    made = torch.full((-(-count // columns), len(groups), columns, *groups[0].shape[1:]), 255, dtype=torch.uint8)
+    for number, images in enumerate(groups):
+        for row, piece in enumerate(images.cpu().split(columns)):
+            made[row, number, : len(piece)] = piece
+    return made.flatten(0, 2).numpy()

@@ -1,5 +1,6 @@
 """The network of the discrete VAE (Ramesh et al., 2021, arXiv 2102.12092), in the shape that dalle-pytorch gave it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -9,7 +10,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class DVAEConfig:
-    """The shape of a network; all but `alpha` under the names that dalle-pytorch keeps beside its weights."""
+    """The shape of a network under the names that dalle-pytorch keeps beside its weights, and how it sees pixels.
+
+    alpha: range of the alpha channel. mean, std: of each channel of pixels in [0, 1]; None: as `alpha` says.
+    """
 
     image_size: int
     channels: int
@@ -19,6 +23,8 @@ class DVAEConfig:
     hidden_dim: int
     num_resnet_blocks: int
     alpha: Literal["signed", "unit"]
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
 
 
 class Residual(nn.Module):

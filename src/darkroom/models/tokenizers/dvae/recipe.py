@@ -12,7 +12,7 @@ from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise, kl_to_unif
 from darkroom.models.tokenizers.dvae.settings import DVAE
 from darkroom.models.tokenizers.dvae.temperature import temperature
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE, Way
-from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.training.recipe import Batch, Losses
 
 _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss, "smooth_l1": functional.smooth_l1_loss}
@@ -123,10 +123,8 @@ class DVAERecipe(TokenizerRecipe):
     # A look at it
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return originals, reconstructions by soft codes, and by the most probable ones: rows of ten."""
-        source = self.val if len(self.val) else self.train
-        rows = list(range(min(PREVIEW, len(source))))
-        images = torch.from_numpy(source.__getitems__(rows)["images"]).to(self.device)
-        batch = Batch(np.array(rows, dtype=np.int64), {"images": images})
+        """Return rows of originals, of reconstructions by soft codes, and of those by the most probable ones."""
+        images = self.shown()
+        batch = Batch(np.arange(len(images)), {"images": images})
         soft, _ = self._output(self.model.pixels(images), "soft", batch, "val", self.last_temperature)
-        return torch.cat([images, self.model.images(soft), self.model.reconstruct(images)]).cpu().numpy()
+        return in_rows(self.columns, images, self.model.images(soft), self.model.reconstruct(images))

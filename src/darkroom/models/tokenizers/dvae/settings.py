@@ -53,6 +53,10 @@ class DVAE(Kind):
     """Residual blocks of the encoder, and of the decoder."""
     alpha: Literal["signed", "unit"] = "signed"
     """Range of the alpha channel of RGBA: signed, -1 to 1 as the colours, or unit, 0 to 1 as dalle-pytorch."""
+    mean: Annotated[list[float], Field(min_length=1)] | None = None
+    """Means that each channel of pixels in [0, 1] is normalised by; null: 0.5, of alpha as `alpha` says."""
+    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = None
+    """Standard deviations by which it is divided then; with mean 0 and std 1 pixels stay as they are."""
     straight_through: bool = False
     """In training sample one code for each position, and not a mixture."""
     reinmax: bool = False
@@ -79,6 +83,25 @@ class DVAE(Kind):
         if self.reinmax:
             return "reinmax"
         return "straight_through" if self.straight_through else "soft"
+
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why the section does not fit images of shape (C, H, W); None: it does."""
+        for key in ("mean", "std"):
+            values = getattr(self, key)
+            if values is not None and len(values) != image_shape[0]:
+                return (
+                    f"`{key}` has {len(values)} numbers, and the images have {image_shape[0]} channels "
+                    "(`ingest.channels`): give one for each"
+                )
+        return None
+
+    @model_validator(mode="after")
+    def _normalised(self) -> "DVAE":
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("mean and std go together: give both, or leave both empty")
+        if self.mean is not None and self.alpha != "signed":
+            raise ValueError("alpha is not read where mean and std are given: leave it at signed")
+        return self
 
     @model_validator(mode="after")
     def _hard(self) -> "DVAE":

@@ -1,5 +1,6 @@
 """The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import torch
@@ -44,6 +45,8 @@ class DiscreteVAE(SavedNetwork):
             hidden_dim=settings.width,
             num_resnet_blocks=settings.residual_blocks,
             alpha=settings.alpha,
+            mean=settings.mean,
+            std=settings.std,
         )
         return cls(config)
 
@@ -74,13 +77,17 @@ class DiscreteVAE(SavedNetwork):
     def pixels(self, images: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) as the network sees them: colours in [-1, 1], alpha as `alpha` says.
 
-        `unit`: alpha in [0, 1], as dalle-pytorch; `signed`: in [-1, 1], as the colours.
+        `unit`: alpha in [0, 1], as dalle-pytorch; `signed`: in [-1, 1], as the colours. With `mean` and `std`:
+        (x - mean) / std of each channel of pixels x in [0, 1].
 
         Raises:
             DarkroomError: images of another number of channels or another size.
         """
         config = self.config
         require_shape(images, (config.channels, config.image_size, config.image_size))
+        if config.mean is not None and config.std is not None:
+            mean, std = (_by_channel(values, images) for values in (config.mean, config.std))
+            return (to_network(images, "unit") - mean) / std
         x = to_network(images)
         if config.alpha == "unit" and config.channels == 4:
             x = torch.cat([x[:, :3], (x[:, 3:] + 1) / 2], dim=1)
@@ -88,7 +95,11 @@ class DiscreteVAE(SavedNetwork):
 
     def images(self, output: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) of what the network returns."""
-        if self.config.alpha == "unit" and self.config.channels == 4:
+        config = self.config
+        if config.mean is not None and config.std is not None:
+            mean, std = (_by_channel(values, output) for values in (config.mean, config.std))
+            return to_images(output.float() * std + mean, "unit")
+        if config.alpha == "unit" and config.channels == 4:
             output = torch.cat([output[:, :3], output[:, 3:] * 2 - 1], dim=1)
         return to_images(output)
 
@@ -185,3 +196,7 @@ class DiscreteVAE(SavedNetwork):
     def saved(self) -> nn.Module:
         """The network, whose weights have dalle-pytorch's names."""
         return self.network
+
+
+def _by_channel(values: Sequence[float], images: Tensor) -> Tensor:
+    return torch.tensor(values, device=images.device)[:, None, None]

@@ -99,4 +99,6 @@ class Pretrained(Kind):
             raise ValueError("a folder has no revision: leave it empty")
         if self.training:
             raise ValueError("nothing is trained, so `training` is {}")
+        if self.grid_images != type(self).model_fields["grid_images"].default:
+            raise ValueError("nothing is trained, so there are no grids while training: leave `grid_images` out")
         return self

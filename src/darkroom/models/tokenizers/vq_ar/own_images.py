@@ -9,22 +9,25 @@ from numpy.typing import NDArray
 
 from darkroom.models.tokenizers.vq_ar.generate import generate
 from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
+from darkroom.models.tokenizers.vq_ar.settings import GridSampling
 
 
 @dataclass
 class _Shown:
     images: int
     batch: int
+    min_p: float
+    temperature: float
     guidance: float
     seed: int = 0
-    min_p: float = 0.5
-    temperature: float = 0.7
 
 
-def own_images(model: VQAutoregressive, count: int, guided: bool) -> NDArray[np.uint8]:
-    """Return some images, (count, C, H, W): with classes, image i is of class i modulo their number.
+def own_images(model: VQAutoregressive, settings: GridSampling, guided: bool) -> NDArray[np.uint8]:
+    """Return `settings.images` images, (N, C, H, W): with classes, image i is of class i modulo their number.
 
     guided: whether a start token for no class is trained, from which guidance leads away.
     """
-    (images,) = generate(model, _Shown(count, count, 1.5 if guided else 1.0), model.codebook.device)
+    count, guidance = settings.images, settings.guidance if guided else 1.0
+    shown = _Shown(count, count, settings.min_p, settings.temperature, guidance)
+    (images,) = generate(model, shown, model.codebook.device)
     return images

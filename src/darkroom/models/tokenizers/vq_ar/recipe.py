@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from darkroom.device import in_float32
 from darkroom.models.tokenizers.pixels import to_network
-from darkroom.models.tokenizers.recipe import PREVIEW, TokenizerRecipe
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
 from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
@@ -58,9 +58,9 @@ class VQARRecipe(TokenizerRecipe):
             self.model.move_codebook(latents, codes)
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return originals, their reconstructions, and as many images of its own, each column's by the next class."""
-        drawn = own_images(self.model, PREVIEW, guided=self.settings.label_dropout > 0)
-        return np.concatenate([super().preview(), drawn])
+        """Return rows of originals and their reconstructions, and rows of its own images, one class after the other."""
+        drawn = own_images(self.model, self.settings.sampling, guided=self.settings.label_dropout > 0)
+        return np.concatenate([super().preview(), in_rows(self.columns, torch.from_numpy(drawn))])
 
     def _labels(self, batch: Batch, dropout: float) -> Tensor:
         """Return the number of each image's start token, (N,): its class, or the null label."""

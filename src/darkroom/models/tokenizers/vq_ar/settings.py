@@ -6,6 +6,20 @@ from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Codes, Kind
 from darkroom.params.numbers import Fraction, Positive, Weight
+from darkroom.params.section import Section
+
+
+class GridSampling(Section):
+    """How its own images in the grids while training are sampled."""
+
+    images: Positive = 10
+    """Its own images in a grid; genie2: 64."""
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Codes less likely than this fraction of the likeliest one are not sampled; genie2: 0.25."""
+    temperature: Annotated[float, Field(gt=0)] = 0.7
+    """Divisor of the logits; genie2: 1.5."""
+    guidance: Annotated[float, Field(ge=0)] = 1.5
+    """Scale of classifier-free guidance, where labels are dropped; 1: no guidance."""
 
 
 class VQAR(Kind):
@@ -51,6 +65,8 @@ class VQAR(Kind):
     """Weight of the distance between latents and their codes."""
     ar_commitment_weight: Weight = 1.0
     """Weight of the distance between predicted vectors and codes."""
+    sampling: GridSampling = GridSampling()
+    """Its own images in the grids while training."""
 
     @model_validator(mode="after")
     def _foreseen(self) -> "VQAR":
