@@ -54,6 +54,7 @@ _NAMED = {
     "train_decoder.latents": "it is data/latents, or data/none to encode images while training",
     "train_decoder.unets.*.embeddings": "it is data/embeddings, or data/none",
     "train_decoder.unets.*.clip": "it is models/clip, to compute embeddings while training, or data/none",
+    "train_generator.embeddings": "it is data/embeddings, or data/none",
     "train_clip.pretrained.file": "it is an archive of OpenAI's, a state dict, or a folder of open_clip; or data/none",
     "score_decoder.clip": "it is models/clip, a file that `clip.load` opens, a folder of open_clip, or data/none: none",
     "score_decoder.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest
 from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, PREFIXES, file_name, map_embeddings, row_shapes
 from darkroom.data.index import EMBEDDINGS, Index, Indexed
+from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.together import require_equal_metadata, require_made_from
 from darkroom.urls import redacted
@@ -210,8 +211,8 @@ def captioned_parts(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> list[
     return [part for part in parts if "text" in read_manifest(root / part, KIND)["names"]]
 
 
-def require_same_images(embeddings: EmbeddingShards, images: ImageShards) -> None:
-    """Check that row i of the embeddings is of image i.
+def require_same_images(embeddings: EmbeddingShards, images: ImageShards | LatentShards) -> None:
+    """Check that row i of the embeddings is of image i, or of the image of latent i.
 
     Raises:
         ArtifactError: a row is missing, superfluous or at another position (the message names shard and key), or the
@@ -228,15 +229,14 @@ def require_same_images(embeddings: EmbeddingShards, images: ImageShards) -> Non
             )
 
 
-def _difference(embeddings: EmbeddingShards, images: ImageShards) -> str:
+def _difference(embeddings: EmbeddingShards, images: ImageShards | LatentShards) -> str:
     """Return a message on the first difference."""
     ours, theirs = embeddings.keys, images.keys
     again = "make them again (`dvc repro embed_clip`)."
     have, need = set(ours), set(theirs)
     for row, key in enumerate(theirs):
         if key not in have:
-            shard = next(shard for shard in reversed(images.shards) if shard.first <= row)
-            return f"{redacted(shard.tar)}: the image {key} has no embedding: {again}"
+            return f"{redacted(images.file_of(row))}: the image {key} has no embedding: {again}"
     for row, key in enumerate(ours):
         if key not in need:
             return f"{embeddings.shard_of(row)}: the embedding {key} belongs to none of the images: {again}"

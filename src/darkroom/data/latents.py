@@ -236,13 +236,17 @@ class LatentShards(Indexed):
             side, row = int(sides[place]), int(rows[place])
             found = hashlib.sha256(b"".join(values.data for values in latents[:, place])).digest()
             if found != self._sha256[side][row].tobytes():
-                path = self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path
+                path = Path(self.file_of(row))
                 raise ArtifactError(
                     f"{path}: the latent of the image {self.keys_of([row])[0]} is corrupted (its sha256 is not that of "
                     f"the index): delete the shard and restore it with `dvc checkout {path.parent}`, or run "
                     "encode_latents again."
                 )
             self._checked[side, row] = True
+
+    def file_of(self, row: int) -> str:
+        """Return the path of the file that holds a row."""
+        return str(self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path)
 
     def verify(self) -> None:
         """Check every byte of every file. Raises ArtifactError naming the shard."""

@@ -204,6 +204,10 @@ class ImageShards(Indexed):
         for first in range(0, len(self), size):
             yield self.__getitems__(range(first, min(first + size, len(self))))
 
+    def file_of(self, row: int) -> str:
+        """Return the path or URL of the tar that holds a row, or that is nearest before it."""
+        return next(shard.tar for shard in reversed(self.shards) if shard.first <= row)
+
     def texts(self, shard: Shard) -> list[dict[str, Any]]:
         """Return `key`, `label` and `caption` of each row of a shard."""
         return self._index.rows(["key", "label", "caption"], shard.first, shard.images)

@@ -1,5 +1,6 @@
 """What the stages that generate images write: shards with classes, a grid, and a manifest."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import write_manifest
+from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.grid import image_grid, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.npz import NpzWriter
@@ -19,7 +21,9 @@ from darkroom.data.shards import write_shards
 from darkroom.terminal.progress import with_progress
 
 GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
+NO_CLASS = -1  # in place of a class number
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
+_GROUPS = 8, 8  # of the grid with captions: images in a row, and rows
 
 Images = NDArray[np.uint8]  # (N, C, H, W)
 
@@ -29,22 +33,29 @@ class Shown:
 
     Args:
         labels: the class number of each image, (N,); None: they have no classes.
+        captions: of each image, written below the first ones, which then stand in no column; None: none.
     """
 
-    def __init__(self, labels: NDArray[np.int64] | None) -> None:
-        found = [None] if labels is None else np.unique(labels)[:_COLUMNS].tolist()
-        self._most = _ROWS * (_COLUMNS if labels is None else 1)
+    def __init__(self, labels: NDArray[np.int64] | None, captions: Sequence[str] | None = None) -> None:
+        self._captions = captions
+        plain = labels is None or captions is not None
+        found = [None] if plain or labels is None else np.unique(labels)[:_COLUMNS].tolist()
+        self._most = _ROWS * (_COLUMNS if plain else 1) if captions is None else math.prod(_GROUPS)
         self._columns: dict[int | None, list[Images]] = {label: [] for label in found}
 
     def add(self, image: Images, label: int | None) -> None:
         """Take the next image, (C, H, W), with the number of its class."""
-        column = self._columns.get(label)
+        column = self._columns.get(None if None in self._columns else label)
         if column is not None and len(column) < self._most:
             column.append(image.copy())  # else the batch that it lies in would stay in memory
 
     def save(self, path: Path) -> None:
         """Write the grid; where a class has fewer images than others its column ends in white."""
         columns = list(self._columns.values())
+        if self._captions is not None:
+            groups = [image[None] for image in columns[0]]
+            save_png(path, captioned_grid(groups, self._captions[: len(groups)], _GROUPS[0], scale=3))
+            return
         if None in self._columns:
             images, width = columns[0], min(_COLUMNS, len(columns[0]))
         else:
@@ -59,6 +70,7 @@ def numbered(
     classes: Sequence[str],
     labels: NDArray[np.int64] | None,
     also: Sequence[Callable[[Images, int | None], None]] = (),
+    captions: Sequence[str] | None = None,
 ) -> Iterator[Sample]:
     """Yield images, uint8 (n, C, H, W) in batches, as samples with their classes.
 
@@ -67,6 +79,7 @@ def numbered(
         classes: the names of the classes.
         labels: the class number of each image, (N,); None: they have no classes.
         also: called with each image, (C, H, W), and its class number.
+        captions: of each image; None: none.
     """
     number = 0
     for batch in batches:
@@ -74,7 +87,8 @@ def numbered(
             label = None if labels is None else int(labels[number])
             for each in also:
                 each(image, label)
-            yield Sample(f"{number:08d}", to_pil(image), label=None if label is None else classes[label])
+            caption = None if captions is None else captions[number]
+            yield Sample(f"{number:08d}", to_pil(image), None if label is None else classes[label], caption)
             number += 1
 
 
@@ -87,6 +101,7 @@ def write_generated(
     images: int,
     image_shape: Sequence[int],
     labels: NDArray[np.int64] | None = None,
+    captions: Sequence[str] | None = None,
     npz: bool = False,
     strip: Images | None = None,
     **metadata: Any,
@@ -100,7 +115,9 @@ def write_generated(
         shard_size: images in a shard.
         images: N, how many there are.
         image_shape: (C, H, W) of each.
-        labels: the class number of each image, (N,); None: image i has class i modulo their number, if there are any.
+        labels: the class number of each image, (N,), or `NO_CLASS` of all; None: image i has class i modulo their
+            number, if there are any.
+        captions: what each image was made of, also below those in the grid; None: no texts.
         npz: whether they are also written as one `.npz` file.
         strip: rows of images that are written beside the grid, (rows, columns, C, H, W); None: none.
         metadata: further entries of the manifest.
@@ -108,13 +125,15 @@ def write_generated(
     channels, height, width = image_shape
     if classes and labels is None:
         labels = np.arange(images) % len(classes)
-    shown = Shown(labels)
+    if labels is not None and (labels == NO_CLASS).all():
+        labels = None
+    shown = Shown(labels, captions)
     with atomic_folder(out) as folder, ExitStack() as stack:
         also: list[Callable[[Images, int | None], None]] = [shown.add]
         if npz:
             writer = stack.enter_context(NpzWriter(folder / NPZ, images, (channels, height, width)))
             also.append(lambda image, label: writer.add(image))
-        samples = numbered(with_progress(batches, images, "made"), classes, labels, also)
+        samples = numbered(with_progress(batches, images, "made"), classes, labels, also, captions)
         shards = write_shards(folder, samples, shard_size, "png")
         stack.close()
         shown.save(folder / GRID)
@@ -129,7 +148,7 @@ def write_generated(
             images=images,
             image_shape=list(image_shape),
             files=files,
-            counts=dict(zip(classes, counts, strict=True)),
+            counts=dict(zip(classes, counts, strict=bool(counts))),
             **metadata,
             **shards,
         )

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.latents import LatentShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.data import GeneratorData, LabelledLatents
+from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.evaluation import Evaluation
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.settings import Params
@@ -75,8 +73,14 @@ def run(params: Params) -> None:
         _import(params, catalog, latents.shape, tokenizer_hash)
         return
     with open_state("train_generator") as state:
-        rows = [LabelledLatents(shards[split], catalog, training.seed) for split in ("train", "val")]
-        data = GeneratorData(rows[0], rows[1], latents, tokenizer.to(device), catalog)
+        data = GeneratorData.open(
+            settings.chosen.condition,
+            Path(settings.embeddings),
+            shards,
+            tokenizer.to(device),
+            catalog,
+            training.seed,
+        )
         recipe: GeneratorRecipe = GENERATORS.load("recipe", settings.kind).build(
             settings.chosen, training, data, Evaluation.open(settings.evaluate, catalog)
         )
@@ -94,7 +98,9 @@ def run(params: Params) -> None:
                 "generator",
                 generator_kind=settings.kind,
                 classes=list(catalog.classes),
-                class_counts=np.bincount(rows[0].labels, minlength=len(catalog.classes)).tolist(),
+                **({} if data.class_counts is None else {"class_counts": data.class_counts}),
+                **({} if (condition := settings.chosen.condition) == "class" else {"condition": condition}),
+                **data.metadata(),
                 image=catalog.spec.metadata(),
                 latent_shape=list(latents.shape),
                 **recipe.metadata(),

@@ -1,7 +1,8 @@
 """What generators are trained on: stored latents or codes with the classes of their images."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,36 +11,70 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.data.catalog import Catalog
+from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.latents import LatentShards
+from darkroom.models.generators.conditions import NOTHING, Asked, asked_classes, asked_stored
+from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.labels import balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.training.data import Positions, label_numbers, mirrored
 from darkroom.training.recipe import IndexedDataset
 
 
-class LabelledLatents:
-    """Stored latents with their class numbers, `labels` int64 (N,).
+class StoredLatents:
+    """Stored latents.
 
-    Latents are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
+    They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
     the device, where z is sampled; or `codes` int32 (N, H, W). Of the rows whose mirror image was encoded too, half are
     its latents in training. `seed` is the training's.
     """
 
-    def __init__(self, shards: LatentShards, catalog: Catalog, seed: int = 0) -> None:
+    def __init__(self, shards: LatentShards, seed: int = 0) -> None:
         self.shards, self.seed = shards, seed
-        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, "`train_generator`")
 
     def __len__(self) -> int:
         return len(self.shards)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents and class numbers of some rows, some of them mirrored where positions are given."""
+        """Return the latents of some rows, some of them mirrored where positions are given."""
         stored = self.shards.__getitems__(rows, mirrored(self.seed, self.shards.mirrors, rows, positions))
-        tensors = {name: _tensor(value, self.shards.form) for name, value in stored.items()}
-        return {**tensors, "labels": self.labels[list(rows)]}
+        return {name: _tensor(value, self.shards.form) for name, value in stored.items()}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows, by which a person finds the images."""
         return self.shards.keys_of(rows)
+
+
+class LabelledLatents(StoredLatents):
+    """Stored latents with their class numbers, `labels` int64 (N,)."""
+
+    def __init__(self, shards: LatentShards, catalog: Catalog, seed: int = 0) -> None:
+        super().__init__(shards, seed)
+        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, "`train_generator`")
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the latents and class numbers of some rows, some of them mirrored where positions are given."""
+        return {**super().__getitems__(rows, positions), "labels": self.labels[list(rows)]}
+
+
+class EmbeddedLatents(StoredLatents):
+    """Stored latents with what CLIP says of their images or captions: `image`, `text` float16 (N, D), `encoding`.
+
+    No latent is mirrored: embedding and caption are those of the image as it is.
+
+    Raises:
+        ArtifactError: an image has no embedding, or there are no embeddings of a kind; names part and key, or the kind.
+    """
+
+    def __init__(self, shards: LatentShards, embeddings: EmbeddingShards, names: Sequence[str]) -> None:
+        super().__init__(shards)
+        require_same_images(embeddings, shards)
+        embeddings.__getitems__([], names)  # refused at once where there are none
+        self.embeddings, self.names = embeddings, tuple(names)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the latents of some rows and the embeddings of the same images."""
+        return {**super().__getitems__(rows), **self.embeddings.__getitems__(rows, self.names)}
 
 
 def _tensor(stored: NDArray[Any], form: str) -> Tensor:
@@ -55,9 +90,11 @@ class GeneratorData:
     """What a generator is built for.
 
     train, val: the latents that it is trained and validated on.
+    asked: what grids and evaluations ask for: classes, or what is stored of the validation split.
     latents: the shards of the train split, with their statistics, and their codebook where they are codes.
     tokenizer: that of the latents, on the training device.
     catalog: the classes.
+    embeddings: of the train split, where the condition is read from them.
     """
 
     train: IndexedDataset
@@ -65,3 +102,59 @@ class GeneratorData:
     latents: LatentShards
     tokenizer: Tokenizer
     catalog: Catalog
+    asked: Asked
+    embeddings: EmbeddingShards | None = None
+
+    @classmethod
+    def open(
+        cls,
+        condition: str,
+        embeddings: Path,
+        shards: Mapping[str, LatentShards],
+        tokenizer: Tokenizer,
+        catalog: Catalog,
+        seed: int,
+    ) -> "GeneratorData":
+        """Return the latents of a condition.
+
+        Args:
+            condition: that of the kind's section.
+            embeddings: the folder of stored embeddings, which conditions of CLIP are read from.
+            shards: the latents of the splits `train` and `val`.
+            tokenizer: that of the latents, on the training device.
+            catalog: the classes.
+            seed: of the training.
+        """
+        names = READ.get(condition)
+        if names is None:
+            if condition == "none":
+                rows: dict[str, StoredLatents] = {name: StoredLatents(each, seed) for name, each in shards.items()}
+                asked = NOTHING
+            else:
+                rows = {name: LabelledLatents(each, catalog, seed) for name, each in shards.items()}
+                asked = asked_classes(balanced(len(catalog.classes)))
+            return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked)
+        parts = list(shards["train"].sources)
+        stored = {name: EmbeddingShards.open_parts(parts, name, embeddings) for name in shards}
+        rows = {name: EmbeddedLatents(each, stored[name], names) for name, each in shards.items()}
+        asked_stored(stored["train"], condition, catalog.classes)  # refuses where there is nothing to learn from
+        shown = stored["val"] if len(stored["val"]) else stored["train"]
+        asked = asked_stored(shown, condition, catalog.classes)
+        return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked, stored["train"])
+
+    @property
+    def class_counts(self) -> list[int] | None:
+        """Images of each class in the train split; None: the classes are not read."""
+        if not isinstance(self.train, LabelledLatents):
+            return None
+        return np.bincount(self.train.labels, minlength=len(self.catalog.classes)).tolist()
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the manifest says of the embeddings."""
+        if self.embeddings is None:
+            return {}
+        return {
+            "clip": self.embeddings.clip,
+            "normalised": self.embeddings.normalised,
+            "parts": list(self.embeddings.sources),
+        }

@@ -14,6 +14,7 @@ from darkroom.data.catalog import Catalog
 from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.reference import Reference, distances
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
+from darkroom.models.generators.conditions import Asked
 from darkroom.models.generators.sampler import Sampler, generate
 from darkroom.models.generators.settings import Evaluate
 from darkroom.training.recipe import Gather
@@ -54,18 +55,23 @@ class Evaluation:
         reference = Reference.load(Path(settings.reference), "in_domain", judge.sha256)
         return cls(settings, judge, reference, catalog.classes)
 
-    def scores(self, sampler: Sampler, sampling: Any, rank: int, count: int, gather: Gather) -> dict[str, float]:
+    def scores(
+        self, sampler: Sampler, sampling: Any, asked: Asked, rank: int, count: int, gather: Gather
+    ) -> dict[str, float]:
         """Return `fd`, `fd_debiased`, `kid` and `label_accuracy` of images that are sampled as `sampling` says.
 
+        Images that are of no class have no label accuracy.
         Process `rank` of `count` makes its share of them, whole batches one after the other, and all get the scores.
         """
         starts = range(0, self.settings.images, self.settings.batch)
         mine = [starts[int(number)] for number in np.array_split(np.arange(len(starts)), count)[rank]]
-        batches = list(generate(sampler, self.settings, sampling, mine))
+        batches = list(generate(sampler, self.settings, sampling, mine, asked))
         network, batch = self.judge.network, self.settings.batch
         features = extract(network, batches, batch, sampler.device) if batches else torch.zeros(0)
         features = gather(features)
-        labels = [self.classes[number % len(self.classes)] for number in range(self.settings.images)]
         found = distances(features, self.reference, min(_BLOCKS, len(features) // 2))
-        accuracy = label_accuracy(self.judge.network, features, labels, self.judge.classes)
-        return {name: found[name] for name in ("fd", "fd_debiased", "kid")} | {"label_accuracy": accuracy}
+        scores = {name: found[name] for name in ("fd", "fd_debiased", "kid")}
+        if asked.label is None:
+            return scores
+        labels = [self.classes[number] for number in asked.label(np.arange(self.settings.images)).tolist()]
+        return scores | {"label_accuracy": label_accuracy(self.judge.network, features, labels, self.judge.classes)}

@@ -7,8 +7,9 @@ from typing import Any
 
 from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import Diffusion
+from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.fits import refuse, require_blocks
+from darkroom.params.fits import refuse, require_blocks, require_split
 
 
 def fits(params: Any) -> None:
@@ -24,6 +25,7 @@ def fits(params: Any) -> None:
     if reason := section.chosen.unfit(params.ingest.image_size // params.train_tokenizer.chosen.factor):
         refuse(f"`train_generator.{kind}`: {reason}.")
     _require_weights(params.sample_generator.common, section)
+    _require_condition(params)
     blocks, images = params.score_generator.blocks, params.sample_generator.common.images
     require_blocks("score_generator", blocks, "sample_generator.common.images", images)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
@@ -31,9 +33,42 @@ def fits(params: Any) -> None:
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
         weaker = getattr(sampling, "weaker_sigma_rel", None)
         dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if weaker is None else {}
+        if weaker is None and section.chosen.condition == "none" and sampling.guidance != 1:
+            refuse(
+                f"`sample_generator.{kind}.guidance` is {sampling.guidance}, and `train_generator.{kind}.model."
+                "condition` is none, so there is nothing that guidance leads away from: set the former to 1.0."
+            )
         if weaker is not None:
             _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
+
+
+def _require_condition(params: Any) -> None:
+    """Check that what images are asked to show is stored, and that nothing else is asked for."""
+    section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
+    condition = section.chosen.condition
+    if condition == "class":
+        return
+    this = f"`train_generator.{section.kind}.model.condition` is {condition}"
+    if common.labels != "balanced":
+        labels = common.labels if isinstance(common.labels, str) else "a mapping"
+        refuse(
+            f"`sample_generator.common.labels` is {labels}, and {this}: set the former to balanced, or leave it out."
+        )
+    if condition not in READ:
+        return
+    if params.train_clip.source == "none":
+        refuse(f"{this}, and `train_clip.source` is none, so there is no CLIP to read: set the latter to trained.")
+    if condition == "tokens" and not embed.encodings:
+        refuse(f"{this}, and `embed_clip.encodings` is false: set it to true.")
+    for split in ("train", "val"):
+        if split not in embed.store:
+            refuse(f"{this}, and `embed_clip.store` leaves out {split}: name it there.")
+    require_split(params, "sample_generator.common.split", common.split)
+    if common.split not in embed.store:
+        refuse(
+            f"`sample_generator.common.split` is {common.split}, and `embed_clip.store` leaves it out: name it there."
+        )
 
 
 def _require_weights(common: Any, section: Any) -> None:

@@ -2,6 +2,9 @@
 
 from darkroom.params import kinds
 
+# Of each condition that CLIP makes, the kinds of stored embeddings that are read; the first is pooled.
+READ = {"image": ("image",), "text": ("text",), "tokens": ("text", "encoding")}
+
 
 class Kind(kinds.Kind):
     """A kind of generator."""
@@ -11,6 +14,11 @@ class Kind(kinds.Kind):
         return None
 
     @property
+    def condition(self) -> str:
+        """What images are asked to show: class, none, or one of `READ`."""
+        return "class"
+
+    @property
     def label_dropout(self) -> float:
-        """The fraction of labels dropped while training; 0: nothing can guide it."""
+        """The fraction of conditions dropped while training; 0: nothing can guide it."""
         return 0.0

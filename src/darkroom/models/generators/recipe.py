@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
+from darkroom.models.generators.conditions import Asked, asked_classes
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.evaluation import Evaluation
+from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.sampler import Sampler
 from darkroom.params.training import Training
 from darkroom.training.recipe import Gather, Recipe
@@ -17,12 +19,14 @@ class GeneratorRecipe(Recipe):
     model: the network; it has `save_pretrained(folder)`.
     evaluation: scores while it trains; None: none.
     evaluation_settings: how evaluations sample: what the sampler is given.
+    asked: what images of evaluations are asked to show; None: all classes in turn.
     """
 
     name: ClassVar[str]
     model: Any
     evaluation: Evaluation | None = None
     evaluation_settings: Any
+    asked: Asked | None = None
 
     @classmethod
     def build(
@@ -43,7 +47,9 @@ class GeneratorRecipe(Recipe):
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_generator.evaluate`."""
         assert self.evaluation is not None  # the loop asks where `evaluate_every` is above 0
-        return self.evaluation.scores(self.sampler, self.evaluation_settings, rank, count, gather)
+        sampler = self.sampler
+        asked = self.asked or asked_classes(balanced(sampler.classes))
+        return self.evaluation.scores(sampler, self.evaluation_settings, asked, rank, count, gather)
 
     def save(self, folder: Path) -> None:
         """Write the weights as they are."""

@@ -25,6 +25,8 @@ class Common(Section):
     """Number of images; null: the sum of `labels`, where these are numbers by class."""
     labels: Literal["balanced", "frequency"] | dict[str, Positive] = "balanced"
     """Class of image i: i modulo their number (balanced), frequency (as in the training split), or numbers by class."""
+    split: Literal["train", "val", "test"] = "test"
+    """Split whose stored embeddings and captions image i is made of, in turn, where the condition is read from them."""
     batch: Positive = 125
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.models.generators.labels import ClassOf, balanced
+from darkroom.models.generators.conditions import Asked, Condition, asked_classes
+from darkroom.models.generators.labels import balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
 
 
@@ -62,12 +63,12 @@ class Sampler(Protocol):
         """Where the network lies."""
         ...
 
-    def __call__(self, numbers: Sequence[int], labels: Tensor, seed: int, settings: Any) -> Tensor:
+    def __call__(self, numbers: Sequence[int], condition: Any, seed: int, settings: Any) -> Tensor:
         """Return images, uint8 (N, C, H, W).
 
         Args:
             numbers: of the images, (N,); the noise of image i follows from (seed, i).
-            labels: their classes, int64 (N,), on the device.
+            condition: what they are asked to show, on the device: of classes their numbers, int64 (N,).
             seed: of all random numbers.
             settings: the kind's section of `sample_generator`.
         """
@@ -79,11 +80,11 @@ def generate(
     request: Request,
     settings: Any,
     starts: Sequence[int] | None = None,
-    class_of: ClassOf | None = None,
+    asked: Asked | None = None,
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield images in batches, uint8 (n, C, H, W), n at most `request.batch`.
 
-    Image i has the class that `class_of` gives it, and noise that follows from (seed, i): it is the same, bit for bit,
+    Image i has the condition that `asked` gives it, and noise that follows from (seed, i): it is the same, bit for bit,
     however many images are requested, because the networks always see `request.batch` of them.
 
     Args:
@@ -91,11 +92,16 @@ def generate(
         request: how many images.
         settings: the kind's section of `sample_generator`.
         starts: the batches that begin with these images alone; None: all.
-        class_of: the class of each image; None: its number modulo the number of classes.
+        asked: what each image is asked to show; None: the class of its number modulo the number of classes.
     """
-    rule = class_of or balanced(sampler.classes)
+    asked = asked or asked_classes(balanced(sampler.classes))
     for start in range(0, request.images, request.batch) if starts is None else starts:
         numbers = np.arange(start, start + request.batch)  # past the last image: padding
-        labels = torch.from_numpy(rule(numbers)).to(sampler.device)
-        images = sampler(numbers.tolist(), labels, request.seed, settings)
+        images = sampler(numbers.tolist(), placed(asked, numbers, sampler.device), request.seed, settings)
         yield images[: request.images - start].cpu().numpy()
+
+
+def placed(asked: Asked, numbers: NDArray[np.int64], device: torch.device) -> Condition:
+    """Return what images are asked to show, on a device."""
+    condition = asked.condition(numbers)
+    return None if condition is None else condition.to(device)

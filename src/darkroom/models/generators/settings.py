@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.kinds import of_kinds
 from darkroom.params.numbers import NO_FILE, Positive, Seed
@@ -42,8 +43,27 @@ _sections = {kind: GENERATORS.load("settings", kind) for kind in GENERATORS}
 class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
     """Which generator, and how it is trained."""
 
+    embeddings: str = NO_FILE
+    """data/embeddings: stored embeddings of CLIP, which the conditions image, text and tokens read; data/none: none."""
     evaluate: Evaluate = Evaluate()
     """Scores of the averaged weights while training, drawn as curves; they decide nothing."""
+
+    @model_validator(mode="after")
+    def _conditioned(self) -> "TrainGenerator":
+        condition = self.chosen.condition
+        key = f"{self.kind}.model.condition" if hasattr(self.chosen, "model") else "kind"
+        value = condition if hasattr(self.chosen, "model") else self.kind
+        if condition in READ and self.embeddings == NO_FILE:
+            raise ValueError(
+                f"{key} is {value}, which is read from stored embeddings, and train_generator.embeddings is {NO_FILE}: "
+                "set the latter to data/embeddings"
+            )
+        if condition not in READ and self.embeddings != NO_FILE:
+            raise ValueError(
+                f"train_generator.embeddings is {self.embeddings}, and {key} is {value}, which reads none: set the "
+                f"former to {NO_FILE}{'' if key == 'kind' else f', or {key} to ' + ', '.join(READ)}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _guided(self) -> "TrainGenerator":
@@ -51,8 +71,12 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
         guidance = getattr(sampling, "guidance", 1)
         if self.evaluate.every and guidance != 1 and not self.chosen.label_dropout:
             raise ValueError(
-                f"{self.kind}.sampling.guidance ({guidance}) needs a model that was trained without labels too: give "
-                f"{self.kind}.diffusion.label_dropout a fraction, or set it to 1.0"
+                f"{self.kind}.sampling.guidance ({guidance}) needs a model that was trained without labels too, and "
+                + (
+                    f"{self.kind}.model.condition is none: set the former to 1.0"
+                    if self.chosen.condition == "none"
+                    else f"{self.kind}.diffusion.label_dropout is 0: give it a fraction, or set the former to 1.0"
+                )
             )
         return self
 

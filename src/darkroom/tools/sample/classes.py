@@ -140,8 +140,8 @@ def _row(sampler: Any, sampling: Any, request: Request, number: int) -> "NDArray
     """Return images of one class, (images, C, H, W)."""
     import numpy as np
 
+    from darkroom.models.generators.conditions import asked_classes
     from darkroom.models.generators.sampler import generate
 
-    return np.concatenate(
-        list(generate(sampler, request, sampling, class_of=lambda numbers: np.full_like(numbers, number)))
-    )
+    asked = asked_classes(lambda numbers: np.full_like(numbers, number))
+    return np.concatenate(list(generate(sampler, request, sampling, asked=asked)))

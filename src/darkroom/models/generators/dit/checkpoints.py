@@ -43,6 +43,7 @@ SWITCHES = {
     "qk_norm": False,
     "value_residual": False,
     "shared_adaln": False,
+    "condition": "class",
 }
 
 

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
+from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.conditions import Condition, Embedded
 from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
 
 
@@ -29,6 +31,10 @@ class DiTConfig:
     value_residual: mix the first block's values into each block's (Zhou et al., 2024, arXiv 2410.17897).
     shared_adaln: one modulation for all blocks, and a table in each (Chen et al., "PixArt-α", 2023, arXiv 2310.00426).
     dropout: of attention's and network's outputs while training.
+    condition: beside the time: `class`, `none`, or of CLIP the embedding of an `image`, that of a `text`, or a text's
+        embedding and `tokens`, to which each block attends.
+    embed_dim: length of the embedding; 0: none.
+    text_shape: number and width of the tokens; None: none.
     """
 
     channels: int
@@ -47,6 +53,9 @@ class DiTConfig:
     value_residual: bool = False
     shared_adaln: bool = False
     dropout: float = 0.0
+    condition: Literal["class", "none", "image", "text", "tokens"] = "class"
+    embed_dim: int = 0
+    text_shape: tuple[int, int] | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -82,6 +91,53 @@ class TimeEmbedding(nn.Module):
         """Return the embedding of each timestep."""
         angles = timesteps[:, None] * self.rates
         return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
+
+
+class VectorEmbedding(nn.Module):
+    """CLIP's embeddings, (N, D), to vectors, (N, width): standardised, or the learned null, then a two-layer network.
+
+    As pooled texts enter SD3 (Esser et al., 2024, arXiv 2403.03206, section 4).
+
+    mean, std: of the elements of stored embeddings, saved with the weights.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(length))
+        self.register_buffer("std", torch.ones(length))
+        self.null = nn.Parameter(torch.zeros(length))
+        self.mlp = nn.Sequential(nn.Linear(length, width), nn.SiLU(), nn.Linear(width, width))
+
+    @torch.no_grad()
+    def set_scaler(self, scaler: EmbeddingScaler) -> None:
+        """Take in mean and standard deviation of the elements of stored embeddings."""
+        self.mean.copy_(scaler.mean)
+        self.std.copy_(scaler.std)
+
+    def forward(self, vectors: Tensor, kept: Tensor) -> Tensor:
+        """Return a vector for each; the null's where `kept`, bool (N,), is false."""
+        unit = (vectors.float() - self.mean) / self.std
+        return self.mlp(torch.where(kept[:, None], unit, self.null))
+
+
+class TokenEmbedding(nn.Module):
+    """CLIP's encodings of texts, (N, L, W), to tokens, (N, L, width): a two-layer network, or the learned null.
+
+    As texts enter PixArt-α (Chen et al., 2023, arXiv 2310.00426).
+    """
+
+    def __init__(self, shape: tuple[int, int], width: int) -> None:
+        super().__init__()
+        self.null = nn.Parameter(torch.zeros(shape))
+        self.mlp = nn.Sequential(nn.Linear(shape[1], width), nn.GELU(approximate="tanh"), nn.Linear(width, width))
+
+    def forward(self, encodings: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tokens, and which of them are attended to, bool (N, L): of the null all, of a text its own."""
+        inside = (encodings != 0).any(dim=2) | ~kept[:, None]
+        return self.mlp(torch.where(kept[:, None, None], encodings.float(), self.null)), inside
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -138,6 +194,28 @@ def _mlp(config: DiTConfig) -> nn.Module:
     return nn.Sequential(nn.Linear(config.width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, config.width))
 
 
+class CrossAttention(nn.Module):
+    """Attention of tokens to those of a text, added to them; it begins as nothing (PixArt-α, arXiv 2310.00426)."""
+
+    def __init__(self, config: DiTConfig) -> None:
+        super().__init__()
+        width, size = config.width, config.width // config.heads
+        self.heads = config.heads
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.query_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, text: Tensor, inside: Tensor) -> Tensor:
+        """Return (B, N, D) of tokens (B, N, D), those of texts (B, L, D), and which of these count, bool (B, L)."""
+        query = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
+        key, value = rearrange(self.key_value(text), "b l (two h d) -> two b h l d", two=2, h=self.heads)
+        query, key = self.query_norm(query), self.key_norm(key)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=inside[:, None, None])
+        return self.out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
 class Block(nn.Module):
     """A transformer block with adaLN-Zero: the condition shifts, scales and gates, and all gates begin at zero."""
 
@@ -158,6 +236,7 @@ class Block(nn.Module):
             self.table = nn.Parameter(torch.zeros(6, width))
         else:
             self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+        self.cross = CrossAttention(config) if config.text_shape is not None else None
 
     def forward(
         self,
@@ -166,6 +245,7 @@ class Block(nn.Module):
         shared: Tensor | None = None,
         angles: Tensor | None = None,
         first: Tensor | None = None,
+        text: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the tokens after attention and network, and the values of attention.
 
@@ -175,6 +255,7 @@ class Block(nn.Module):
             shared: the modulation of all blocks, (B, 6 D), where there is one.
             angles: of the rotary positions, (N, D / heads / 2), or None.
             first: the values of the first block, (B, heads, N, D / heads); None in that block.
+            text: tokens (B, L, D) that the block attends to, and which of them count, bool (B, L), where there are any.
         """
         if shared is None:
             shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=1)
@@ -182,6 +263,9 @@ class Block(nn.Module):
             shift1, scale1, gate1, shift2, scale2, gate2 = (shared.unflatten(1, (6, -1)) + self.table).unbind(1)
         mixed, value = self._attention(_modulate(self.norm1(x), shift1, scale1), angles, first)
         x = x + gate1[:, None] * self.dropout(mixed)
+        if self.cross is not None:
+            assert text is not None
+            x = x + self.dropout(self.cross(x, *text))
         return x + gate2[:, None] * self.dropout(self.mlp(_modulate(self.norm2(x), shift2, scale2))), value
 
     def _attention(self, x: Tensor, angles: Tensor | None, first: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -216,7 +300,7 @@ class Head(nn.Module):
 
 
 class DiT(SavedNetwork):
-    """A transformer over patches of a latent, conditioned on time and class."""
+    """A transformer over patches of a latent, conditioned on time, and on a class or what else `condition` names."""
 
     made_by = ("transformer", "train_generator")
     pickles = (".pt",)
@@ -232,7 +316,12 @@ class DiT(SavedNetwork):
         self.register_buffer("positions", sincos_positions(config.width, config.size // config.patch))
         self.register_load_state_dict_pre_hook(_with_positions)
         self.time = TimeEmbedding(config.width)
-        self.labels = nn.Embedding(config.classes + 1, config.width)
+        if config.condition == "class":
+            self.labels = nn.Embedding(config.classes + 1, config.width)
+        if config.embed_dim:
+            self.vector = VectorEmbedding(config.embed_dim, config.width)
+        if config.text_shape is not None:
+            self.text = TokenEmbedding(config.text_shape, config.width)
         self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
         if config.shared_adaln:
             self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(config.width, 6 * config.width))
@@ -250,11 +339,15 @@ class DiT(SavedNetwork):
                 nn.init.zeros_(module.bias)
         nn.init.xavier_uniform_(self.patches.weight.view(self.patches.weight.shape[0], -1))
         nn.init.zeros_(self.patches.bias)  # type: ignore[arg-type]
-        nn.init.normal_(self.labels.weight, std=0.02)
+        if self.config.condition == "class":
+            nn.init.normal_(self.labels.weight, std=0.02)
         for name, parameter in self.named_parameters():
-            if name.startswith("time.mlp") and name.endswith("weight"):
+            if (
+                name.startswith(("time.mlp", "vector.mlp", "text.mlp", "vector.null", "text.null"))
+                and "bias" not in name
+            ):
                 nn.init.normal_(parameter, std=0.02)
-            if "modulation" in name or name.startswith("head.linear"):
+            if "modulation" in name or name.startswith("head.linear") or "cross.out" in name:
                 nn.init.zeros_(parameter)
 
     @property
@@ -262,26 +355,32 @@ class DiT(SavedNetwork):
         """The label that stands for no label: the last row of the table."""
         return self.config.classes
 
-    def forward(self, x: Tensor, timesteps: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, x: Tensor, timesteps: Tensor, condition: Condition) -> Tensor:
         """Return the prediction for noisy latents.
 
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
             timesteps: (B,), from 0, no noise, to about 1000, noise alone.
-            labels: class numbers, (B,), int64, or `null_label`.
+            condition: class numbers, (B,), int64, or `null_label`; of images or texts what CLIP says; or None.
 
         Returns:
             (B, C, S, S), what the objective asks for; with a learned variance (B, 2 C, S, S).
         """
-        condition = self.time(timesteps) + self.labels(labels)  # (B, D)
+        vector, text = self.time(timesteps), None  # (B, D)
+        if isinstance(condition, Embedded):
+            vector = vector + self.vector(condition.vector, condition.kept)
+            if condition.tokens is not None:
+                text = self.text(condition.tokens, condition.kept)
+        elif condition is not None:
+            vector = vector + self.labels(condition)
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
-        shared = self.modulation(condition) if self.config.shared_adaln else None
+        shared = self.modulation(vector) if self.config.shared_adaln else None
         angles, first = self.angles if self.config.rope else None, None
         for block in self.blocks:
-            tokens, value = block(tokens, condition, shared, angles, first)
+            tokens, value = block(tokens, vector, shared, angles, first, text)
             first = value if first is None else first
         side, patch = self.config.size // self.config.patch, self.config.patch
-        patches = self.head(tokens, condition)
+        patches = self.head(tokens, vector)
         return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
 
     def own_names(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -322,7 +421,8 @@ class DiT(SavedNetwork):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return an untrained network."""
-        return cls(DiTConfig(**config))
+        shape = config.get("text_shape")
+        return cls(DiTConfig(**{**config, "text_shape": None if shape is None else tuple(shape)}))
 
 
 def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:

@@ -10,14 +10,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.diffusion.objectives import objective_of
-from darkroom.diffusion.scalers import LatentScaler
+from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
+from darkroom.models.generators.conditions import Asked, asked_classes, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import DiT as Settings
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.generators.evaluation import Evaluation
+from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.recipe import GeneratorRecipe
+from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.training import Training
@@ -29,7 +33,7 @@ _BANDS = 4  # of the time, in validation
 
 
 class DiTRecipe(GeneratorRecipe):
-    """The objective's loss of f(x_t, t, y), y the class, some labels dropped; by default flow matching.
+    """The objective's loss of f(x_t, t, y), y the class or another condition, some dropped; by default flow matching.
 
     x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for.
 
@@ -53,6 +57,7 @@ class DiTRecipe(GeneratorRecipe):
         sampling: DiTSampling,
         evaluation: Evaluation | None = None,
         codebook: Tensor | None = None,
+        asked: Asked | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
@@ -62,7 +67,7 @@ class DiTRecipe(GeneratorRecipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
-        self.evaluation = evaluation
+        self.evaluation, self.asked = evaluation, asked
         self.evaluate_every = evaluation.every if evaluation else 0
 
     @classmethod
@@ -75,9 +80,20 @@ class DiTRecipe(GeneratorRecipe):
             widest = data.latents.principal_deviation()
             std = [each * widest for each in std]
         channels, size, _ = data.tokenizer.latent_shape
-        config = config_of(settings, channels, size, len(data.catalog.classes))
+        stored, names = data.embeddings, READ.get(settings.condition, ())
+        config = config_of(
+            settings,
+            channels,
+            size,
+            len(data.catalog.classes),
+            stored.dim if stored is not None else 0,
+            stored.encoding_shape if stored is not None and "encoding" in names else None,
+        )
         with seeded(derive(training.seed, "dit/weights")):
             model = DiT(config)
+        if stored is not None:
+            pooled = stored.__getitems__(spaced_rows(len(stored)), names[:1])[names[0]]
+            model.vector.set_scaler(EmbeddingScaler.of(pooled[pooled.any(axis=1)]))
         codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         recipe = cls(
             model,
@@ -90,6 +106,7 @@ class DiTRecipe(GeneratorRecipe):
             settings.sampling,
             evaluation,
             codebook,
+            data.asked,
         )
         recipe.scale = {"latent_mean": mean, "latent_std": std}
         return recipe
@@ -109,7 +126,7 @@ class DiTRecipe(GeneratorRecipe):
         return {name: values.mean() for name, values in terms.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return each image's loss, also by bands of the time; randomness follows from its row, and no label drops.
+        """Return each image's loss, also by bands of the time; randomness follows from its row, and nothing drops.
 
         `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
         """
@@ -124,10 +141,10 @@ class DiTRecipe(GeneratorRecipe):
 
     def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[dict[str, Tensor], Tensor]:
         """Return the losses and the time of each image, (N,), the time as a fraction of the way to noise."""
-        mean, labels = self._mean(batch), batch.data["labels"]
+        mean, condition = self._mean(batch), condition_of(batch.data)
         size = mean[0].numel()
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
-        # and whether the label drops. The same for all forms of latents, which then train under the same noise.
+        # and whether the condition drops. The same for all forms of latents, which then train under the same noise.
         normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
         posterior, noise = (
             torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
@@ -137,9 +154,9 @@ class DiTRecipe(GeneratorRecipe):
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
         x0 = self.scaler(mean)
-        labels = torch.where(dropped, self.model.null_label, labels)
+        condition = nulled(condition, self.model.null_label, dropped)
         x = self.objective.add_noise(x0, noise, time)
-        output = self.modules["dit"](x, self.objective.timesteps(time), labels)
+        output = self.modules["dit"](x, self.objective.timesteps(time), condition)
         return self.objective.losses(output, x0, noise, x, time), time / self.objective.duration
 
     def _mean(self, batch: Batch) -> Tensor:
@@ -152,25 +169,35 @@ class DiTRecipe(GeneratorRecipe):
         return functional.embedding(codes, self.codebook).permute(0, 3, 1, 2).contiguous()
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return ten images for each of the first ten classes, from the same noise each time.
+        """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise.
 
-        They are guided where labels were dropped: nothing else teaches what no class looks like.
+        They are guided where conditions were dropped: nothing else teaches what the null looks like.
         """
         device = next(self.model.parameters()).device
-        classes = min(10, self.model.config.classes)
-        labels = torch.arange(10 * classes, device=device) % classes
+        columns = min(10, self.model.config.classes) if self.model.config.condition == "class" else 10
+        asked = self.asked or asked_classes(balanced(columns))
+        condition = placed(asked, np.arange(10 * columns) % columns, device)
         shape = self.tokenizer.latent_shape
-        noise = torch.from_numpy(normal(self.seed, "dit/preview", range(10 * classes), shape)).to(device)
+        noise = torch.from_numpy(normal(self.seed, "dit/preview", range(10 * columns), shape)).to(device)
         sampling = self.evaluation_settings
         if not self.settings.label_dropout:
             sampling = sampling.model_copy(update={"guidance": 1.0})
-        seeds = [derive(self.seed, "dit/preview/steps", number) for number in range(10 * classes)]
-        latents = self.sampler.latents(noise, labels, seeds, sampling)
+        seeds = [derive(self.seed, "dit/preview/steps", number) for number in range(10 * columns)]
+        latents = self.sampler.latents(noise, condition, seeds, sampling)
         return decode_all(self.tokenizer, latents, 10, device).numpy()  # ten at once: pixels take more than latents
 
 
-def config_of(settings: Settings, channels: int, size: int, classes: int) -> DiTConfig:
-    """Return the shape of a transformer for latents (C, S, S) of images of so many classes."""
+def config_of(
+    settings: Settings,
+    channels: int,
+    size: int,
+    classes: int,
+    embed_dim: int = 0,
+    text_shape: tuple[int, int] | None = None,
+) -> DiTConfig:
+    """Return the shape of a transformer for latents (C, S, S) of images of so many classes, with stored embeddings."""
     variance = settings.diffusion.learns_variance
     named = settings.model.model_dump(exclude={"size"}) | settings.model.shape
-    return DiTConfig(channels, size, classes, **named, learned_variance=variance)
+    return DiTConfig(
+        channels, size, classes, **named, learned_variance=variance, embed_dim=embed_dim, text_shape=text_shape
+    )

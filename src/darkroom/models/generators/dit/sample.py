@@ -11,6 +11,7 @@ from darkroom.diffusion.denoiser import Denoise, Denoised, Guidance, denoiser
 from darkroom.diffusion.objectives import Objective, stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
+from darkroom.models.generators.conditions import Condition, with_null
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.tokenizers.protocol import Tokenizer
@@ -57,13 +58,19 @@ class DiTSampler:
         self.model.to(device)
         return self
 
-    def __call__(self, numbers: Sequence[int], labels: Tensor, seed: int, settings: DiTSampling) -> Tensor:
+    def __call__(self, numbers: Sequence[int], condition: Condition, seed: int, settings: DiTSampling) -> Tensor:
         """Return images, uint8 (N, C, H, W), from noise that follows from (seed, number)."""
         noise, seeds = self._random(numbers, seed)
-        return self.tokenizer.decode(self.latents(noise, labels, seeds, settings))
+        return self.tokenizer.decode(self.latents(noise, condition, seeds, settings))
 
     def trajectory(
-        self, numbers: Sequence[int], labels: Tensor, seed: int, settings: DiTSampling, rows: Sequence[int], times: int
+        self,
+        numbers: Sequence[int],
+        condition: Condition,
+        seed: int,
+        settings: DiTSampling,
+        rows: Sequence[int],
+        times: int,
     ) -> Tensor:
         """Return the x0 that the network predicts on the way from noise, decoded, uint8 (len(rows), times, C, H, W).
 
@@ -71,7 +78,7 @@ class DiTSampler:
 
         Args:
             numbers: of the images, (N,).
-            labels: their classes, int64 (N,), on the device.
+            condition: what they are asked to show, on the device.
             seed: of all random numbers.
             settings: solver, steps and guidance.
             rows: which of the N are returned.
@@ -80,7 +87,9 @@ class DiTSampler:
         noise, seeds = self._random(numbers, seed)
         found: list[Tensor] = []
         chosen = torch.tensor(rows, device=self.device)
-        last = self.tokenizer.decode(self.latents(noise, labels, seeds, settings, lambda x0: found.append(x0[chosen])))
+        last = self.tokenizer.decode(
+            self.latents(noise, condition, seeds, settings, lambda x0: found.append(x0[chosen]))
+        )
         calls = torch.linspace(0, len(found) - 1, times).round().long().tolist()[:-1]
         columns = [self.tokenizer.decode(self.scaler.invert(found[call])) for call in calls]
         return torch.stack([*columns, last[chosen]], dim=1)
@@ -93,7 +102,7 @@ class DiTSampler:
     def latents(
         self,
         noise: Tensor,
-        labels: Tensor,
+        condition: Condition,
         seeds: Sequence[int],
         settings: DiTSampling,
         seen: Callable[[Tensor], None] | None = None,
@@ -102,13 +111,13 @@ class DiTSampler:
 
         Args:
             noise: standard normal, of the shape of the latents.
-            labels: classes, int64 (N,).
+            condition: what the N are asked to show.
             seeds: of the noise that is added on the way, one an image.
             settings: solver, steps and guidance.
             seen: called with the x0 that each call of the network predicts, as it is scaled, (N, C, H, W).
         """
         denoise = dit_denoiser(
-            self.model, self.objective, labels, self.model.null_label, Guidance.of(settings), self.weaker
+            self.model, self.objective, condition, self.model.null_label, Guidance.of(settings), self.weaker
         )
         denoise = denoise if seen is None else _watched(denoise, seen)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -128,19 +137,22 @@ def _watched(denoise: Denoise, seen: Callable[[Tensor], None]) -> Denoise:
 
 
 def dit_denoiser(
-    model: Callable[[Tensor, Tensor, Tensor], Tensor],
+    model: Callable[[Tensor, Tensor, Condition], Tensor],
     objective: Objective,
-    labels: Tensor,
+    condition: Condition,
     null_label: int,
     guidance: Guidance | float = 1.0,
-    weaker: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
+    weaker: Callable[[Tensor, Tensor, Condition], Tensor] | None = None,
 ) -> Denoise:
-    """Return the denoiser of a DiT for labels (N,); guidance leads away from the null label, or a weaker DiT."""
-    twice = torch.cat([labels, torch.full_like(labels, null_label)])
+    """Return the denoiser of a DiT under a condition; guidance leads away from its null, or from a weaker DiT.
+
+    Without a condition there is no null, and only a weaker DiT guides.
+    """
+    twice = with_null(condition, null_label)
     return denoiser(
-        lambda x, timesteps, before: model(x, timesteps, labels),
+        lambda x, timesteps, before: model(x, timesteps, condition),
         objective,
         guidance,
-        both=lambda x, timesteps, before: model(x, timesteps, twice),
-        weaker=None if weaker is None else lambda x, timesteps, before: weaker(x, timesteps, labels),
+        both=None if condition is None else lambda x, timesteps, before: model(x, timesteps, twice),
+        weaker=None if weaker is None else lambda x, timesteps, before: weaker(x, timesteps, condition),
     )

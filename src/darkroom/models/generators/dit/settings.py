@@ -57,6 +57,8 @@ class Model(Section):
     """One modulation for all blocks, and a table in each: almost a third fewer parameters."""
     dropout: Fraction = 0.0
     """Fraction of a block's outputs that is zero while training."""
+    condition: Literal["class", "none", "image", "text", "tokens"] = "class"
+    """class, none, or of CLIP: embedding of an image, of a text, or a text's embedding and tokens (cross-attention)."""
 
     @property
     def shape(self) -> dict[str, int]:
@@ -94,7 +96,7 @@ class DiTDiffusion(Diffusion):
     latent_scale: Annotated[float, Field(gt=0)] = LATENT_SCALE
     """normalise fixed: the factor of latents; 0.18215 for Stable Diffusion's autoencoder, as published DiTs have it."""
     label_dropout: Fraction = 0.1
-    """Fraction of labels replaced by the null label, for guidance."""
+    """Fraction of labels, or of other conditions, replaced by the learned null, for guidance."""
 
     def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
         """Return mean and deviation by which latents are normalised, of those of the latents, (C,) each.
@@ -161,6 +163,11 @@ class DiT(Kind):
         return None
 
     @property
+    def condition(self) -> str:
+        """What images are asked to show."""
+        return self.model.condition
+
+    @property
     def label_dropout(self) -> float:
-        """The fraction of labels dropped, without which nothing guides."""
-        return self.diffusion.label_dropout
+        """The fraction of conditions dropped, without which nothing guides."""
+        return 0.0 if self.condition == "none" else self.diffusion.label_dropout

@@ -1,0 +1,158 @@
+"""What images are asked to show: a class, what CLIP says of an image or of a text, or nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.embeddings import EmbeddingShards
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.labels import ClassOf, Numbers
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What CLIP says of N images, or of N texts.
+
+    vector: embeddings as they are stored, float (N, D).
+    tokens: encodings of the texts, zero after their end, float (N, L, W); None: the network reads none.
+    kept: which are kept, and not replaced by the learned null, bool (N,).
+    """
+
+    vector: Tensor
+    tokens: Tensor | None
+    kept: Tensor
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> "Embedded":
+        """Return stored `image` (N, D), or `text` (N, D) and `encoding` (N, L, W), those of zeros as the null.
+
+        An image without a caption has zeros.
+        """
+        vector = torch.as_tensor(stored["image"] if "image" in stored else stored["text"])
+        tokens = torch.as_tensor(stored["encoding"]) if "encoding" in stored else None
+        return cls(vector, tokens, vector.any(dim=1))
+
+    def to(self, device: torch.device) -> "Embedded":
+        """Return the same on a device."""
+        tokens = None if self.tokens is None else self.tokens.to(device)
+        return Embedded(self.vector.to(device), tokens, self.kept.to(device))
+
+    def __len__(self) -> int:
+        return len(self.vector)
+
+
+# Of N images: class numbers, int64 (N,); what CLIP says; or nothing.
+Condition = Tensor | Embedded | None
+
+
+def condition_of(data: Mapping[str, Any]) -> Condition:
+    """Return the condition of a batch with `labels`, with stored embeddings, or with neither."""
+    if "labels" in data:
+        return data["labels"]
+    return Embedded.of(data) if "image" in data or "text" in data else None
+
+
+def nulled(condition: Condition, null_label: int, where: Tensor | None = None) -> Condition:
+    """Return a condition with the null in place of all of it, or of those of `where`, bool (N,)."""
+    if condition is None:
+        return None
+    if isinstance(condition, Embedded):
+        return replace(condition, kept=torch.zeros_like(condition.kept) if where is None else condition.kept & ~where)
+    null = torch.full_like(condition, null_label)
+    return null if where is None else torch.where(where, null, condition)
+
+
+def with_null(condition: Condition, null_label: int) -> Condition:
+    """Return a condition of 2 N images, the second half of them with the null."""
+    if condition is None:
+        return None
+    if isinstance(condition, Embedded):
+        tokens = None if condition.tokens is None else torch.cat([condition.tokens] * 2)
+        kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
+        return Embedded(torch.cat([condition.vector] * 2), tokens, kept)
+    return torch.cat([condition, torch.full_like(condition, null_label)])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# By the numbers of generated images
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What generated images are asked to show, each by its number.
+
+    condition: gives what the network reads, of numbers (N,), on the CPU.
+    label: gives class numbers; None: the images are of no class.
+    caption: gives texts; None: there are none.
+    """
+
+    condition: Callable[[Numbers], Condition]
+    label: ClassOf | None = None
+    caption: Callable[[Numbers], list[str]] | None = None
+
+
+NOTHING = Asked(lambda numbers: None)
+
+
+def asked_classes(class_of: ClassOf) -> Asked:
+    """Return what is asked of a generator of classes."""
+    return Asked(lambda numbers: torch.from_numpy(class_of(numbers)), class_of)
+
+
+def asked_stored(shards: EmbeddingShards, condition: str, classes: Sequence[str]) -> Asked:
+    """Return what is asked of a generator of images or of texts: image i is made of stored row i modulo their number.
+
+    Args:
+        shards: the stored embeddings of a split; images without a caption are left out where texts are read.
+        condition: `image`, `text` or `tokens`.
+        classes: the names of the classes; images have theirs where all rows have one of these.
+
+    Raises:
+        DarkroomError: no image has what is read.
+    """
+    captions, labels = shards.captions, shards.labels
+    rows = np.array([row for row, each in enumerate(captions) if condition == "image" or each is not None], np.int64)
+    if not len(rows):
+        raise DarkroomError(
+            f"none of the {len(captions):,} images has a caption, and `train_generator.dit.model.condition` is "
+            f"{condition}: give the source captions (`parts` and the source's section in params.yaml)."
+        )
+    numbers = {name: number for number, name in enumerate(classes)}
+    known = np.array([numbers.get(labels[row] or "", -1) for row in rows], np.int64)
+
+    def row_of(wanted: Numbers) -> NDArray[np.int64]:
+        return rows[wanted % len(rows)]
+
+    return Asked(
+        lambda wanted: Embedded.of(shards.__getitems__(row_of(wanted), READ[condition])),
+        (lambda wanted: known[wanted % len(rows)]) if (known >= 0).all() else None,
+        lambda wanted: [captions[row] or shards.keys_of([row])[0] for row in row_of(wanted).tolist()],
+    )
+
+
+def open_stored(manifest: Mapping[str, Any], split: str, root: Path) -> EmbeddingShards:
+    """Return the stored embeddings of a split that a generator reads.
+
+    Args:
+        manifest: of the generator.
+        split: "train", "val" or "test".
+        root: the folder of the embeddings.
+
+    Raises:
+        ArtifactError: they come from another CLIP than the generator was trained with, or are scaled otherwise.
+    """
+    found = EmbeddingShards.open_parts(manifest["parts"], split, root)
+    if (found.clip, found.normalised) != (manifest["clip"], manifest["normalised"]):
+        raise ArtifactError(
+            f"models/generator was trained with the embeddings of another CLIP than {root} holds, or with others of "
+            "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
+        )
+    return found

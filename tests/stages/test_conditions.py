@@ -1,0 +1,380 @@
+"""A DiT of each condition, through the stages: encoded, trained, resumed, sampled, scored; and what is refused."""
+
+import copy
+import json
+import os
+import shutil
+import signal
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
+from darkroom.check.check import read_params, validated
+from darkroom.data.catalog import load_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.scalers import LatentScaler
+from darkroom.errors import DarkroomError
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.generators import fits, sample_settings, score_settings, settings
+from darkroom.models.generators.conditions import Embedded
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.recipe import DiTRecipe
+from darkroom.models.generators.dit.sample import dit_denoiser
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
+from darkroom.models.tokenizers.encode_settings import Params as EncodeParams
+from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
+from darkroom.params import reference_stats as of_reference
+from darkroom.params.section import validate
+from darkroom.stages import encode_latents, reference_stats, sample_generator, score_generator, train_generator
+from darkroom.training.recipe import Batch
+from helpers import run, training
+from models.tokenizers.sections import kl
+from stages.text_models import embed, write_clip, write_data
+
+ROOT = Path(__file__).parents[2]
+VALUES = read_params(ROOT / "params.yaml")
+CONDITIONS = ("class", "none", "image", "text", "tokens")
+SHAPE = (2, 4, 4)
+INCEPTION = VALUES["reference_stats"]["inception"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A clone with captioned images, every fifth without, embeddings, latents, and what scores."""
+    root = tmp_path_factory.mktemp("clone")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        write_data({"one": True})
+        write_clip()
+        embed({"one": True})
+        torch.manual_seed(0)
+        KLAutoencoder(build(kl(), 3, 8)).save_pretrained(Path("models/tokenizer"))
+        files = file_hashes(Path("models/tokenizer"))
+        write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 8, 8], files=files)
+        values = {"run": run().model_dump(), "encode_latents": {**VALUES["encode_latents"], "batch": 4}}
+        encode_latents.run(EncodeParams.model_validate(values), "one")
+        judge, classes = Path("models/extractor"), load_catalog().classes
+        judge.mkdir(parents=True)
+        Classifier(3, len(classes), [4, 4], 3, 0.0).save_pretrained(judge)
+        files = file_hashes(judge)
+        write_manifest(judge, "extractor", image_shape=[3, 8, 8], classes=list(classes), files=files)
+        how = {"threads": 1, "batch": 8, "blocks": 2, "split": "train", "held_out": "test", "kid_images": 100}
+        values = {"run": run().model_dump(), "reference_stats": {**how, "extractors": ["in_domain"]}}
+        values["reference_stats"]["inception"] = INCEPTION
+        reference_stats.run(validate(of_reference.Params, values))
+        outs = {name: {"outs": [f"{place}/generator"]} for name, place in PLACES.items()}
+        Path("dvc.yaml").write_text(yaml.safe_dump({"stages": outs}))
+    return root
+
+
+PLACES = {"train_generator": "models", "sample_generator": "samples"}
+
+
+@pytest.fixture
+def clone(whole, tmp_path, monkeypatch):
+    """A copy of it, as the working folder."""
+    shutil.copytree(whole, tmp_path / "clone")
+    monkeypatch.chdir(tmp_path / "clone")
+    for stage in (train_generator, sample_generator):
+        name = stage.__name__.rpartition(".")[2]
+        monkeypatch.setattr(stage, "open_state", lambda stage, name=name: nullcontext(Path("state") / name))
+    monkeypatch.setattr(sample_generator.KeptBatches, "place", lambda state: state / "batches")
+
+
+def train(condition: str, how: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Train a tiny DiT, with evaluations and grids, and return its manifest."""
+    model = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "condition": condition}
+    guidance = 1.0 if condition == "none" else 2.0
+    evaluate = {"every": 32, "images": 8, "batch": 4, "extractor": "models/extractor", "reference": "data/reference"}
+    section = {
+        "kind": "dit",
+        "training": training(images=64, batch=4, **changes).model_dump(),
+        "embeddings": "data/embeddings" if condition in ("image", "text", "tokens") else "data/none",
+        "evaluate": evaluate,
+        "dit": {"model": model, "diffusion": {"label_dropout": 0.3}, "sampling": {"steps": 2, "guidance": guidance}},
+    }
+    values = {"run": run(grid_every=64, **(how or {})).model_dump(), "train_generator": section}
+    train_generator.run(validate(settings.Params, values))
+    return json.loads(Path("models/generator/manifest.json").read_text())
+
+
+def sample(condition: str, guidance: float | None = None, **changes: Any) -> tuple[ImageShards, dict[str, Any]]:
+    """Sample 12 images; return them and their manifest."""
+    scale = guidance if guidance is not None else 1.0 if condition == "none" else 2.0
+    section = {
+        "common": {"threads": 1, "images": 12, "batch": 4, "shard_size": 6, **changes},
+        "dit": {"steps": 2, "guidance": scale},
+    }
+    values = {"run": run().model_dump(), "sample_generator": section}
+    sample_generator.run(validate(sample_settings.Params, values))
+    shards = ImageShards.open_folder(Path("samples/generator"), "samples")
+    return shards, json.loads(Path("samples/generator/manifest.json").read_text())
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_each_condition_is_trained_sampled_and_scored(clone, condition):
+    trained = train(condition)
+    assert trained.get("condition", "class") == condition
+    assert ("clip" in trained) == (condition in ("image", "text", "tokens"))
+    assert ("class_counts" in trained) == (condition == "class")
+    assert len(list(Path("logs/train_generator").rglob("*.png"))) == 2
+    drawn = {path.stem for path in Path("curves/generator").rglob("eval/*.tsv")}
+    assert {"fd", "kid"} <= drawn and ("label_accuracy" in drawn) == (condition != "none")
+    images, manifest = sample(condition, images=14)
+    assert len(images) == 14 and Path("samples/generator/grid.png").is_file()
+    if condition in ("class", "none"):
+        assert images.captions == [None] * 14
+    else:
+        test = ImageShards.open_parts(["one"], "test")
+        rows = [row for row, text in enumerate(test.captions) if condition == "image" or text is not None]
+        texts = [test.captions[row] or test.keys[row] for row in rows]
+        assert images.captions == [texts[number % len(texts)] for number in range(14)] and len(texts) < 14
+    assert (set(images.labels) == {None}) == (condition == "none") == (not any(manifest["counts"].values()))
+    values = {"threads": 1, "batch": 8, "blocks": 2}
+    given = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION}, "score_generator": values}
+    score_generator.run(validate(score_settings.Params, given))
+    scores = json.loads(Path("metrics/generator.json").read_text())
+    assert ("label_accuracy" in scores) == (condition != "none") and np.isfinite(scores["fd"])
+
+
+def test_images_are_those_of_their_captions_in_any_request(clone):
+    """The same for requests of other lengths; of another split others; and each caption matters."""
+    train("tokens")
+    twelve = np.concatenate(list(sample("tokens")[0].batches(12)))
+    five = np.concatenate(list(sample("tokens", images=5)[0].batches(12)))
+    np.testing.assert_array_equal(five, twelve[:5])
+    assert sample("tokens", split="train")[0].captions != sample("tokens")[0].captions
+
+
+def test_a_training_on_tokens_resumes_bit_for_bit_and_micro_batches_change_roundings(clone, monkeypatch):
+    train("tokens")
+    whole = Path("models/generator/model.safetensors").read_bytes()
+    shutil.rmtree("state")
+    loss, seen = DiTRecipe.loss, []
+
+    def killed(self, batch):
+        seen.extend(batch.positions.tolist())
+        if len(seen) == 40:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss(self, batch)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(DiTRecipe, "loss", killed)
+        train("tokens")
+    assert len(seen) == 40
+    train("tokens")
+    assert Path("models/generator/model.safetensors").read_bytes() == whole
+    shutil.rmtree("state")
+    before = DiT.from_pretrained(Path("models/generator")).state_dict()
+    train("tokens", {"micro_batch": 2})
+    after = DiT.from_pretrained(Path("models/generator")).state_dict()
+    assert all(torch.allclose(value, after[name], atol=2e-3) for name, value in before.items())
+
+
+def test_embeddings_of_another_clip_or_of_other_images_are_refused(clone):
+    train("text")
+    shutil.rmtree("models/clip")
+    write_clip(seed=1)
+    embed({"one": True})
+    with pytest.raises(ArtifactError, match=r"embeddings of another CLIP than data/embeddings holds"):
+        sample("text")
+    manifest = Path("data/embeddings/one/manifest.json")
+    there = json.loads(manifest.read_text())
+    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
+    write_manifest(manifest.parent, "embeddings", **(facts | {"shards": "0" * 64}))
+    with pytest.raises(ArtifactError, match=r"the embeddings of `one` were made from other images"):
+        train("text")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The network
+
+
+def network(condition: str) -> DiT:
+    """Return a DiT whose gates and head are not zero."""
+    torch.manual_seed(0)
+    told = {"embed_dim": 6} if condition in ("image", "text", "tokens") else {}
+    shape = (5, 7) if condition == "tokens" else None
+    model = DiT(DiTConfig(2, 4, 5, 16, 2, 2, 2, condition=condition, text_shape=shape, **told))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def stored(count: int, condition: str) -> dict[str, torch.Tensor]:
+    """Return a batch's conditions; texts have 2 to 5 tokens."""
+    generator = torch.Generator().manual_seed(0)
+    vector = torch.randn(count, 6, generator=generator).half()
+    if condition == "class":
+        return {"labels": torch.arange(count) % 5}
+    if condition == "none":
+        return {}
+    if condition == "image":
+        return {"image": vector}
+    inside = torch.arange(5)[None] < 2 + torch.arange(count)[:, None] % 4
+    tokens = (torch.randn(count, 5, 7, generator=generator) * inside[:, :, None]).half()
+    return {"text": vector} | ({"encoding": tokens} if condition == "tokens" else {})
+
+
+def told(count: int, condition: str) -> Any:
+    data = stored(count, condition)
+    return data["labels"] if condition == "class" else Embedded.of(data) if data else None
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_conditions_are_dropped_to_their_null_as_often_as_asked(condition):
+    """By the place of each image alone; and never in validation."""
+    seen: list[Any] = []
+
+    class Spy(DiT):
+        def forward(self, x, timesteps, given):
+            seen.append(given)
+            return x
+
+    model = Spy(network(condition).config)
+    diffusion = DiTDiffusion(normalise="channel", label_dropout=0.3)
+    scaler = LatentScaler([0.0] * 2, [1.0] * 2)
+    recipe = DiTRecipe(model, diffusion, 9, [], [], scaler, None, DiTSampling(steps=2, guidance=2.0))
+    data = {"mean": torch.randn(2000, *SHAPE), **stored(2000, condition)}
+    recipe.loss(Batch(np.arange(2000), data))
+    recipe.loss(Batch(np.arange(500, 510), {name: value[500:510] for name, value in data.items()}))
+    recipe.validate(Batch(np.arange(2000), data))
+    if condition == "none":
+        assert seen == [None] * 3
+        return
+    kept = [(one != model.null_label) if condition == "class" else one.kept for one in seen]
+    assert kept[0].double().mean().item() == pytest.approx(0.7, abs=4 * np.sqrt(0.21 / 2000))
+    assert torch.equal(kept[0][500:510], kept[1]) and kept[2].all()
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_guidance_leads_away_from_the_null_and_a_scale_of_one_is_the_network_itself(condition):
+    model, x, t = network(condition), torch.randn(3, *SHAPE), torch.rand(3)
+    given = told(3, condition)
+    with torch.no_grad():
+        conditional = model(x, 1000 * t, given)
+
+        def found(scale):
+            return dit_denoiser(model, Flow(), given, model.null_label, scale)(x, t, None).velocity
+
+        assert torch.equal(found(1.0), conditional)
+        if condition == "none":
+            assert torch.equal(found(3.0), conditional)
+            return
+        null = torch.full((3,), 5) if condition == "class" else replace(given, kept=torch.zeros(3, dtype=torch.bool))
+        nothing = model(x, 1000 * t, null)
+        assert (nothing - conditional).abs().max() > 1e-3
+        torch.testing.assert_close(found(3.0), nothing + 3 * (conditional - nothing), atol=1e-4, rtol=1e-4)
+
+
+def test_a_dropped_text_leaves_no_trace_and_what_lies_behind_its_end_neither():
+    model, x, t = network("tokens"), torch.randn(4, *SHAPE), torch.rand(4)
+    one = told(4, "tokens")
+    other = Embedded(one.vector.flip(0), one.tokens.flip(0), one.kept)
+    nothing = torch.zeros(4, dtype=torch.bool)
+    with torch.no_grad():
+        assert (model(x, t, one) - model(x, t, other)).abs().max() > 1e-3
+        assert torch.equal(model(x, t, replace(one, kept=nothing)), model(x, t, replace(other, kept=nothing)))
+        longer = Embedded(one.vector, torch.cat([one.tokens, torch.zeros(4, 0, 7)], dim=1), one.kept)
+        assert torch.equal(model(x, t, one), model(x, t, longer))
+        moved = one.tokens.clone()
+        moved[0, 0] += 1  # a token that is inside: row 0 has two
+        assert (model(x, t, one) - model(x, t, replace(one, tokens=moved)))[0].abs().max() > 1e-4
+    assert Embedded.of({"text": torch.tensor([[0.0, 0.0], [0.0, 1.0]])}).kept.tolist() == [False, True]
+
+
+def test_padding_of_a_text_is_not_attended_to():
+    """An attention over a longer context gives the same, the columns behind the end being zero."""
+    cross = network("tokens").blocks[0].cross
+    x, text = torch.randn(2, 4, 16), torch.randn(2, 5, 16)
+    inside = torch.tensor([[True, True, False, False, False], [True] * 5])
+    short = cross(x[:1], text[:1, :2], torch.ones(1, 2, dtype=torch.bool))
+    torch.testing.assert_close(cross(x, text, inside)[:1], short)
+
+
+def test_cross_attention_begins_as_nothing_and_all_parts_learn():
+    torch.manual_seed(0)
+    model = DiT(DiTConfig(2, 4, 5, 16, 2, 2, 2, condition="tokens", embed_dim=6, text_shape=(5, 7)))
+    assert not any(block.cross.out.weight.any() for block in model.blocks)
+    model = network("tokens")
+    given = replace(told(4, "tokens"), kept=torch.tensor([True, True, True, False]))
+    model(torch.randn(4, *SHAPE), torch.rand(4), given).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_weights_leave_and_return(condition, tmp_path):
+    model, x, t = network(condition), torch.randn(2, *SHAPE), torch.rand(2)
+    model.save_pretrained(tmp_path)
+    again = DiT.from_pretrained(tmp_path)
+    assert again.config == model.config and torch.equal(
+        again(x, t, told(2, condition)), model(x, t, told(2, condition))
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What does not fit
+
+
+def fit(**changes: Any) -> None:
+    """Validate params.yaml with changes, keys dotted, and check the generator's sections."""
+    values = copy.deepcopy(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        place = values
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = value
+    fits.fits(validated(values))
+
+
+KEY = "train_generator__dit__model__condition"
+STORED = {"train_generator__embeddings": "data/embeddings"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({KEY: "text"}, ("dit.model.condition is text", "train_generator.embeddings is data/none")),
+        (STORED, ("train_generator.embeddings is data/embeddings", "dit.model.condition is class")),
+        ({KEY: "none"}, ("sample_generator.dit.guidance", "train_generator.dit.model.condition")),
+        ({KEY: "tokens", **STORED}, ("train_generator.dit.model.condition", "embed_clip.encodings")),
+        (
+            {KEY: "image", **STORED, "train_clip__source": "none"},
+            ("train_generator.dit.model.condition", "train_clip.source"),
+        ),
+        ({KEY: "image", **STORED, "embed_clip__store": ["train", "test"]}, ("model.condition", "embed_clip.store")),
+        (
+            {KEY: "image", **STORED, "embed_clip__store": ["train", "val"]},
+            ("sample_generator.common.split", "embed_clip.store"),
+        ),
+        (
+            {KEY: "text", **STORED, "sample_generator__common__labels": "frequency"},
+            ("sample_generator.common.labels", "train_generator.dit.model.condition"),
+        ),
+        (
+            {KEY: "text", **STORED, "train_generator__dit__diffusion": {"label_dropout": 0.0}},
+            ("sample_generator.dit.guidance", "train_generator.dit.diffusion.label_dropout"),
+        ),
+        ({"train_generator__kind": "pretrained", **STORED}, ("train_generator.embeddings", "kind is pretrained")),
+    ],
+)
+def test_what_does_not_fit_names_both_keys(changes, keys):
+    with pytest.raises(DarkroomError) as fault:
+        fit(**changes)
+    assert all(key in str(fault.value) for key in keys), fault.value
+
+
+def test_what_fits_is_accepted():
+    fit(**{KEY: "image", **STORED})
+    fit(**{KEY: "tokens", **STORED, "embed_clip__encodings": True})
+    fit(**{KEY: "none", "sample_generator__dit__guidance": 1.0})
