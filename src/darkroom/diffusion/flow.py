@@ -1,4 +1,4 @@
-"""Flow matching and stochastic interpolants: a path from data to noise in continuous time, and what a network predicts of it.
+"""Flow matching and stochastic interpolants: a path from data to noise, and what a network predicts of it.
 
 Time runs as in Stable Diffusion 3 and in diffusers' schedulers: t = 0 is data, t = 1 is noise. Sources: Lipman et al.,
 2022, arXiv 2210.02747; Liu et al., 2022, arXiv 2209.03003; Ma et al., "SiT", 2024, arXiv 2401.08740.

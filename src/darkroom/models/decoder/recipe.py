@@ -16,7 +16,6 @@ from darkroom.models.decoder.low_resolution import blurred, downsampled, noised,
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.settings import LowResolution, UNet
 from darkroom.random import derive, normal, random_numbers
-from darkroom.training.evaluation import COLUMNS
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 _GUIDANCE = 2.0  # of grids, where `grids.guidance` names none
@@ -193,7 +192,7 @@ class DecoderRecipe(Recipe):
         seeds = [derive(self.seed, f"decoder/{stream}/steps", row) for row in rows]
         found = sample(denoise, noise, self.objective, how, [torch.Generator().manual_seed(each) for each in seeds])
         shown = [self.space.images(each).cpu().numpy() for each in (downsampled(whole, config.size), found)]
-        both = np.stack([_filled(images, COLUMNS) for images in shown], axis=1)  # (rows, 2, 10, C, S, S)
+        both = np.stack([_filled(images, self.columns) for images in shown], axis=1)  # (rows, 2, 10, C, S, S)
         return both.reshape(-1, *both.shape[3:])
 
     def _guidance(self, conditions: Conditions) -> float:
