@@ -91,6 +91,7 @@ FAULTS = [
     ("sample_generator.dit.steps", "ddim50", "steps ddim50 are timesteps of ddpm or ddim, and solver is euler"),
     ("sample_generator.dit.last_step", 0.1, "last_step is read by euler_maruyama only, and solver is euler"),
     ("sample_generator.dit.spacing", "linspace", "spacing is read by ddim, ddpm, dpm, unipc, and solver is euler"),
+    ("sample_generator.common.checkpoint", 640, "`train_generator.training.keep_every` is null: set the former to"),
     ("sample_generator.common.sigma_rel", 0.1, "`train_generator.training.ema_profiles` is []: give that widths"),
     ("sample_text.prior.guidance_channels", 3, "guidance_channels are of images, and the prior makes embeddings"),
     ("train_generator.training.ema_start", 76800, "ema_start (76800) must be below images (76800)"),
@@ -268,7 +269,12 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
 
 @pytest.mark.parametrize(
     ("key", "value", "plain"),
-    [("weights", "raw", "ema"), ("sigma_rel", 0.1, "null"), ("labels", "frequency", "balanced")],
+    [
+        ("weights", "raw", "ema"),
+        ("checkpoint", 64, "null"),
+        ("sigma_rel", 0.1, "null"),
+        ("labels", "frequency", "balanced"),
+    ],
 )
 def test_published_weights_have_no_training_of_which_to_ask_more(clone, capsys, key, value, plain):
     change(clone / "params.yaml", "train_generator.kind", "pretrained")

@@ -13,7 +13,7 @@ import torch
 import yaml
 from PIL import Image
 
-from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
@@ -113,6 +113,17 @@ def test_a_width_without_kept_averages_names_the_parameter(tmp_path: Path, monke
     assert not Path("models/generator/profiles").exists() and shards()
     with pytest.raises(DarkroomError, match="ema_profiles"):
         shards(sigma_rel=0.1)
+
+
+def test_weights_kept_on_the_way_are_sampled_by_their_images(model: Path) -> None:
+    plain = shards()
+    other = DiT.from_pretrained(model / "raw")
+    for place in (model / "checkpoints" / "images-000000000032", model / "checkpoints" / "images-000000000032" / "raw"):
+        other.save_pretrained(place)
+    kept = shards(checkpoint=32)
+    assert kept != plain and kept == shards(checkpoint=32, weights="raw") == shards(weights="raw")
+    with pytest.raises(ArtifactError, match=r"checkpoint` is 16, and models/generator keeps the weights of 32:"):
+        shards(checkpoint=16)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

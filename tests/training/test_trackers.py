@@ -11,6 +11,7 @@ import pytest
 from accelerate import Accelerator
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from darkroom.errors import DarkroomError
 from darkroom.training.loop import train
@@ -115,6 +116,26 @@ def test_what_an_evaluation_counts_is_a_histogram_in_the_logs_and_in_tensorboard
     assert held == {4: 12, 1000: 1}
 
 
+def test_tensorboard_has_the_parameters_of_the_stage(tmp_path):
+    where = places(tmp_path)
+    where.state.mkdir(parents=True)
+    values = {"training": {"batch": 8, "betas": [0.9, 0.99], "tf32": False}, "kind": "line", "init": {"url": None}}
+    (where.state / "parameters.json").write_text(json.dumps(values))
+    train(Line(), training(), run(trackers=["tensorboard"]), where)
+    found = EventAccumulator(str(tmp_path / "logs" / "trackers" / WORK / "hyperparameters"))
+    found.Reload()
+    plugins = found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    session = HParamsPluginData.FromString(plugins).session_start_info.hparams
+    shown = {name: getattr(value, value.WhichOneof("kind")) for name, value in session.items()}
+    assert shown == {
+        "training.batch": 8,
+        "training.betas": "[0.9, 0.99]",
+        "training.tf32": False,
+        "kind": "line",
+        "init.url": "null",
+    }
+
+
 def test_without_trackers_nothing_is_written_or_read(tmp_path):
     accelerator = Accelerator()
     start_trackers(accelerator, [], tmp_path / "trackers", "train_line", WORK, 0)
@@ -148,7 +169,7 @@ def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch):
 # Weights & Biases, where it is installed
 
 
-def history(folder) -> list[dict]:
+def records(folder) -> list:
     """Return what an offline run of Weights & Biases holds: LevelDB's log format, with protocol buffers inside."""
     from wandb.proto.wandb_internal_pb2 import Record
 
@@ -161,12 +182,15 @@ def history(folder) -> list[dict]:
         record += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # whole, or the last piece
-            message = Record.FromString(record)
-            if message.WhichOneof("record_type") == "history":
-                items = message.history.item
-                found.append({"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items})
+            found.append(Record.FromString(record))
             record = b""
     return found
+
+
+def history(folder) -> list[dict]:
+    """Return the records of a training by name, as an offline run holds them."""
+    logged = [each.history.item for each in records(folder) if each.WhichOneof("record_type") == "history"]
+    return [{"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items} for items in logged]
 
 
 def runs(folder):
@@ -213,3 +237,27 @@ def test_a_restart_with_wandb_is_one_more_folder_of_the_same_run(tmp_path):
     train(Line(), training(), run(trackers=["wandb"]), places(tmp_path))
     told = [[row["_step"] for row in history(folder)] for folder in runs(tmp_path)]
     assert told == [[16], [32, 48, 64]] and all(f"-{WORK}" in folder.name for folder in runs(tmp_path))
+
+
+def test_wandb_has_the_parameters_and_where_it_is_asked_for_the_model(tmp_path):
+    pytest.importorskip("wandb", reason="wandb is an optional extra: pip install 'darkroom[wandb]'")
+    where = places(tmp_path)
+    where.state.mkdir(parents=True)
+    (where.state / "parameters.json").write_text(json.dumps({"training": {"batch": 8, "betas": [0.9, 0.99]}}))
+    train(Line(), training(), run(trackers=["wandb"], track_model=True), where)
+    (folder,) = runs(tmp_path)
+    found = records(folder)
+    configured = {
+        "/".join(item.nested_key) or item.key: json.loads(item.value_json)
+        for each in found
+        if each.WhichOneof("record_type") == "config"
+        for item in each.config.update
+    }
+    assert configured["training.batch"] == 8 and configured["training.betas"] == "[0.9, 0.99]"
+    (artifact,) = [
+        each.request.log_artifact.artifact
+        for each in found
+        if each.WhichOneof("record_type") == "request" and each.request.WhichOneof("request_type") == "log_artifact"
+    ] or [each.artifact for each in found if each.WhichOneof("record_type") == "artifact"]
+    assert (artifact.name, artifact.type) == ("train_line-model", "model")
+    assert [entry.path for entry in artifact.manifest.contents] == ["ema.safetensors"]

@@ -45,3 +45,5 @@ class Run(Section):
     """Images between grids written to logs/STAGE/grids/ while training, and one at its end; 0: none."""
     trackers: list[Literal["tensorboard", "wandb"]] = []
     """Trackers that a training also logs to, under logs/trackers/."""
+    track_model: bool = False
+    """Also give the averaged weights to Weights & Biases, as the artifact STAGE-model, when a training ends."""

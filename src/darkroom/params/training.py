@@ -122,6 +122,8 @@ class Training(Section):
     """Relative widths, say 0.05 and 0.1, of EDM2's power averages, to rebuild any width after the training."""
     ema_snapshots: Positive = 16
     """Snapshots of each of these averages, spread evenly over the training."""
+    keep_every: Positive | None = None
+    """Images from one set of weights that is kept, raw and averaged, to the next; null: those of the end alone."""
     non_finite: Literal["stop", "skip"] = "stop"
     """What to do with an optimizer step whose loss or gradient is not finite."""
     select: Literal["last", "best"] = "last"
@@ -132,6 +134,14 @@ class Training(Section):
     """Images between points of the loss curve."""
     validate_every: Positive = 64000
     """Images between validations."""
+
+    @property
+    def kept_images(self) -> list[int]:
+        """Images seen by each set of weights that `keep_every` keeps before the end, in order."""
+        if self.keep_every is None:
+            return []
+        due = range(self.keep_every, self.images, self.keep_every)
+        return sorted({images for each in due if (images := -(-each // self.batch) * self.batch) < self.images})
 
     @model_validator(mode="after")
     def _whole_updates(self) -> "Training":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from darkroom.models.clip.recipe import ClipRecipe
     from darkroom.models.clip.scores import Examples
     from darkroom.training.recipe import IndexedDataset
+    from darkroom.training.trainer import Trainer
 
 OUT, CURVES, LOGS = Path("models/clip"), Path("curves/clip"), Path("logs/train_clip")
 METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
@@ -48,13 +49,17 @@ def build(
     return ClipRecipe(model, settings.trained.equal_captions, train_rows, val_rows, scorer, merge)
 
 
-def _write(network: CLIP | OpenClip, params: Params, prompts: Prompts, trained: dict[str, Any]) -> None:
+def _write(
+    network: CLIP | OpenClip, params: Params, prompts: Prompts, trained: dict[str, Any], trainer: Trainer | None = None
+) -> None:
     """Write the CLIP with its manifest; `trained` is what that says of its training."""
     from darkroom.models.clip.load import save_clip
 
     settings = params.train_clip
     with atomic_folder(OUT) as folder:
         metadata = save_clip(folder, network)
+        if trainer is not None:
+            trainer.save_kept(folder, lambda place: save_clip(place, network))
         write_manifest(
             folder,
             KIND,
@@ -178,5 +183,5 @@ def _train(params: Params) -> None:
         print(f"{parameters:,} parameters, {len(train_set):,} images, {len(train_set.texts):,} captions that differ")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged():
-            _write(model, params, prompts, {"images_seen": trainer.images, **trainer.metadata()})
+            _write(model, params, prompts, {"images_seen": trainer.images, **trainer.metadata()}, trainer)
         _score(params, catalog, prompts, device)

@@ -111,9 +111,7 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
     with open_state("train_decoder", name) as state:
         trainer = train(recipe, training, params.run, Places(state, curves, LOGS / f"train_decoder-{name}"))
         with atomic_folder(out) as folder:
-            model.save_pretrained(folder / "raw")
-            with trainer.averaged():
-                model.save_pretrained(folder)
+            trainer.save(folder, model.save_pretrained)
             write_manifest(
                 folder, KIND, images_seen=trainer.images, **trainer.metadata(), **metadata, files=file_hashes(folder)
             )

@@ -89,9 +89,7 @@ def run(params: Params) -> None:
         print(f"{settings.kind}: {parameters:,} parameters, {len(latents):,} {what}")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with atomic_folder(OUT) as folder:
-            recipe.save(folder / "raw")
-            with trainer.averaged():
-                recipe.save(folder)
+            trainer.save(folder, recipe.save)
             export_snapshots(state, recipe.name, folder / "profiles", training)
             write_manifest(
                 folder,

@@ -115,9 +115,8 @@ def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         last = Scorer(rows[settings.evaluate.split], settings.evaluate, 0)
         with atomic_folder(OUT) as folder:
-            model.save_pretrained(folder / "raw")
+            trainer.save(folder, model.save_pretrained)
             with trainer.averaged():
-                model.save_pretrained(folder)
                 model.eval().to(device)
                 found = last.scores(recipe.prior)
             scores = {name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()}

@@ -20,7 +20,7 @@ from darkroom.training.data import Classes, Images, LabelledImages
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import IndexedDataset
 from darkroom.training.state import open_state
-from darkroom.training.trainer import Places
+from darkroom.training.trainer import Places, Trainer
 
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
 
@@ -49,10 +49,14 @@ def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Modul
     return load_perceptual(settings.perceptual.network, Path(settings.teacher), image_shape)
 
 
-def _write(model: Tokenizer, params: Params, selection: Selection, trained: dict[str, Any]) -> None:
+def _write(
+    model: Tokenizer, params: Params, selection: Selection, trained: dict[str, Any], trainer: Trainer | None = None
+) -> None:
     """Write the tokenizer with its manifest; `trained` is what the manifest says of its training."""
     with atomic_folder(OUT) as folder:
         model.save_pretrained(folder)
+        if trainer is not None:
+            trainer.save_kept(folder, model.save_pretrained)
         write_manifest(
             folder,
             KIND,
@@ -98,6 +102,7 @@ def run(params: Params) -> None:
         parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
         print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
-        known = {"classes": list(classes.classes)} if labelled else {}
+        known: dict[str, Any] = {"classes": list(classes.classes)} if labelled else {}
         with trainer.averaged():
-            _write(recipe.model, params, selection, {**known, "images_seen": trainer.images, **trainer.metadata()})
+            known |= {"images_seen": trainer.images, **trainer.metadata()}
+            _write(recipe.model, params, selection, known, trainer)

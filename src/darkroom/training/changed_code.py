@@ -95,7 +95,7 @@ def _images(folder: Path) -> int:
 
 
 def _set_aside(state: Path, code: Fingerprint) -> Path:
-    """Move the checkpoints and snapshots of a state into a folder named after their code; return it."""
+    """Move the checkpoints, snapshots and kept weights of a state into a folder named after their code; return it."""
     aside = state / f"code-{_digest(code)}"
     _move(state, aside)
     (state / FINISHED).unlink(missing_ok=True)
@@ -103,12 +103,12 @@ def _set_aside(state: Path, code: Fingerprint) -> Path:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move checkpoints and snapshots of the same code; the checkpoints last, since they count on the snapshots.
+    """Move what a state holds of the same code; the checkpoints last, since they count on the others.
 
     What is in the target already is the same bytes: a move that was killed is taken up.
     """
     target.mkdir(exist_ok=True)
-    for name in ("snapshots/images-*", "images-*"):
+    for name in ("snapshots/images-*", "kept/images-*", "images-*"):
         for folder in sorted(source.glob(name)):
             place = target / folder.relative_to(source)
             place.parent.mkdir(exist_ok=True)
@@ -117,6 +117,6 @@ def _move(source: Path, target: Path) -> None:
             else:
                 folder.rename(place)
     if source.name.startswith("code-"):
-        for folder in (source / "snapshots", source):
+        for folder in (source / "snapshots", source / "kept", source):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

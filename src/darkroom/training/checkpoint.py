@@ -133,6 +133,12 @@ def folders(state: Path) -> list[Path]:
     return sorted(path for path in state.glob("images-*") if path.is_dir())
 
 
+def averaged_file(folder: Path) -> Path:
+    """Return the file of a checkpoint with the averaged weights that leave the training (`select`)."""
+    best = folder / "best.safetensors"
+    return best if best.is_file() else folder / "ema.safetensors"
+
+
 def size(groups: Mapping[str, Tensors]) -> int:
     """Return the bytes of the tensors of a checkpoint."""
     return sum(value.nbytes for tensors in groups.values() for value in tensors.values())

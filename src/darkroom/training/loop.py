@@ -22,7 +22,16 @@ from darkroom.training.finite import NotFiniteError
 from darkroom.training.journal import Journal
 from darkroom.training.recipe import Recipe
 from darkroom.training.saver import Saver
-from darkroom.training.trackers import log_histogram, log_images, log_record, start_trackers, stop_trackers
+from darkroom.training.state import running_parameters
+from darkroom.training.trackers import (
+    log_histogram,
+    log_images,
+    log_model,
+    log_parameters,
+    log_record,
+    start_trackers,
+    stop_trackers,
+)
 from darkroom.training.trainer import Places, Trainer
 
 Loop = Callable[[Recipe, Training, Run, Places], Trainer]
@@ -66,6 +75,7 @@ def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trai
         accelerator, journal = trainer.processes.accelerator, None
         folder, stage, work = places.logs.parent / "trackers", places.logs.name, trainer.work
         start_trackers(accelerator, run.trackers, folder, stage, work, trainer.images)
+        log_parameters(accelerator, running_parameters(places.state))
         if trainer.processes.first:
             if recipe.whole_batch and run.micro_batch:
                 print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
@@ -73,6 +83,8 @@ def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trai
         saver = _saver(trainer)
         try:
             _run_steps(trainer, journal, interrupt, saver)
+            if run.track_model and trainer.processes.first:
+                log_model(accelerator, stage, checkpoint.averaged_file(checkpoint.folders(places.state)[-1]))
         except NotFiniteError as error:
             saver.finish()
             raise DarkroomError(f"{error} {guards.last_good(places.state, checkpoint.folders(places.state))}") from None
@@ -154,7 +166,8 @@ def _saver(trainer: Trainer) -> Saver:
         trainer.places.state.mkdir(parents=True, exist_ok=True)
         # One more than are kept while one is written; the outputs, averaged weights and raw ones; snapshots twice.
         profiles = trainer.settings.ema_profiles
-        snapshots = 2 * len(profiles) * trainer.settings.ema_snapshots * trainer.weight_bytes
+        sets = len(profiles) * trainer.settings.ema_snapshots + 2 * len(trainer.settings.kept_images)
+        snapshots = 2 * sets * trainer.weight_bytes
         needed = (keep + 1) * size + 2 * trainer.weight_bytes + snapshots - there
         guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
     target = trainer.place(trainer.run.checkpoints_to if trainer.processes.first else None)

@@ -33,6 +33,7 @@ from darkroom.params.stage import DVC, OUTPUTS, address, file_name, given, paths
 
 FINISHED = "finished.json"
 LOCK = "lock"
+PARAMETERS = "parameters.json"  # what params.yaml gives to the stage, for trackers
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
 _IGNORED = ".snakemake_timestamp"  # in .dvcignore
 
@@ -114,6 +115,12 @@ def running_code(folder: Path) -> Fingerprint:
     return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 
+def running_parameters(folder: Path) -> dict[str, Any]:
+    """Return the parameters of the stage that `open_state` left in a state's folder; empty where nobody did."""
+    path = folder / PARAMETERS
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
+
+
 def folder_of(stage: str, item: str | None = None) -> Path:
     """Return the folder of a training's state, which follows from its parameters and inputs."""
     return root() / f"{file_name(stage, item)}-{key(identity(stage, item))}"
@@ -149,6 +156,7 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
                 f"{name} is already being {done} by another process (it holds {folder / LOCK}): wait or stop it."
             )
         write_json(folder / CODE, fingerprint(stage, item))
+        write_json(folder / PARAMETERS, given(stage, item))
         yield folder
         made = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
         write_json(folder / FINISHED, {"stage": name, "outs": made})

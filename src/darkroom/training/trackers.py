@@ -3,8 +3,9 @@
 # No effect on any output: copies records to TensorBoard and Weights & Biases
 
 import importlib.util
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,46 @@ def _each(accelerator: Accelerator, write: Callable[[GeneralTracker], None]) -> 
         except Exception as error:
             accelerator.trackers.remove(tracker)
             print(f"{tracker.name} fails, and the training goes on without it: {error}")
+
+
+def log_parameters(accelerator: Accelerator, parameters: Mapping[str, Any]) -> None:
+    """Give the parameters of a training to every tracker as its hyperparameters, nested ones as SECTION.KEY.
+
+    TensorBoard shows them in the run `WORK/hyperparameters`; a list and null stand there as JSON.
+    """
+    values = dict(_flat(parameters))
+    if not values:
+        return
+
+    def write(tracker: GeneralTracker) -> None:
+        if isinstance(tracker, TensorBoardTracker):
+            tracker.writer.add_hparams(values, {}, run_name="hyperparameters")
+        else:
+            tracker.store_init_configuration(values)
+
+    _each(accelerator, write)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | float | str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value if isinstance(value, bool | int | float | str) else json.dumps(value)
+
+
+def log_model(accelerator: Accelerator, stage: str, weights: Path) -> None:
+    """Give a file of weights to Weights & Biases as the artifact `STAGE-model`; TensorBoard keeps none."""
+
+    def write(tracker: GeneralTracker) -> None:
+        if isinstance(tracker, WandBTracker):
+            import wandb
+
+            artifact = wandb.Artifact(f"{stage}-model", type="model")
+            artifact.add_file(str(weights))
+            tracker.run.log_artifact(artifact)
+
+    _each(accelerator, write)
 
 
 def log_record(accelerator: Accelerator, record: Record) -> None:

@@ -5,7 +5,7 @@ added up, clipped and checked, and the optimizer moves the weights; then the ave
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,21 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.random import derive
 from darkroom.training import checkpoint, guards
-from darkroom.training.averages import Average, State, constant_decay, power_decay, snapshot_due, write_snapshot
+from darkroom.training.averages import (
+    Average,
+    State,
+    constant_decay,
+    power_decay,
+    snapshot_due,
+    state_of,
+    write_snapshot,
+)
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.checkpoint import Best, Tensors
 from darkroom.training.evaluation import Record, Window
 from darkroom.training.finite import Finite
 from darkroom.training.initial import initialise
+from darkroom.training.kept import kept_folder, read_kept, write_kept
 from darkroom.training.loader import rows_at, training_batches
 from darkroom.training.muon import Muon
 from darkroom.training.optimizer import build_optimizer, check_groups, parameter_names, set_rates, state_bytes
@@ -88,6 +97,11 @@ class Trainer:
             self.finite.settle(self.images)
             if self.processes.first:
                 write_snapshot(self.places.state, self.images, self.modules, self.profiles)
+        if self.images in self._kept:
+            self.finite.settle(self.images)
+            if self.processes.first:
+                weights = {"raw": state_of(self.modules), "averaged": self.ema.state}
+                write_kept(self.places.state, self.images, weights)
         self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
 
     def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> bool:
@@ -206,8 +220,12 @@ class Trainer:
             settings.ema_decay, settings.ema_warmup, -(-settings.ema_start // settings.batch), settings.ema_every
         )
         self.ema = Average(self.modules, decay)
-        if self.processes.sharded and settings.ema_profiles:
-            raise DarkroomError("`ema_profiles` are written by one process, which FSDP gives a shard: set them to [].")
+        if self.processes.sharded and (settings.ema_profiles or settings.keep_every):
+            raise DarkroomError(
+                "`ema_profiles` and `keep_every` are written by one process, which FSDP gives a shard: set the former "
+                "to [], and leave the latter empty."
+            )
+        self._kept = frozenset(settings.kept_images)
         self.profiles = {width: Average(self.modules, power_decay(width)) for width in settings.ema_profiles}
         self.window = Window(self.device)
         self.images = 0
@@ -226,10 +244,10 @@ class Trainer:
             start = choose_checkpoint(state, self.code, self.run.changed_code)
             found, self._changed = start.folder, start.changed
             source = self.place(self.run.checkpoints_from) if found is None else None
-            if source and self.settings.ema_profiles:
+            if source and (self.settings.ema_profiles or self.settings.keep_every):
                 raise DarkroomError(
-                    "`ema_profiles` leave snapshots beside the checkpoints, which are not copied elsewhere: copy "
-                    f"{state} by hand, or train without `run.checkpoints_from`."
+                    "`ema_profiles` and `keep_every` leave weights beside the checkpoints, which are not copied "
+                    f"elsewhere: copy {state} by hand, or train without `run.checkpoints_from`."
                 )
             found = source.fetch(state) if source else found
         return self.processes.from_first(found)
@@ -257,6 +275,30 @@ class Trainer:
         """Give the modules the averaged weights that are written (`select`) inside the block."""
         with self.ema.applied(self.best_state):
             yield
+
+    def save(self, folder: Path, save: Callable[[Path], object]) -> None:
+        """Write what a training leaves: averaged weights to `folder`, raw ones to `raw/`, and what `keep_every` kept.
+
+        Args:
+            folder: of the model.
+            save: writes the model, as it is, to a folder.
+        """
+        save(folder / "raw")
+        with self.averaged():
+            save(folder)
+        self.save_kept(folder, save)
+
+    def save_kept(self, folder: Path, save: Callable[[Path], object]) -> None:
+        """Write the weights that `keep_every` kept to `checkpoints/images-N/` in a folder, raw ones in `raw/` there.
+
+        Raises:
+            DarkroomError: some are missing or damaged.
+        """
+        for images in self.settings.kept_images:
+            weights, place = read_kept(self.places.state, images), kept_folder(folder, images)
+            for name, to in (("raw", place / "raw"), ("averaged", place)):
+                with self.ema.applied(weights[name]):
+                    save(to)
 
     def keep_best(self, loss: float) -> None:
         """Remember the averages if this validation loss is the lowest so far."""

@@ -76,6 +76,7 @@ def _require_weights(common: Any, section: Any) -> None:
     if not GENERATORS.has("recipe", section.kind):
         for key, value, plain in (
             ("weights", common.weights, "ema"),
+            ("checkpoint", common.checkpoint, None),
             ("sigma_rel", common.sigma_rel, None),
             ("labels", common.labels if common.labels == "frequency" else "balanced", "balanced"),
         ):
@@ -85,6 +86,13 @@ def _require_weights(common: Any, section: Any) -> None:
                     f"trains nothing here and has neither raw weights nor averages nor counts of classes: set the "
                     f"former to {'null' if plain is None else plain}."
                 )
+    elif common.checkpoint is not None and common.checkpoint not in section.own_training.kept_images:
+        every = section.own_training.keep_every
+        refuse(
+            f"`sample_generator.common.checkpoint` is {common.checkpoint}, and `train_generator.training.keep_every` "
+            f"is {'null' if every is None else every}: set the former to a multiple of the latter below the training's "
+            "images, rounded up to whole batches."
+        )
     elif common.sigma_rel is not None:
         names = {"sigma_rel": "sigma_rel", "images": "average_images"}
         _require_average(

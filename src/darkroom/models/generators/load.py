@@ -21,6 +21,7 @@ from darkroom.models.generators.sampler import Sampler
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.training.averages import reconstruct
+from darkroom.training.kept import kept_folder
 from darkroom.training.precision import allow_tf32, run_in
 
 TOKENIZER = Path("models/tokenizer")
@@ -62,7 +63,7 @@ def open_generator(
             f"{found.bound}: {found.remedy}."
         )
     sampler: Sampler = GENERATORS.load("sampler", kind).open(
-        folder,
+        _kept(folder, settings.checkpoint),
         manifest,
         tokenizer.to(device),
         settings.weights,
@@ -81,6 +82,24 @@ def open_generator(
     for network in networks:
         run_in(network, settings.precision, settings.compile, device)
     return sampler, sampling
+
+
+def _kept(folder: Path, images: int | None) -> Path:
+    """Return where the weights of so many images seen lie; None: those of the end.
+
+    Raises:
+        ArtifactError: the training kept none of them.
+    """
+    if images is None:
+        return folder
+    if not (place := kept_folder(folder, images)).is_dir():
+        known = sorted(int(path.name.removeprefix("images-")) for path in place.parent.glob("images-*"))
+        raise ArtifactError(
+            f"`sample_generator.common.checkpoint` is {images}, and {folder} keeps the weights of "
+            f"{', '.join(map(str, known)) or 'its end alone'}: set the former to one of them, or "
+            "`train_generator.training.keep_every`, and train again."
+        )
+    return place
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

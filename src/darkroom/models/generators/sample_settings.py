@@ -31,6 +31,8 @@ class Common(Section):
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"
     """Averaged weights (ema), or those of the last optimizer step (raw)."""
+    checkpoint: Positive | None = None
+    """Images seen by the weights, of those that the training's keep_every kept; null: its end."""
     sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None = None
     """Relative width of the average, rebuilt from the training's ema_profiles; null: as `weights` says."""
     average_images: Positive | None = None
@@ -86,6 +88,8 @@ class Common(Section):
             raise ValueError(
                 f"images is {self.images}, and labels asks for {total} images: set images to {total}, or to null"
             )
+        if self.checkpoint is not None and self.sigma_rel is not None:
+            raise ValueError("checkpoint and sigma_rel each name weights: leave one of them empty")
         if self.average_images is not None and self.sigma_rel is None:
             raise ValueError("average_images is read with sigma_rel only: give sigma_rel a width, or leave it empty")
         return self

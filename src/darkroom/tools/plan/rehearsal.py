@@ -20,6 +20,7 @@ from darkroom.tools.plan.meter import Meter, clock
 from darkroom.training import evaluation
 from darkroom.training.averages import snapshot_images, write_snapshot
 from darkroom.training.curves import write_curves
+from darkroom.training.kept import write_kept
 from darkroom.training.optimizer import parameter_groups, state_bytes
 from darkroom.training.precision import autocast
 from darkroom.training.recipe import Batch, Recipe
@@ -77,6 +78,8 @@ class Rehearsal:
         write_curves(places.curves, trainer.records)
         for images in snapshot_images(settings):
             write_snapshot(places.state, images, trainer.modules, trainer.profiles)
+        for images in settings.kept_images:
+            write_kept(places.state, images, {"raw": trainer.ema.state, "averaged": trainer.ema.state})
         self.meter.forget()
         self.took += clock() - began + self.meter.spared - spared
         return trainer
