@@ -84,6 +84,18 @@ def _add_data(data: argparse.ArgumentParser) -> None:
 def _add_sample(sample: argparse.ArgumentParser) -> None:
     sample.add_argument("--text", action="append", default=[], help="what to make images of; may come several times")
     sample.add_argument(
+        "--text-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a file with a text a line; may come several times",
+    )
+    sample.add_argument(
+        "--by",
+        choices=["generator", "decoder"],
+        help="what draws texts: models/generator, or prior and decoder; by default the former where it reads texts",
+    )
+    sample.add_argument(
         "--embedding-of",
         action="append",
         default=[],
@@ -95,9 +107,11 @@ def _add_sample(sample: argparse.ArgumentParser) -> None:
     )
     sample.add_argument("--images", type=int, default=4, help="images of each; %(default)s")
     sample.add_argument(
-        "--seed", type=int, help="of all noise; `sample_text.seed`, with --labels `sample_generator.common.seed`"
+        "--seed", type=int, help="of all noise; `sample_text.seed`, of models/generator `sample_generator.common.seed`"
     )
-    of_classes = sample.add_argument_group("with --labels, in place of what `sample_generator` in params.yaml says")
+    of_classes = sample.add_argument_group(
+        "of models/generator, in place of what `sample_generator` in params.yaml says"
+    )
     of_classes.add_argument("--steps", help="steps of the solver")
     of_classes.add_argument("--guidance", type=float, help="scale of guidance; 1: none")
     of_classes.add_argument("--solver", help="the solver; it fits what was trained")
@@ -110,23 +124,28 @@ def _add_sample(sample: argparse.ArgumentParser) -> None:
 
 def _sample(options: argparse.Namespace) -> str:
     """Write the grid of `darkroom sample`, and return a line for the terminal."""
-    from darkroom.tools.sample.classes import Overrides
-    from darkroom.tools.sample.command import sample, sample_classes
+    from darkroom.tools.sample.classes import Overrides, reads_texts
+    from darkroom.tools.sample.command import sample, sample_generator, texts_of
 
+    texts = texts_of(options.text, options.text_file)
     overrides = Overrides(**{name: getattr(options, name) for name in Overrides._fields})
     if options.labels:
-        if options.text or options.embedding_of:
+        if texts or options.embedding_of:
             raise DarkroomError(
                 "--labels are of models/generator, --text and --embedding-of of the decoder: one call each."
             )
-        return sample_classes(options.labels, options.images, options.out, overrides)
+        return sample_generator("class", options.labels, options.images, options.out, overrides)
+    if texts and options.by != "decoder" and not options.embedding_of and (options.by or reads_texts()):
+        return sample_generator("text", texts, options.images, options.out, overrides)
+    if options.by == "generator":
+        raise DarkroomError("--by generator draws texts: give --text, and not --embedding-of, which the decoder draws.")
     if given := [
         f"--{name.replace('_', '-')}" for name, value in overrides._asdict().items() if value and name != "seed"
     ]:
         raise DarkroomError(
-            f"{', '.join(given)}: read with --labels only; the decoder's settings are `sample_decoder`."
+            f"{', '.join(given)}: read with --labels or --by generator only; the decoder has `sample_decoder`."
         )
-    return sample(options.text, options.embedding_of, options.images, options.seed, options.out)
+    return sample(texts, options.embedding_of, options.images, options.seed, options.out)
 
 
 def _item(options: argparse.Namespace) -> str | None:

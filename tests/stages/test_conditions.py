@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import read_params, validated
+from darkroom.cli import main
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.flow import Flow
@@ -192,6 +194,40 @@ def test_embeddings_of_another_clip_or_of_other_images_are_refused(clone):
     write_manifest(manifest.parent, "embeddings", **(facts | {"shards": "0" * 64}))
     with pytest.raises(ArtifactError, match=r"the embeddings of `one` were made from other images"):
         train("text")
+
+
+def draw(*words: str) -> list[np.ndarray]:
+    """Return the rows of a grid of `darkroom sample`, without their captions."""
+    assert main(["sample", "--out", "logs/x.png", "--images", "2", *words]) == 0
+    grid = np.asarray(Image.open("logs/x.png"))
+    height = 2 + 130 + 33 + 4
+    return [grid[4 + at * height :][:130] for at in range(grid.shape[0] // height)]
+
+
+def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
+    """From the command line and a file; a row follows from its text alone, and labels are unknown."""
+    train("tokens")
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values["run"] = {"device": "cpu"}
+    values["embed_clip"] = {"encodings": True}
+    values["train_generator"]["embeddings"] = "data/embeddings"
+    values["train_generator"]["dit"]["model"]["condition"] = "tokens"
+    values["sample_generator"]["dit"]["steps"] = 2
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
+    alone = draw("--text", "a ring")
+    Path("texts").write_text("two red circles\n\na ring\n")
+    both = draw("--text-file", "texts", "--by", "generator")
+    assert len(alone) == 1 and len(both) == 2
+    np.testing.assert_array_equal(both[1], alone[0])
+    assert (both[0] != both[1]).any() and (draw("--text", "a ring", "--guidance", "5.0")[0] != alone[0]).any()
+    capsys.readouterr()
+    for words, told in (
+        (["--labels", "noise"], "condition tokens, and knows no labels: give --text"),
+        (["--text-file", "nowhere"], "--text-file nowhere cannot be read"),
+        (["--text", "a ring", "--by", "decoder"], "models/decoder is not there"),
+    ):
+        assert main(["sample", *words]) == 1 and told in capsys.readouterr().err
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`darkroom sample --labels`: images of classes from models/generator, a row for each."""
+"""`darkroom sample` of models/generator: images of classes, or of texts where it reads these, a row for each."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -17,18 +17,19 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from PIL import Image
 
+    from darkroom.models.generators.conditions import Asked
+
 MODEL = Path("models/generator")
+TEXTS = ("text", "tokens")  # conditions that texts are
 _BATCH = 4  # images in a forward pass, of one class
 _SIDE = 128  # minimum side of an image in the grid, in pixels
 
 
 @dataclass
 class Request:
-    """Images of one class: how many, in which batches, from which random numbers."""
+    """Images of one class or text: how many, in which batches, from which random numbers."""
 
     seed: int
     images: int
@@ -95,27 +96,111 @@ def class_pictures(
         DarkroomError: there is no such class, no generator, or a value does not fit.
     """
     sections, run = settings_of(overrides)
-    settings = sections.common
     manifest = open_artifact(MODEL, "generator")
+    if (condition := manifest.get("condition", "class")) != "class":
+        other = "give --text" if condition in TEXTS else "make its images with `dvc repro sample_generator`"
+        raise DarkroomError(f"{MODEL} was trained with the condition {condition}, and knows no labels: {other}.")
     classes = [str(name) for name in manifest["classes"]]
+    chosen = numbers_of(words, classes)
+    names = [classes[number] for number in chosen]
+
+    def asked() -> "list[Asked]":
+        import numpy as np
+
+        from darkroom.models.generators.conditions import Asked, asked_classes
+
+        def one(number: int) -> Asked:
+            return asked_classes(lambda numbers: np.full_like(numbers, number))
+
+        return [one(number) for number in chosen]
+
+    return _pictures(sections, run, manifest, images, overrides, names, target, asked)
+
+
+def text_pictures(
+    texts: Sequence[str], images: int, overrides: Overrides, target: Callable[[Sequence[str], int], Path]
+) -> tuple[Path, "Image.Image"]:
+    """Return where the grid goes, and a grid with a row of images for each text; as `class_pictures`.
+
+    Raises:
+        DarkroomError: a text is too long, the generator reads no texts or those of another CLIP, or a value does not
+            fit.
+    """
+    sections, run = settings_of(overrides)
+    manifest = open_artifact(MODEL, "generator")
+    if (condition := manifest.get("condition", "class")) not in TEXTS:
+        raise DarkroomError(
+            f"{MODEL} was trained with the condition {condition}, and reads no texts: set "
+            "`train_generator.dit.model.condition` to text or tokens and train it again, or take --by decoder."
+        )
+
+    def asked() -> "list[Asked]":
+        from torch.nn import functional
+
+        from darkroom.models.clip.load import load_clip
+        from darkroom.models.generators.conditions import Asked, Embedded
+        from darkroom.tools.sample.unseen import unseen_words
+
+        clip = load_clip()
+        if clip.fingerprint != manifest["clip"]:
+            raise ArtifactError(
+                f"{MODEL} was trained with another CLIP than models/clip holds: train it again (`dvc repro`)."
+            )
+        for word in unseen_words(texts, clip):
+            print(f"note: no caption that models/clip was trained on holds {word!r}: it may make of it what it likes")
+        vectors, tokens = clip.texts(list(texts))
+        vectors = functional.normalize(vectors, dim=1) if manifest["normalised"] else vectors
+
+        def one(at: int) -> Asked:
+            stored = {"text": vectors[at].half()} | ({"encoding": tokens[at].half()} if condition == "tokens" else {})
+            return Asked(
+                lambda numbers: Embedded.of(
+                    {name: value.expand(len(numbers), *value.shape) for name, value in stored.items()}
+                )
+            )
+
+        return [one(at) for at in range(len(texts))]
+
+    return _pictures(sections, run, manifest, images, overrides, texts, target, asked)
+
+
+def reads_texts() -> bool:
+    """Return whether models/generator is there and was trained on texts."""
+    there = (MODEL / "manifest.json").is_file()
+    return there and open_artifact(MODEL, "generator").get("condition") in TEXTS
+
+
+def _pictures(
+    sections: SampleGenerator,
+    run: Run,
+    manifest: Mapping[str, Any],
+    images: int,
+    overrides: Overrides,
+    names: Sequence[str],
+    target: Callable[[Sequence[str], int], Path],
+    asked: "Callable[[], list[Asked]]",
+) -> tuple[Path, "Image.Image"]:
+    """Return where the grid goes, and a grid with a row for each of `names`, made of what `asked` returns for it."""
+    settings = sections.common
     set_threads(settings.threads)
     choose_device(run.device)
-    chosen = numbers_of(words, classes)
-    path = target([classes[number] for number in chosen], settings.seed)
+    path = target(names, settings.seed)
 
+    import numpy as np
+
+    from darkroom.data.captioned_grid import captioned_grid
     from darkroom.device import set_up_device
     from darkroom.models.generators.load import load_weights, open_generator
+    from darkroom.models.generators.sampler import generate
 
     device = set_up_device(settings.threads, run.device)
     sampler, sampling = open_generator(MODEL, manifest, sections, settings, device)
     if overrides.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(overrides.weights)))
-    rows = [_row(sampler, sampling, Request(settings.seed, images, _BATCH), number) for number in chosen]
-
-    from darkroom.data.captioned_grid import captioned_grid
-
+    request = Request(settings.seed, images, _BATCH)
+    rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in asked()]
     scale = max(1, -(-_SIDE // rows[0].shape[-1]))
-    return path, captioned_grid(rows, [classes[number] for number in chosen], columns=1, scale=scale)
+    return path, captioned_grid(rows, list(names), columns=1, scale=scale)
 
 
 def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int]:
@@ -134,14 +219,3 @@ def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int]:
         by_number[name] if name not in classes and name in by_number else class_number(name, classes, "--labels names")
         for name in names
     ]
-
-
-def _row(sampler: Any, sampling: Any, request: Request, number: int) -> "NDArray[np.uint8]":
-    """Return images of one class, (images, C, H, W)."""
-    import numpy as np
-
-    from darkroom.models.generators.conditions import asked_classes
-    from darkroom.models.generators.sampler import generate
-
-    asked = asked_classes(lambda numbers: np.full_like(numbers, number))
-    return np.concatenate(list(generate(sampler, request, sampling, asked=asked)))

@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import DVC, OUTPUTS, address, given, items, paths, read_yaml, related, scope, stage_entry
-from darkroom.tools.sample.classes import Overrides, class_pictures
+from darkroom.tools.sample.classes import Overrides, class_pictures, text_pictures
 
 PLACE = Path("logs/sample")
 _NAME = 60  # maximum characters of a text in the name of its file
@@ -49,13 +50,16 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
     return f"{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
 
 
-def sample_classes(words: Sequence[str], images: int, out: str | None, overrides: Overrides) -> str:
-    """Write a grid with a row for each class; return a line for the terminal.
+def sample_generator(
+    kind: Literal["class", "text"], words: Sequence[str], images: int, out: str | None, overrides: Overrides
+) -> str:
+    """Write a grid of models/generator with a row for each class or text; return a line for the terminal.
 
     Args:
-        words: the classes, see `classes.class_pictures`.
+        kind: what the words are.
+        words: the classes, see `classes.class_pictures`, or the texts.
         images: the number of images of each.
-        out: the path of the grid; None: a name made of classes and seed, in `logs/sample`.
+        out: the path of the grid; None: a name made of words and seed, in `logs/sample`.
         overrides: what the command line says in place of params.yaml.
 
     Raises:
@@ -63,12 +67,31 @@ def sample_classes(words: Sequence[str], images: int, out: str | None, overrides
     """
     if images < 1 or (overrides.seed is not None and overrides.seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
-    _require_models(["tokenizer", "generator"])
-    target, picture = class_pictures(words, images, overrides, lambda names, seed: _target(names, [], seed, out))
+    _require_models(["tokenizer", "generator", *(["clip"] if kind == "text" else [])])
+    pictures = class_pictures if kind == "class" else text_pictures
+    target, picture = pictures(words, images, overrides, lambda names, seed: _target(names, [], seed, out))
     from darkroom.data.grid import save_png
 
     save_png(target, picture)
-    return f"{images} image{'s' * (images > 1)} of each class: {target}"
+    return f"{images} image{'s' * (images > 1)} of each {kind}: {target}"
+
+
+def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Return texts, and those of files, a line each; empty lines are left out.
+
+    Raises:
+        DarkroomError: a file cannot be read, or holds no text.
+    """
+    found = list(texts)
+    for file in files:
+        try:
+            lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DarkroomError(f"--text-file {file} cannot be read: {error}.") from error
+        if not any(lines):
+            raise DarkroomError(f"--text-file {file} holds no text: write one a line.")
+        found += [line for line in lines if line]
+    return found
 
 
 def _params(seed: int | None) -> Params:
