@@ -103,6 +103,9 @@ def _add_sample(sample: argparse.ArgumentParser) -> None:
         help="an image to make variations of; may come several times",
     )
     sample.add_argument(
+        "--mask", metavar="FILE", help="with --embedding-of: an image, white where the others are filled in (RePaint)"
+    )
+    sample.add_argument(
         "--labels", action="append", default=[], metavar="CLASS,…", help="classes, by name or number: models/generator"
     )
     sample.add_argument("--images", type=int, default=4, help="images of each; %(default)s")
@@ -130,12 +133,17 @@ def _sample(options: argparse.Namespace) -> str:
     texts = texts_of(options.text, options.text_file)
     overrides = Overrides(**{name: getattr(options, name) for name in Overrides._fields})
     if options.labels:
-        if texts or options.embedding_of:
+        if texts or options.embedding_of or options.mask:
             raise DarkroomError(
-                "--labels are of models/generator, --text and --embedding-of of the decoder: one call each."
+                "--labels are of models/generator, --text, --embedding-of and --mask of the decoder: one call each."
             )
         return sample_generator("class", options.labels, options.images, options.out, overrides)
-    if texts and options.by != "decoder" and not options.embedding_of and (options.by or reads_texts()):
+    if (
+        texts
+        and options.by != "decoder"
+        and not (options.embedding_of or options.mask)
+        and (options.by or reads_texts())
+    ):
         return sample_generator("text", texts, options.images, options.out, overrides)
     if options.by == "generator":
         raise DarkroomError("--by generator draws texts: give --text, and not --embedding-of, which the decoder draws.")
@@ -145,7 +153,7 @@ def _sample(options: argparse.Namespace) -> str:
         raise DarkroomError(
             f"{', '.join(given)}: read with --labels or --by generator only; the decoder has `sample_decoder`."
         )
-    return sample(texts, options.embedding_of, options.images, options.seed, options.out)
+    return sample(texts, options.embedding_of, options.images, options.seed, options.out, options.mask)
 
 
 def _item(options: argparse.Namespace) -> str | None:

@@ -64,6 +64,12 @@ def change(path: Path, key: str, value=None, remove=False):
     path.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
+@pytest.mark.parametrize("splits", [(0.7, 0.2, 0.1), (0.75, 0.15, 0.1), (1 / 3, 1 / 3, 1 / 3)])
+def test_fractions_sum_to_one_up_to_rounding(clone, splits):
+    change(clone / "params.yaml", "ingest.splits", dict(zip(("train", "val", "test"), splits, strict=True)))
+    assert main(["check"]) == 0
+
+
 def test_grids_are_guided_only_where_the_condition_is_dropped(clone, capsys):
     change(clone / "params.yaml", "train_decoder.unets.base.grids", {"guidance": 3.0})
     assert main(["check"]) == 0

@@ -226,6 +226,27 @@ def test_variations_need_no_prior(clone):
         sample(["a ring"], [], 2, None, "out.png")
 
 
+def test_an_image_is_filled_in_where_the_mask_is_white(clone):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save("mine.png")
+    mask = np.zeros((8, 8), dtype=np.uint8)
+    mask[2:6, 3:8] = 255
+    Image.fromarray(mask).save("mask.png")
+    told = sample([], ["mine.png"], 2, 7, "out.png", "mask.png")
+    assert told == "2 images of each of 1: out.png"
+    with Image.open("out.png") as grid:
+        side = (grid.width - 4) // 3  # one image: its pixels are squares
+        scale = side // 8
+        cells = np.asarray(grid.convert("RGB"))[4 : 4 + 8 * scale, 4 : 4 + 24 * scale].reshape(8, scale, 24, scale, 3)
+    shown = cells[:, scale // 2, :, scale // 2].reshape(8, 3, 8, 3).transpose(1, 0, 2, 3)
+    assert (shown[0] == np.where(mask[:, :, None] > 0, 128, pixels)).all()
+    for made in shown[1:]:
+        assert (made[mask == 0] == pixels[mask == 0]).all() and (made[mask > 0] != 128).any()
+    assert (shown[1] != shown[2]).any()
+    with pytest.raises(DarkroomError, match="name that with --embedding-of"):
+        sample(["a ring"], [], 1, 7, "out.png", "mask.png")
+
+
 def test_a_word_that_clip_has_never_met_is_named_once(clone, capsys):
     sample(["a purple circle", "a purple ring"], [], 1, None, "out.png")
     assert [line for line in capsys.readouterr().out.splitlines() if "note" in line] == [

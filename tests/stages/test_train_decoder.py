@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, read_manifest, write_manifest
+from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
@@ -180,6 +182,27 @@ def test_from_shards_to_samples_with_an_up_sampler(clone: Path) -> None:
     assert manifest["clip"] == load_clip().fingerprint and manifest["condition"] == "image"
     assert set(manifest["files"]) == {"grid.png", "variations.png", "interpolations.png", "inpainted.png"}
     assert (Path("curves/decoder/base/metrics.json")).is_file() or any(Path("curves/decoder/base").iterdir())
+
+
+def test_the_grid_is_of_originals_beside_samples_with_their_captions(clone: Path) -> None:
+    train_decoder.run(params(), "base")
+    sample_decoder.run(sampling(("base",)))
+    made = ImageShards.open_folder(Path("samples/decoder"))
+    real = ImageShards.open_parts(["one", "two"], "test")
+    pairs = [np.concatenate([real.__getitems__([row]), made.__getitems__([row])]) for row in range(6)]
+    words = [made.captions[row] or made.keys[row] for row in range(6)]
+    expected = captioned_grid(pairs, words, 4, 2)
+    with Image.open("samples/decoder/grid.png") as grid:
+        assert np.array_equal(np.asarray(grid.convert("RGB")), np.asarray(expected))
+
+
+def test_a_first_u_net_may_be_told_nothing(clone: Path) -> None:
+    train_decoder.run(params(model=NOT_TOLD, **UNTOLD), "base")
+    sample_decoder.run(sampling(("base",)))
+    manifest = read_manifest(Path("samples/decoder"), "samples")
+    assert (manifest["condition"], manifest["clip"], manifest["images"]) == ("none", None, 6)
+    made = ImageShards.open_folder(Path("samples/decoder")).__getitems__(range(6))
+    assert len(np.unique(made.reshape(6, -1), axis=0)) == 6  # each from noise of its own
 
 
 def test_computed_embeddings_train_nearly_the_same_as_stored_ones(clone: Path) -> None:

@@ -1,5 +1,6 @@
 """A cascade of tiny U-Nets in a folder, opened and sampled."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,14 @@ def test_what_is_to_be_filled_in_is_not_told(tmp_path: Path, base: bool, monkeyp
     assert np.array_equal(made[1::3], inpainted(found, other_inside, image, None, 2)[1::3])
     assert np.array_equal(made[2::3], inpainted(found, other_inside, image, None, 2)[2::3])
     assert not np.array_equal(made[2::3], inpainted(found, other_outside, image, None, 2)[2::3])
+
+
+def test_averaged_and_raw_weights_are_opened_each_from_its_folder(root: Path) -> None:
+    unet(seed=7, **TOLD).save_pretrained(root / "base" / "raw")
+    manifest = json.loads((root / "base/manifest.json").read_text())
+    facts = {name: value for name, value in manifest.items() if name not in ("kind", "format_version", "files")}
+    write_manifest(root / "base", "decoder", **facts, files=file_hashes(root / "base"))
+    for weights, seed in (("ema", 0), ("raw", 7)):
+        opened = Cascade.open(["base"], weights, root).stages[0].network.state_dict()  # type: ignore[arg-type]
+        expected = unet(seed=seed, **TOLD).state_dict()
+        assert all(torch.equal(value, expected[name]) for name, value in opened.items())

@@ -244,3 +244,12 @@ def test_pieces_of_a_batch_train_the_same(tmp_path: Any) -> None:
         train(made[size], training(images=16, learning_rate=0.001), run(micro_batch=size), places(tmp_path / str(size)))
     for one, other in zip(made[None].model.parameters(), made[4].model.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=2e-4, rtol=0)  # Adam turns rounding of tiny gradients into steps
+
+
+def test_activation_checkpointing_of_a_u_net_changes_no_bit(tmp_path: Any) -> None:
+    settings, how = section(model={"dropout": 0.1}), training(images=16, learning_rate=0.001)
+    found = [
+        weights(train(recipe(settings), how, run(activation_checkpointing=again), places(tmp_path / str(again))))
+        for again in (False, True)
+    ]
+    assert found[0] == found[1]

@@ -119,3 +119,22 @@ def test_it_comes_back_from_its_folder_and_diffusers_reads_its_part(tmp_path: Pa
         if key.startswith("unet.")
     }
     plain.load_state_dict(inside)
+
+
+@pytest.mark.parametrize(
+    ("attention", "told", "attends"),
+    [((False, True), TOLD, True), ((True, False), TOLD, False), ((False, True), {}, False)],
+)
+def test_the_middle_attends_where_the_last_level_does_and_there_are_tokens(
+    attention: tuple[bool, bool], told: dict, attends: bool
+) -> None:
+    middle = unet(**told, attention=attention).unet.mid_block
+    assert any(each is not None for each in getattr(middle, "attentions", [])) == attends
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_every_level_has_its_residual_layers(layers: int) -> None:
+    network = unet(**TOLD, layers=layers)
+    assert [len(block.resnets) for block in network.unet.down_blocks] == [layers] * 2
+    assert [len(block.resnets) for block in network.unet.up_blocks] == [layers + 1] * 2
+    assert said(network, everything()).shape == X.shape

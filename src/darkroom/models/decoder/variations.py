@@ -1,6 +1,7 @@
 """Pictures of what a decoder does with an embedding: other images of it, images between two, images filled in."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -70,14 +71,27 @@ def inpainted(
     mask = torch.ones(len(real), 1, height, width)
     top, left = int(height * (1 - _HOLE) / 2), int(width * (1 - _HOLE) / 2)
     mask[..., top : height - top, left : width - left] = 0
+    holes, request = filling(decoder, pixels, mask, SampleRequest(range(len(real)), image, text, resamples=resamples))
+    return _rows_of(real, np.stack([holes.numpy(), _made(decoder, request)], axis=1).reshape(-1, *real.shape[1:]))
+
+
+def filling(decoder: Decoder, pixels: Tensor, mask: Tensor, request: SampleRequest) -> tuple[Tensor, SampleRequest]:
+    """Return images with grey where they are to be filled in, and the request that fills them in (RePaint).
+
+    Args:
+        decoder: the decoder.
+        pixels: uint8 (N, C, H, W).
+        mask: where they are kept, 1 or 0, float32 (N, 1, H, W).
+        request: numbers and conditions of the N images.
+    """
+    width = pixels.shape[-1]
     holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128))
     # What is to be filled in is shown to nobody: neither to a tokenizer nor to a first U-Net that enlarges.
     known, low = decoder.space(holes), decoder.low(holes)
     kept = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
     if known.shape[-1] < width:  # latents beside the square know of its grey
         kept = -torch.nn.functional.max_pool2d(-kept, 3, stride=1, padding=1)
-    request = SampleRequest(list(range(len(real))), image, text, low, known, kept.to(known.device), resamples=resamples)
-    return _rows_of(real, np.stack([holes.numpy(), _made(decoder, request)], axis=1).reshape(-1, *real.shape[1:]))
+    return holes, replace(request, low=low, known=known, mask=kept.to(known.device))
 
 
 def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:

@@ -18,7 +18,14 @@ _NAME = 60  # maximum characters of a text in the name of its file
 _MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "tokenizer", "generator")}
 
 
-def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None) -> str:
+def sample(
+    texts: Sequence[str],
+    files: Sequence[str],
+    images: int,
+    seed: int | None,
+    out: str | None,
+    mask: str | None = None,
+) -> str:
     """Write a grid with a row for each text and each file; return a line for the terminal.
 
     Args:
@@ -27,6 +34,7 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
         images: the number of images of each text and each file.
         seed: the seed of the noise; None: `sample_text.seed`.
         out: the path of the grid; None: a name made of texts and seed, in `logs/sample`.
+        mask: an image file, white where the files' images are filled in; None: variations of them.
 
     Raises:
         DarkroomError: there is no text and no file, a model is missing or does not fit, or a file cannot be read or
@@ -38,6 +46,8 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
         )
     if images < 1 or (seed is not None and seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
+    if mask is not None and not files:
+        raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
     params = _params(seed)
     _require_models(["clip", "decoder", *(["prior"] if texts else [])])
     target = _target(texts, files, params.sample_text.seed, out)
@@ -46,7 +56,7 @@ def sample(texts: Sequence[str], files: Sequence[str], images: int, seed: int | 
     from darkroom.data.grid import save_png
     from darkroom.tools.sample.pictures import pictures
 
-    save_png(target, pictures(params, texts, files, images))
+    save_png(target, pictures(params, texts, files, images, mask))
     return f"{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
 
 

@@ -26,17 +26,24 @@ from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.cascade import Decoder
 from darkroom.models.decoder.sample import SampleRequest
+from darkroom.models.decoder.variations import filling
 from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
 from darkroom.tools.sample.unseen import unseen_words
 
 _BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
+_WHITE = 128  # grey levels from which a mask is white
+_RESAMPLES = 5  # of in-painting, as published
 _SIDE = 128  # minimum side of an image in the grid, in pixels
 
 
-def pictures(params: Params, texts: Sequence[str], files: Sequence[str], images: int) -> Image.Image:
+def pictures(
+    params: Params, texts: Sequence[str], files: Sequence[str], images: int, mask: str | None = None
+) -> Image.Image:
     """Return a grid: a row of images for each text, and for each file a row that begins with the file's image.
+
+    With a `mask`, an image file, the files' images are kept where it is black, and filled in where it is white.
 
     Image k of a text is a function of the text, the seed and k, bit for bit, independent of the other requests.
 
@@ -59,7 +66,7 @@ def pictures(params: Params, texts: Sequence[str], files: Sequence[str], images:
     if texts:
         rows += _of_texts(small, clip, texts, images, device)
     if files:
-        found = _of_files(small, clip, files, images, device)
+        found = _of_files(small, clip, files, images, device, mask)
         blank = np.full_like(found[0][:1], 255)
         rows = [*(np.concatenate([blank, row]) for row in rows), *found]
     scale = max(1, -(-_SIDE // rows[0].shape[-1]))
@@ -85,9 +92,12 @@ def _of_texts(
 
 
 def _of_files(
-    params: Params, clip: Clip, files: Sequence[str], images: int, device: torch.device
+    params: Params, clip: Clip, files: Sequence[str], images: int, device: torch.device, mask: str | None
 ) -> list[NDArray[np.uint8]]:
-    """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W)."""
+    """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W).
+
+    With a mask, the file's image with grey where it is white, then the same filled in.
+    """
     names, seed = list(params.train_decoder.unets), params.sample_text.seed
     decoder = open_decoder(params.sample_decoder, names, seed, device)
     decoder.cascade.require_clip(clip.fingerprint, str(CLIP_FOLDER))
@@ -100,6 +110,12 @@ def _of_files(
     low = decoder.low(given)
     numbers = list(range(images)) * len(files)
     asked = SampleRequest(numbers, embeddings[each], _no_text(decoder, len(each)), None if low is None else low[each])
+    if mask is not None:
+        grey = replace(how, spec=replace(how.spec, channels="L"))
+        kept = torch.from_numpy(_read(Path(mask), grey) < _WHITE).float()  # (1, H, W)
+        request = replace(asked, resamples=_RESAMPLES)
+        holes, asked = filling(decoder, given[each], kept.expand(len(each), -1, -1, -1), request)
+        given = holes[::images]
     made = np.split(torch.cat(list(decoder.images(asked))).numpy(), len(files))
     return [np.concatenate([one[None].numpy(), row]) for one, row in zip(given, made, strict=True)]
 
