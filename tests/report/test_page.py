@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from darkroom.artifacts.manifest import manifest_hash, open_artifact
+from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.metrics.codes import code_scores
 from darkroom.models.decoder.settings import Names
@@ -104,6 +104,20 @@ def test_the_tokenizers_own_images_stand_in_the_same_table(tmp_path: Path, monke
     ]
     assert [value for value, _ in found.rows["confident"]] == [OWN["confident"]]
     assert "The tokenizer's own images" in found.text and "n = 20" in found.text and "min_p 0.25" in found.text
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"), [("tokens", "Each made of the caption below it"), ("none", "Made of nothing but noise")]
+)
+def test_samples_of_no_class_stand_in_no_columns(made: Path, condition: str, says: str) -> None:
+    assert "One class a column" in page().text
+    change("samples/generator/manifest.json", condition=condition)
+    samples = json.loads(Path("samples/generator/manifest.json").read_text())
+    facts = {name: value for name, value in samples.items() if name not in ("kind", "format", "seal")}
+    write_manifest(Path("samples/generator"), "samples", **facts)
+    change("cards/generator.json", samples=manifest_hash(Path("samples/generator")))
+    found = page()
+    assert says in found.text and "One class a column" not in found.text and "solver euler" in found.text
 
 
 def test_samples_of_another_tokenizer_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,7 @@ def test_images_are_those_of_their_captions_in_any_request(clone):
     twelve = np.concatenate(list(sample("tokens")[0].batches(12)))
     five = np.concatenate(list(sample("tokens", images=5)[0].batches(12)))
     np.testing.assert_array_equal(five, twelve[:5])
+    assert sample("tokens")[1]["sampler"]["split"] == "test"
     assert sample("tokens", split="train")[0].captions != sample("tokens")[0].captions
 
 

@@ -92,10 +92,11 @@ class Reference(Metadata):
 
 
 class Samples(Metadata):
-    """samples/generator: classes, images of all and of each class, sampler settings, files beside the shards."""
+    """samples/generator: classes, images of all and of each class, condition, sampler settings, files beside shards."""
 
     classes: list[str]
     images: int
+    condition: str = "class"
     counts: dict[str, int] = {}
     sampler: dict[str, Any]
     files: dict[str, str] = {}

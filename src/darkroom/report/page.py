@@ -146,6 +146,15 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
             yield Group(f"{title}, {group}", (n, "", ""), measured)
 
 
+# Of samples that were not asked to be of a class: what they were made of.
+_ASKED = {
+    "none": "Made of nothing but noise",
+    "image": "Each made of the embedding of the image that the caption below belongs to",
+    "text": "Each made of the caption below it",
+    "tokens": "Each made of the caption below it",
+}
+
+
 def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
     """Return the number of images in the grid of samples: of each class in it as many as there are, or a column."""
     rows = inputs.sample_grid.rows(len(names))
@@ -173,7 +182,8 @@ def render(title: str, inputs: Inputs) -> str:
     # Columns without a number in any row are left out.
     columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
     counts = inputs.samples.counts
-    in_grid = [name for name in inputs.samples.classes if counts.get(name)][:10]
+    by_class = inputs.samples.condition == "class"
+    in_grid = [name for name in inputs.samples.classes if counts.get(name)][:10] if by_class else []
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
@@ -191,7 +201,8 @@ def render(title: str, inputs: Inputs) -> str:
             if name in {row.name for row in shown}
         },
         in_grid=in_grid,
-        shown=_in_grid(inputs, in_grid),
+        shown=_in_grid(inputs, in_grid) if by_class else 0,
+        asked=_ASKED.get(inputs.samples.condition, ""),
         triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
         codes=draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
         splits=_SPLITS,

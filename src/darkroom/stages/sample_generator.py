@@ -15,6 +15,7 @@ from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.conditions import NOTHING, Asked, asked_classes, asked_stored, open_stored
+from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import class_rule
 from darkroom.models.generators.load import open_generator
 from darkroom.models.generators.sample_settings import Common, Params
@@ -45,7 +46,8 @@ def run(params: Params) -> None:
     device = set_up_device(settings.threads, params.run.device)
     manifest = open_artifact(MODEL, "generator")
     sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device)
-    asked = _asked(manifest, settings)
+    asked, condition = _asked(manifest, settings), manifest.get("condition", "class")
+    split = {"split": settings.split} if condition in READ else {}
     with open_state("sample_generator") as state:
         folder = KeptBatches.place(state) if processes is None or processes.first else None
         folder = folder if processes is None else processes.from_first(folder)
@@ -72,8 +74,8 @@ def run(params: Params) -> None:
             npz=settings.npz,
             strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
-            sampler={**settings.protocol(), **sampling.model_dump()},
-            **({} if (condition := manifest.get("condition", "class")) == "class" else {"condition": condition}),
+            sampler={**settings.protocol(), **split, **sampling.model_dump()},
+            **({} if condition == "class" else {"condition": condition}),
         )
         batches.remove()
 

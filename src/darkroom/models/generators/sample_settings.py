@@ -95,8 +95,8 @@ class Common(Section):
         return self
 
     def protocol(self) -> dict[str, Any]:
-        """Return what the pixels of the samples depend on, for their manifest."""
-        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "strip"})
+        """Return what the pixels of the samples depend on, for their manifest, without the split of conditions."""
+        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "strip", "split"})
 
 
 _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, None) for kind in GENERATORS}
