@@ -48,7 +48,8 @@ def parser() -> argparse.ArgumentParser:
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
     _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
-    given = commands.add_parser("export", help="write models/generator, a DiT, in a format that others read")
+    given = commands.add_parser("export", help="write models/generator, a DiT, or models/tokenizer for other programs")
+    given.add_argument("--model", default="generator", choices=["generator", "tokenizer"], help="which; %(default)s")
     given.add_argument("--out", default="export", metavar="DIR", help="a new folder; %(default)s")
     given.add_argument(
         "--format", default="diffusers", choices=["diffusers", "pt", "safetensors"], help="of the weights; %(default)s"
@@ -213,8 +214,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_sample(options))
         elif options.command == "export":
             from darkroom.tools.export.command import export
+            from darkroom.tools.export.tokenizer import export_tokenizer
 
-            print(export(Path(options.out), options.format, options.license))
+            write = export_tokenizer if options.model == "tokenizer" else export
+            print(write(Path(options.out), options.format, options.license))
         elif options.command == "params" and (options.check or options.write):
             from darkroom.tools.params.page import write_page
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
@@ -46,10 +47,10 @@ def clone(tmp_path, monkeypatch):
     write_selection(folder, ["first", "second"])
 
 
-def trained(kind, **changes):
+def trained(kind, init="data/none", **changes):
     """Train a tiny tokenizer of a kind; return it and its manifest."""
     tokenizer = {**VALUES["train_tokenizer"], "kind": kind}
-    tokenizer["training"] = {**tokenizer["training"], "threads": 1}
+    tokenizer["training"] = {**tokenizer["training"], "threads": 1, "init": {"folder": init}}
     tokenizer[kind] = {**tokenizer[kind], **TINY[kind], **changes, "training": TRAINING}
     run = {**VALUES["run"], "device": "cpu", "grid_every": 0, "workers": 0}
     train_tokenizer.run(Params.model_validate({"run": run, "train_tokenizer": tokenizer}))
@@ -73,6 +74,23 @@ def test_each_kind_is_trained_and_opened_again(kind):
         codes = model.encode_codes(images)
         assert codes.shape == (2, 3, 3) and 0 <= codes.min() <= codes.max() < model.codebook_size == 8
         assert torch.equal(model.decode_codes(codes), model.reconstruct(images))
+
+
+@pytest.mark.usefixtures("clone")
+@pytest.mark.parametrize("kind", [kind for kind in TOKENIZERS if TOKENIZERS.has("recipe", kind)])
+def test_given_weights_are_taken_as_they_are(kind):
+    model, _ = trained(kind)
+    shutil.copytree("models/tokenizer", "given")
+    again, manifest = trained(kind, init="given", trained=False)
+    assert manifest["tokenizer_kind"] == kind and manifest["images_seen"] == 0
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
+    assert not list(Path("curves/tokenizer").rglob("*.tsv"))
+
+
+@pytest.mark.parametrize("kind", ["kl", "dvae"])
+def test_without_a_training_weights_must_be_given(kind):
+    with pytest.raises(ValidationError, match=f"`{kind}.trained` is false, so the weights must be given"):
+        trained(kind, trained=False)
 
 
 @pytest.mark.usefixtures("clone")

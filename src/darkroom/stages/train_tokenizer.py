@@ -17,12 +17,16 @@ from darkroom.models.tokenizers.settings import Params
 from darkroom.random import derive
 from darkroom.training.curves import write_curves
 from darkroom.training.data import Classes, Images, LabelledImages
+from darkroom.training.initial import initialise
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import IndexedDataset
 from darkroom.training.state import open_state
 from darkroom.training.trainer import Places, Trainer
 
 OUT, CURVES, LOGS = Path("models/tokenizer"), Path("curves/tokenizer"), Path("logs/train_tokenizer")
+
+# What the manifest says of a training that there was not.
+_UNTRAINED: dict[str, Any] = {"images_seen": 0, "selected": "last", "best_validation": None}
 
 
 def build(
@@ -42,7 +46,7 @@ def build(
 def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:
     """Return the frozen network of the chosen kind's perceptual loss with its weights; None where it has none."""
     settings = params.train_tokenizer
-    if settings.perceptual is None or settings.perceptual.network == "none":
+    if settings.untrained or settings.perceptual is None or settings.perceptual.network == "none":
         return None
     from darkroom.models.tokenizers.perceptual import load_perceptual
 
@@ -75,11 +79,11 @@ def _import(params: Params, selection: Selection) -> None:
     model: Any = TOKENIZERS.load("imported", params.train_tokenizer.kind)(chosen, selection.spec.shape)
     print(f"{chosen.name or chosen.folder}: {sum(p.numel() for p in model.parameters()):,} parameters, not trained")
     write_curves(CURVES, [])
-    _write(model, params, selection, {"images_seen": 0, "selected": "last", "best_validation": None})
+    _write(model, params, selection, _UNTRAINED)
 
 
 def run(params: Params) -> None:
-    """Train the tokenizer that `kind` names, or import it, and write it with its averaged weights."""
+    """Train the tokenizer that `kind` names, or take given weights as they are; write its averaged weights."""
     settings, training = params.train_tokenizer, params.train_tokenizer.own_training
     for path in (OUT, CURVES):
         require_writable(path)
@@ -101,8 +105,13 @@ def run(params: Params) -> None:
         recipe = build(params, selection.spec.shape, train_set, val_set, perceptual)
         parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
         print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")
-        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         known: dict[str, Any] = {"classes": list(classes.classes)} if labelled else {}
+        if settings.untrained:
+            initialise({"tokenizer": recipe.modules["tokenizer"]}, training.init)
+            write_curves(CURVES, [])
+            _write(recipe.model, params, selection, {**known, **_UNTRAINED})
+            return
+        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged():
             known |= {"images_seen": trainer.images, **trainer.metadata()}
             _write(recipe.model, params, selection, known, trainer)

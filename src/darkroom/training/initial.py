@@ -41,15 +41,20 @@ def _own_names(module: nn.Module, tensors: Tensors) -> Tensors:
     return tensors if rename is None else rename(tensors)
 
 
-def _published(name: str, module: nn.Module, path: Path) -> Tensors | None:
-    """Return what a file or folder of a format that only this module knows holds, as MODULE/KEY; None: it is another.
+def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
+    """Return what a file or folder of a format that only the first module knows holds, as MODULE/KEY; None: another.
 
     Such a module has a method `own_weights(path)`, and `misfit(tensors)`, which says why they do not fit; `pickles` are
-    the endings of files that it opens behind URLs, by an unpickler that calls nothing.
+    the endings of files that it opens behind URLs, by an unpickler that calls nothing. What the file holds of other
+    modules is named MODULE/KEY, and left out where there is no such module.
     """
-    read = getattr(module, "own_weights", None)
+    first = next(iter(modules))
+    read = getattr(modules[first], "own_weights", None)
     tensors = None if read is None else read(path)
-    return None if tensors is None else {f"{name}/{key}": value for key, value in tensors.items()}
+    if tensors is None:
+        return None
+    named = {key if "/" in key else f"{first}/{key}": value for key, value in tensors.items()}
+    return {key: value for key, value in named.items() if key.partition("/")[0] in modules}
 
 
 def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tensors:
@@ -123,7 +128,7 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
         source, path = init.url, fetched(init.url, init.sha256)
     else:
         source, path = init.folder, Path(init.folder)
-    published = _published(first, modules[first], path)
+    published = _published(modules, path)
     own: dict[str, Tensor] = {
         f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
     }
@@ -132,7 +137,8 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
         given = _given(modules, {first: path} if path.is_file() else locate(path, modules))
     found = _compare(own, given, init.skip)
     if found.wrong and published is not None:
-        kept = {key.partition("/")[2]: value for key, value in given.items() if key not in found.random}
+        known = {name: value for name, value in given.items() if name not in found.random}
+        kept = {name.removeprefix(f"{first}/"): value for name, value in known.items() if name.startswith(f"{first}/")}
         if reason := modules[first].misfit(kept):  # type: ignore[operator]
             raise DarkroomError(f"{source} {reason}")
     if found.wrong:

@@ -1,13 +1,20 @@
 """Where weights lie in a folder that `save_pretrained` wrote, ours or diffusers', and what is in them.
 
-Only safetensors is read. A pickle runs the code of whoever wrote it.
+A pickle can call any function that its author names. Only a network that knows a published format opens one, by
+`read_pickled`: torch's restricted unpickler makes tensors and plain values alone, and stops at the first other name
+before anything is called.
 """
 
 import json
+import pickle
+import re
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -119,3 +126,51 @@ def read_weights(path: Path) -> Tensors:
         except SafetensorError as error:
             raise DarkroomError(f"{file} is not a whole safetensors file ({error}): fetch it again.") from error
     return tensors
+
+
+def pickle_in(path: Path) -> Path | None:
+    """Return the `.pt` file that a path is, or that lies alone in a folder without safetensors; None: there is none.
+
+    Raises:
+        DarkroomError: the folder holds several.
+    """
+    if path.is_file():
+        return path if path.suffix.lower() in PICKLES else None
+    found = sorted(path.glob("*.pt")) if path.is_dir() and not weights_in(path) else []
+    if len(found) > 1:
+        raise DarkroomError(f"{path} holds {', '.join(each.name for each in found)}: name one of these files.")
+    return found[0] if found else None
+
+
+def read_pickled(path: Path, *allowed: type) -> Any:
+    """Return what `torch.save` wrote, on the CPU: tensors, plain values, and the classes in `allowed`, nothing else.
+
+    Raises:
+        DarkroomError: it asks for code, and nothing of it ran; or it is damaged, or no file of torch.
+    """
+    try:
+        with torch.serialization.safe_globals([*allowed]):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # torch's, pickle's and zipfile's, which have no common base
+        text = str(error)
+        if isinstance(error, pickle.UnpicklingError) and (asked := _asked_for(text)):
+            raise DarkroomError(
+                f"{path} is no plain file of weights: it asks for {asked}, and a pickle may call what it asks for. It "
+                "was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
+            ) from error
+        raise DarkroomError(
+            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {_first_line(text)}"
+            "): fetch it again, and compare its size with that at its source."
+        ) from error
+
+
+def _asked_for(text: str) -> str | None:
+    """Return the name that torch's restricted unpickler refused; None: that is not what its message says."""
+    found = re.search(r"GLOBAL ([\w.]+)", text)
+    if found is None and re.search(r"Unsupported (class|global)|Can only (build|create|call)", text):
+        return "another class"
+    return found[1] if found else None
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split())[:120] or "it is empty"

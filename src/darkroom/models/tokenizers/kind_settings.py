@@ -24,6 +24,8 @@ class Kind(kinds.Kind):
     """A kind of tokenizer."""
 
     discrete: ClassVar[bool] = True  # whether it has codes
+    trained: bool = True
+    """false: the weights of `training.init` are taken as they are."""
     grid_images: Positive = 10
     """Images in a grid while training, each with its reconstruction; ten a row."""
 

@@ -50,11 +50,28 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
             )
         return self
 
+    @property
+    def untrained(self) -> str | None:
+        """Why nothing is trained; None: it is."""
+        if not TOKENIZERS.has("recipe", self.kind):
+            return "published weights are taken as they are"
+        return None if self.chosen.trained else f"`train_tokenizer.{self.kind}.trained` is false"
+
+    @model_validator(mode="after")
+    def _given(self) -> "TrainTokenizer":
+        init = self.own_training.init
+        if not self.chosen.trained and init.url is None and init.folder == NO_FILE:
+            raise ValueError(
+                f"`{self.kind}.trained` is false, so the weights must be given: name them in "
+                "`train_tokenizer.training.init`, or set it to true"
+            )
+        return self
+
     @model_validator(mode="after")
     def _imported_once(self) -> "TrainTokenizer":
-        if not TOKENIZERS.has("recipe", self.kind) and self.training.processes > 1:
+        if self.untrained and self.training.processes > 1:
             raise ValueError(
-                f"kind is {self.kind}, which is not trained: set `train_tokenizer.training.processes` to 1"
+                f"{self.untrained}, and one process does it: set `train_tokenizer.training.processes` to 1"
             )
         return self
 
@@ -68,6 +85,4 @@ class Params(Section):
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: it is."""
-        return (
-            None if TOKENIZERS.has("recipe", self.train_tokenizer.kind) else "published weights are taken as they are"
-        )
+        return self.train_tokenizer.untrained

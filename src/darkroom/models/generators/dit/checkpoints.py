@@ -1,20 +1,13 @@
-"""Files of published DiT weights: the paper's `.pt`, and folders of diffusers. What they hold, and whether it fits.
-
-A `.pt` is a pickle, which can call any function that its author names. torch's restricted unpickler makes tensors and
-plain values alone, and stops at the first other name before anything is called.
-"""
+"""Files of published DiT weights: the paper's `.pt`, and folders of diffusers. What they hold, and whether it fits."""
 
 import argparse
 import json
-import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -27,7 +20,7 @@ from darkroom.models.generators.dit.published import (
     unwrapped,
 )
 from darkroom.models.generators.dit.settings import SIZES
-from darkroom.training.weight_files import PICKLES, read_weights, weights_in
+from darkroom.training.weight_files import PICKLES, pickle_in, read_pickled, read_weights, weights_in
 
 if TYPE_CHECKING:
     from darkroom.models.generators.dit.network import DiTConfig
@@ -114,12 +107,8 @@ def read_published(path: Path) -> Published | None:
         for folder in (path / SUBFOLDER, path):
             if (config := _config(folder)) is not None:
                 return _read_file(_weights(folder), config)
-        checkpoints = [] if weights_in(path) else sorted(path.glob("*.pt"))
-        if len(checkpoints) > 1:
-            raise DarkroomError(
-                f"{path} holds {', '.join(each.name for each in checkpoints)}: name one of these files."
-            )
-        return _read_file(checkpoints[0]) if checkpoints else None
+        checkpoint = pickle_in(path)
+        return _read_file(checkpoint) if checkpoint else None
     return _read_file(path) if path.is_file() else None
 
 
@@ -205,38 +194,13 @@ def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
     A checkpoint is a state dict, or `{"model", "ema", "opt", "args"}` with `args` an `argparse.Namespace`, as the
     paper's training writes it.
     """
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # torch's, pickle's and zipfile's, which have no common base
-        text = str(error)
-        if isinstance(error, pickle.UnpicklingError) and (asked := _asked_for(text)):
-            raise DarkroomError(
-                f"{path} is no plain file of weights: it asks for {asked}, and a pickle may call what it asks for. It "
-                "was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
-            ) from error
-        raise DarkroomError(
-            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {_first_line(text)}"
-            "): fetch it again, and compare its size with that at its source."
-        ) from error
+    content = read_pickled(path, argparse.Namespace)
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
     inner = (whole[name] for name in ("ema", "model", "state_dict") if isinstance(whole.get(name), dict))
     tensors = {
         name: value for name, value in next(inner, whole).items() if isinstance(name, str) and isinstance(value, Tensor)
     }
     return tensors, _heads_of(whole.get("args"))
-
-
-def _asked_for(text: str) -> str | None:
-    """Return the name that torch's restricted unpickler refused; None: that is not what its message says."""
-    found = re.search(r"GLOBAL ([\w.]+)", text)
-    if found is None and re.search(r"Unsupported (class|global)|Can only (build|create|call)", text):
-        return "another class"
-    return found[1] if found else None
-
-
-def _first_line(text: str) -> str:
-    return " ".join(text.split())[:120] or "it is empty"
 
 
 def _heads_of(arguments: Any) -> int | None:

@@ -1,6 +1,7 @@
 """The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -10,10 +11,12 @@ from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32
+from darkroom.models.tokenizers.dvae import published
 from darkroom.models.tokenizers.dvae.network import DVAEConfig, DVAENetwork
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
 from darkroom.models.tokenizers.dvae.settings import DVAE, Relaxation
 from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.training.weight_files import pickle_in
 
 # From logits to latents.
 Way = Relaxation | Literal["hard", "mean"]
@@ -26,6 +29,7 @@ class DiscreteVAE(SavedNetwork):
     """
 
     made_by = ("tokenizer", "train_tokenizer")
+    pickles = (".pt",)
 
     def __init__(self, config: DVAEConfig) -> None:
         super().__init__()
@@ -186,6 +190,27 @@ class DiscreteVAE(SavedNetwork):
     def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors of a file, `save_pretrained`'s or dalle-pytorch's, under the names of `state_dict()`."""
         return {f"network.{name}": value for name, value in tensors.items()}
+
+    def own_weights(self, path: Path) -> dict[str, Tensor] | None:
+        """Return the weights of dalle-pytorch's `vae.pt` under the names of `state_dict()`; None: it is no such file.
+
+        Raises:
+            DarkroomError: see `published.read`.
+        """
+        file = pickle_in(path)
+        return None if file is None else self.own_names(published.read(file, self.config))
+
+    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
+        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
+        return published.misfit({name.removeprefix("network."): value for name, value in tensors.items()}, self.config)
+
+    def original(self) -> dict[str, Any]:
+        """Return what dalle-pytorch loads as `vae.pt`.
+
+        Raises:
+            DarkroomError: see `published.written`.
+        """
+        return published.written(self.config, self.network.state_dict())
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -1,7 +1,9 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -11,7 +13,9 @@ from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.tokenizers.pixels import Pixels, require_shape, to_images, to_network
 from darkroom.models.tokenizers.quantiser import Quantised
 from darkroom.models.tokenizers.quantisers import SECTIONS, build_quantiser
+from darkroom.models.tokenizers.vqgan import published
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
+from darkroom.training.weight_files import pickle_in
 
 _SLOPE = 0.1
 
@@ -88,6 +92,7 @@ class VQGANTokenizer(SavedNetwork):
     """
 
     made_by = ("tokenizer", "train_tokenizer")
+    pickles = (".pt",)
 
     def __init__(self, config: VQGANConfig) -> None:
         super().__init__()
@@ -183,6 +188,27 @@ class VQGANTokenizer(SavedNetwork):
     def reconstruct(self, images: Tensor) -> Tensor:
         """Return the images that the codes of the images stand for, uint8 (N, C, H, W)."""
         return self.decode_codes(self.encode_codes(images))
+
+    def own_weights(self, path: Path) -> dict[str, Tensor] | None:
+        """Return the weights of MUSE's `vae.{step}.pt` under our names; None: it is no such file.
+
+        Raises:
+            DarkroomError: see `published.read`.
+        """
+        file = pickle_in(path)
+        return None if file is None else published.read(file, self.config)
+
+    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
+        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
+        return published.misfit(tensors, self.config)
+
+    def original(self) -> dict[str, Tensor]:
+        """Return the state dict of MUSE's `VQGanVAE`.
+
+        Raises:
+            DarkroomError: see `published.written`.
+        """
+        return published.written(self.config, self.state_dict())
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

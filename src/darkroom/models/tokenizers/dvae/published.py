@@ -1,0 +1,116 @@
+"""Files of dalle-pytorch's `train_vae.py`: `{"hparams", "weights"}` of a `DiscreteVAE`, whose names ours has, too."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from darkroom.errors import DarkroomError
+from darkroom.models.tokenizers.dvae.network import DVAEConfig
+from darkroom.training.weight_files import read_pickled
+
+# What its constructor takes, and our keys; `normalization` only where it is not its default.
+KEYS = {
+    "num_tokens": "`train_tokenizer.dvae.codebook_size`",
+    "codebook_dim": "`train_tokenizer.dvae.codebook_dim`",
+    "num_layers": "`train_tokenizer.dvae.layers`",
+    "hidden_dim": "`train_tokenizer.dvae.width`",
+    "num_resnet_blocks": "`train_tokenizer.dvae.residual_blocks`",
+    "channels": "`ingest.channels`",
+}
+_MEAN, _STD = (0.5, 0.5, 0.5, 0.0), (0.5, 0.5, 0.5, 1.0)  # its default
+
+
+def normalization(config: DVAEConfig) -> tuple[list[float], list[float]]:
+    """Return the means and deviations of pixels in [0, 1] that a network sees, one a channel."""
+    if config.mean is not None and config.std is not None:
+        return list(config.mean), list(config.std)
+    if config.alpha == "unit":
+        return list(_MEAN[: config.channels]), list(_STD[: config.channels])
+    return [0.5] * config.channels, [0.5] * config.channels
+
+
+def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
+    """Return the weights of a file by dalle-pytorch's names.
+
+    Raises:
+        DarkroomError: a pickle that asks for code or is damaged; it holds no `DiscreteVAE`; or it was trained for
+            images of another size or another range of pixels, which its weights do not show.
+    """
+    content = read_pickled(path)
+    whole: dict[Any, Any] = content if isinstance(content, dict) else {}
+    weights, said = whole.get("weights", whole), whole.get("hparams", {})
+    if not isinstance(weights, dict) or not {"codebook.weight", "encoder.0.0.weight"} <= weights.keys():
+        raise DarkroomError(
+            f"{path} holds no DiscreteVAE: there is no tensor codebook.weight and no encoder.0.0.weight in it, as in "
+            "the files of dalle-pytorch's train_vae.py; name the right file."
+        )
+    if not all(isinstance(value, Tensor) for value in weights.values()) or not isinstance(said, dict):
+        raise DarkroomError(f"{path} is no file of dalle-pytorch's train_vae.py: its weights are not tensors by name.")
+    if (size := said.get("image_size", config.image_size)) != config.image_size:
+        raise DarkroomError(
+            f"{path} was trained on images of {size} pixels, and here they have {config.image_size}: set "
+            f"`ingest.image_size` to {size}."
+        )
+    _require_range(path, said.get("normalization", (_MEAN, _STD)), config)
+    return dict(weights)
+
+
+def _require_range(path: Path, given: Any, config: DVAEConfig) -> None:
+    means, stds = given or ([0.0] * config.channels, [1.0] * config.channels)
+    theirs, ours = [list(values)[: config.channels] for values in (means, stds)], list(normalization(config))
+    if theirs != ours:
+        key = "`train_tokenizer.dvae.alpha` to unit"
+        if (theirs[0], theirs[1]) != (list(_MEAN[: config.channels]), list(_STD[: config.channels])):
+            key = f"`train_tokenizer.dvae.mean` to {theirs[0]} and `.std` to {theirs[1]}"
+        raise DarkroomError(
+            f"{path} was trained on pixels normalised by {theirs[0]} and {theirs[1]}, and here it is by {ours[0]} and "
+            f"{ours[1]}: set {key}."
+        )
+
+
+def written(config: DVAEConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return what dalle-pytorch's `generate.py` and `train_dalle.py` load: `{"hparams", "weights"}`.
+
+    Args:
+        config: of the network.
+        weights: of `DVAENetwork.state_dict()`.
+
+    Raises:
+        DarkroomError: its constructor would refuse the size of the images.
+    """
+    if config.image_size & (config.image_size - 1):
+        raise DarkroomError(
+            f"`ingest.image_size` is {config.image_size}, and dalle-pytorch takes powers of two alone: export "
+            "safetensors."
+        )
+    hparams: dict[str, Any] = {name: getattr(config, name) for name in ("image_size", *KEYS)}
+    means, stds = normalization(config)
+    if (means, stds) != (list(_MEAN[: config.channels]), list(_STD[: config.channels])):
+        hparams["normalization"] = (tuple(means), tuple(stds))
+    return {"hparams": hparams, "weights": {name: value.clone() for name, value in weights.items()}}
+
+
+def misfit(weights: Mapping[str, Tensor], config: DVAEConfig) -> str | None:
+    """Return in one sentence what weights have, what params.yaml says, and what to change; None: they fit.
+
+    weights: by dalle-pytorch's names, without those that are to begin at random.
+    """
+    found: dict[str, int] = {}
+    if (codebook := weights.get("codebook.weight")) is not None:
+        found["num_tokens"], found["codebook_dim"] = codebook.shape
+    if (first := weights.get("encoder.0.0.weight")) is not None:
+        found["hidden_dim"], found["channels"] = first.shape[:2]
+    found["num_layers"] = len({name for name in weights if re.fullmatch(r"encoder\.\d+\.0\.weight", name)})
+    found["num_resnet_blocks"] = len({name for name in weights if re.fullmatch(r"encoder\.\d+\.net\.0\.weight", name)})
+    wrong = [name for name, value in found.items() if value != getattr(config, name)]
+    if not wrong:
+        return None
+    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
+    return f"has {has}: set {', '.join(f'{KEYS[name]} to {_set(name, found[name])}' for name in wrong)}."
+
+
+def _set(name: str, value: int) -> str:
+    return {1: "L", 3: "RGB", 4: "RGBA"}.get(value, str(value)) if name == "channels" else str(value)

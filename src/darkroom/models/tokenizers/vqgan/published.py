@@ -1,0 +1,171 @@
+"""Files of muse-maskgit-pytorch's `VQGanVAE`: names of its tensors and ours, for lookup-free codes.
+
+`vae.{step}.pt` is its state dict; `vae.{step}.ema.pt` that of the averages, of which `ema_model` is taken; what
+`VQGanVAETrainer.save` writes has it under `model`. Its linear maps beside the codes are 1 x 1 convolutions here.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from darkroom.errors import DarkroomError
+from darkroom.training.weight_files import read_pickled
+
+if TYPE_CHECKING:
+    from darkroom.models.tokenizers.vqgan.network import VQGANConfig
+
+_KEY = "`train_tokenizer.vqgan.{}`"
+_LINEAR = ("project_in", "project_out")
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Layers that halve the resolution, residual blocks behind them, levels of the discriminator (0: none)."""
+
+    layers: int
+    residual_blocks: int
+    levels: int
+
+    @classmethod
+    def of(cls, names: Mapping[str, Any]) -> "_Shape | None":
+        """Return that of MUSE's names; None: a residual block stands before another layer, which ours has not."""
+        parts = ("encoders", "discr.layers")
+        kinds, levels = (
+            {int(found[1]): found[2] for name in names if (found := _numbered(part, name))} for part in parts
+        )
+        in_order = [kinds[number] for number in sorted(kinds)][1:]  # behind the stem
+        layers = sum(kind == "0" for kind in in_order)
+        if any(kind != "0" for kind in in_order[:layers]):
+            return None
+        return cls(layers, len(in_order) - layers, len(levels))
+
+    def names(self) -> dict[str, str]:
+        """Return MUSE's name of each of our layers, without `.weight` and `.bias`."""
+        layers, blocks = self.layers, self.residual_blocks
+        first = 1 + 2 * layers  # the encoder's first residual block
+        up = 1 + blocks  # the decoder's first layer behind its residual blocks
+        made = {"encoder.0": "enc_dec.encoders.0", f"encoder.{first + blocks}": "quantizer.project_in"}
+        made |= {f"encoder.{1 + 2 * at}": f"enc_dec.encoders.{1 + at}.0" for at in range(layers)}
+        made |= {
+            "decoder.0": "quantizer.project_out",
+            f"decoder.{up + 2 * layers}": f"enc_dec.decoders.{blocks + layers}",
+        }
+        made |= {f"decoder.{up + 2 * at}": f"enc_dec.decoders.{blocks + at}.0" for at in range(layers)}
+        for block in range(blocks):
+            for inner in (0, 1, 3, 4, 6):  # convolution, norm, convolution, norm, convolution
+                made[f"encoder.{first + block}.layers.{inner}"] = f"enc_dec.encoders.{1 + layers + block}.net.{inner}"
+            for inner in (0, 2, 3, 5, 6):  # the norms stand behind gated linear units
+                made[f"decoder.{1 + block}.layers.{inner}"] = f"enc_dec.decoders.{block}.net.{inner}"
+        return made
+
+    def discriminator(self) -> dict[str, str]:
+        """Return the same of the discriminator."""
+        levels, end = self.levels, 3 * self.levels - 1
+        if not levels:
+            return {}
+        made = {"discriminator/layers.0": "discr.layers.0.0"}
+        for level in range(1, levels):
+            made[f"discriminator/layers.{3 * level - 1}"] = f"discr.layers.{level}.0"
+            made[f"discriminator/layers.{3 * level}"] = f"discr.layers.{level}.1"
+        return made | {
+            f"discriminator/layers.{end}": "discr.to_logits.0",
+            f"discriminator/layers.{end + 2}": "discr.to_logits.2",
+        }
+
+
+def _numbered(part: str, name: str) -> re.Match[str] | None:
+    return re.match(rf"(?:enc_dec\.)?{re.escape(part)}\.(\d+)\.(\w+)", name)
+
+
+def read(path: Path, config: "VQGANConfig") -> dict[str, Tensor]:
+    """Return the tensors of a file by our names, those of the discriminator as `discriminator/NAME`.
+
+    Raises:
+        DarkroomError: a pickle that asks for code or is damaged; it holds no `VQGanVAE` with lookup-free codes and
+            residual blocks at the lowest resolution; or the network sees pixels in another range.
+    """
+    theirs = _state(read_pickled(path))
+    if "enc_dec.encoders.0.weight" not in theirs:
+        raise DarkroomError(
+            f"{path} holds no VQGanVAE: there is no tensor enc_dec.encoders.0.weight in it, as in the files of "
+            "muse-maskgit-pytorch; name the right file."
+        )
+    shape = _Shape.of(theirs)
+    if shape is None or "quantizer.mask" not in theirs or "quantizer.project_in.weight" not in theirs:
+        reason = "residual blocks before its last layer" if shape is None else "no linear maps around lookup-free codes"
+        raise DarkroomError(f"{path} holds a VQGanVAE with {reason}, which this tokenizer cannot have.")
+    if config.quantiser not in ("lfq", "bsq"):
+        raise DarkroomError(
+            f"{path} holds a VQGanVAE with lookup-free codes, and {_KEY.format('quantiser')} is {config.quantiser}: "
+            "set it to lfq, or to bsq where its `lfq_kwargs` had `spherical`."
+        )
+    if config.pixels != "unit":
+        raise DarkroomError(
+            f"{path} holds a VQGanVAE, which sees pixels from 0 to 1: set {_KEY.format('pixels')} to unit."
+        )
+    found = {"quantiser.signs.mask": theirs["quantizer.mask"]}
+    found["quantiser.counts"] = torch.zeros(2 ** len(theirs["quantizer.mask"]))
+    for our, name in (shape.names() | shape.discriminator()).items():
+        for kind in ("weight", "bias"):
+            if (value := theirs.get(f"{name}.{kind}")) is not None:
+                flat = kind == "weight" and name.endswith(_LINEAR)
+                found[f"{our}.{kind}"] = value[:, :, None, None] if flat else value
+    return found
+
+
+def _state(content: Any) -> dict[str, Tensor]:
+    """Return the tensors of `VQGanVAE.state_dict()` in what a file holds; those of the averages where it has both."""
+    whole: dict[Any, Any] = content if isinstance(content, dict) else {}
+    whole = whole["model"] if isinstance(whole.get("model"), dict) else whole
+    tensors = {str(name): value for name, value in whole.items() if isinstance(value, Tensor)}
+    averaged = {name: value for name, value in tensors.items() if name.startswith("ema_model.")}
+    return {name.removeprefix("ema_model."): value for name, value in averaged.items()} or tensors
+
+
+def written(config: "VQGANConfig", tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return our tensors by MUSE's names, as `VQGanVAE.load_state_dict` takes them where it has no discriminator.
+
+    Raises:
+        DarkroomError: MUSE has no such quantiser, or sees pixels in another range; names the key.
+    """
+    for key, given, needed in (("quantiser", config.quantiser, "lfq"), ("pixels", config.pixels, "unit")):
+        if given != needed and (key, given) != ("quantiser", "bsq"):
+            raise DarkroomError(
+                f"{_KEY.format(key)} is {given}, and MUSE's `VQGanVAE` has {needed} alone: export safetensors."
+            )
+    made = {"quantizer.mask": tensors["quantiser.signs.mask"].clone()}
+    for our, name in _Shape(config.layers, config.residual_blocks, 0).names().items():
+        for kind in ("weight", "bias"):
+            tensor = tensors[f"{our}.{kind}"]
+            flat = kind == "weight" and name.endswith(_LINEAR)
+            made[f"{name}.{kind}"] = (tensor[:, :, 0, 0] if flat else tensor).clone()
+    return made
+
+
+def misfit(tensors: Mapping[str, Tensor], config: "VQGANConfig") -> str | None:
+    """Return in one sentence what weights have, what params.yaml says, and what to change; None: they fit.
+
+    tensors: of `read`, without those of the discriminator and those that are to begin at random.
+    """
+    numbers = [int(name.split(".")[1]) for name in tensors if re.fullmatch(r"encoder\.\d+\.weight", name)]
+    blocks = {name.split(".")[1] for name in tensors if re.match(r"encoder\.\d+\.layers\.", name)}
+    found = {"layers": len(numbers) - 2, "residual_blocks": len(blocks)}
+    if (stem := tensors.get("encoder.0.weight")) is not None:
+        found["width"] = stem.shape[0]
+        if stem.shape[1] != config.image_channels:
+            return (
+                f"takes images of {stem.shape[1]} channels, and here they have {config.image_channels}: change "
+                "`ingest.channels`."
+            )
+    if (mask := tensors.get("quantiser.signs.mask")) is not None:
+        found["codebook_size"] = 2 ** len(mask)
+    wrong = [name for name, value in found.items() if value != getattr(config, name)]
+    if not wrong:
+        return None
+    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
+    return f"has {has}: set {', '.join(f'{_KEY.format(name)} to {found[name]}' for name in wrong)}."
