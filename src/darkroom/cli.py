@@ -136,15 +136,11 @@ def _sample(options: argparse.Namespace) -> str:
     if options.labels:
         if texts or options.embedding_of or options.mask:
             raise DarkroomError(
-                "--labels are of models/generator, --text, --embedding-of and --mask of the decoder: one call each."
+                "--labels are of classes, --text of texts, --embedding-of and --mask of the decoder: one call each."
             )
         return sample_generator("class", options.labels, options.images, options.out, overrides)
-    if (
-        texts
-        and options.by != "decoder"
-        and not (options.embedding_of or options.mask)
-        and (options.by or reads_texts())
-    ):
+    texts_alone = texts and not (options.embedding_of or options.mask)
+    if texts_alone and (options.by == "generator" or (options.by is None and reads_texts())):
         return sample_generator("text", texts, options.images, options.out, overrides)
     if options.by == "generator":
         raise DarkroomError("--by generator draws texts: give --text, and not --embedding-of, which the decoder draws.")
