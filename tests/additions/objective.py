@@ -35,6 +35,10 @@ class Arc:
         alpha, sigma = self._arc(t, x)
         return Denoised(x0, math.pi / 2 * (alpha * (x - alpha * x0) / sigma - sigma * x0))
 
+    def scored(self, found, gradient, t):
+        alpha, sigma = self._arc(t, gradient)
+        return Denoised(found.x0 + sigma**2 / alpha * gradient, found.velocity - math.pi / 2 * sigma / alpha * gradient)
+
     @staticmethod
     def _arc(t, x):
         angle = math.pi / 2 * t.reshape(-1, *(1,) * (x.ndim - 1))

@@ -1,11 +1,12 @@
 """A denoiser: what a network finds in noisy data, guided and kept in range. Samplers are functions over it.
 
-Classifier-free guidance: Ho and Salimans, 2022, arXiv 2207.12598.
+Classifier-free guidance: Ho and Salimans, 2022, arXiv 2207.12598. Classifier guidance: Dhariwal and Nichol, 2021, arXiv
+2105.05233, section 4.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from darkroom.diffusion.settings import Sampling
 if TYPE_CHECKING:
     from darkroom.diffusion.objectives import Objective
 
+
+LEAST_SIGNAL = 1e-4  # α below which x_t is noise alone, and no gradient of a classifier counts
 
 # From x (N, C, ...), timesteps (N,) and, for self-conditioning, the x0 of the step before, to the output (N, K, ...).
 Network = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -37,6 +40,8 @@ class Denoised(NamedTuple):
 # From x_t (N, C, ...), t (N,) in the objective's units, and the x0 of the step before; None at the first step.
 Denoise = Callable[[Tensor, Tensor, Tensor | None], Denoised]
 Threshold = Callable[[Tensor], Tensor]
+# From x_t (N, C, ...) and timesteps (N,), as networks embed them, to log p(y | x_t) of the y that are asked for, (N,).
+LogProbability = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Guidance:
     schedule: of s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
         (Wang et al., 2024, "Analysis of classifier-free guidance weight schedulers", arXiv 2404.13040).
     variance: whether a learned variance is guided too.
+    classifier: scale of a classifier's gradient, in the same channels and interval, constant or growing from 0.
     """
 
     scale: float = 1.0
@@ -56,6 +62,7 @@ class Guidance:
     interval: tuple[float, float] = (0.0, 1.0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     variance: bool = False
+    classifier: float = 0.0
 
     @classmethod
     def of(cls, settings: Sampling) -> "Guidance":
@@ -66,20 +73,31 @@ class Guidance:
             (settings.guidance_from, settings.guidance_to),
             settings.guidance_schedule,
             settings.guidance_variance,
+            getattr(settings, "classifier_scale", 0.0),
         )
 
     @property
     def constant(self) -> bool:
-        """Whether the scale is the same at all times."""
-        return self.scale == 1 or (self.interval == (0.0, 1.0) and self.schedule == "constant")
+        """Whether both scales are the same at all times."""
+        unguided = self.scale == 1 and not self.classifier
+        return unguided or (self.interval == (0.0, 1.0) and self.schedule == "constant")
 
     def at(self, time: float) -> float:
         """Return the scale at a time from 0 to 1."""
-        low, high = self.interval
-        if self.scale == 1 or not low <= round(time, 6) <= high:  # a time is float32
+        fraction = self._fraction(time)
+        if self.scale == 1 or not fraction:
             return 1.0
-        way = {"constant": 1.0, "linear": 1 - time, "cosine": (1 + math.cos(math.pi * time)) / 2}[self.schedule]
-        return self.scale if way == 1 else 1 + (self.scale - 1) * way
+        return self.scale if fraction == 1 else 1 + (self.scale - 1) * fraction
+
+    def classifier_at(self, time: float) -> float:
+        """Return the scale of the classifier's gradient at a time from 0 to 1."""
+        return self.classifier * self._fraction(time)
+
+    def _fraction(self, time: float) -> float:
+        low, high = self.interval
+        if not low <= round(time, 6) <= high:  # a time is float32
+            return 0.0
+        return {"constant": 1.0, "linear": 1 - time, "cosine": (1 + math.cos(math.pi * time)) / 2}[self.schedule]
 
 
 def denoiser(
@@ -90,6 +108,7 @@ def denoiser(
     *,
     both: Network | None = None,
     weaker: Network | None = None,
+    classifier: LogProbability | None = None,
 ) -> Denoise:
     """Return the denoiser of a network.
 
@@ -102,16 +121,27 @@ def denoiser(
             from; None: it has no conditions, and nothing guides it.
         weaker: another network, with the conditions bound to it, that guidance leads away from in place of `both`
             (autoguidance: Karras et al., 2024, arXiv 2406.02507).
+        classifier: its gradient, times `Guidance.classifier`, is added to the score, guided or not.
     """
     how = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
     if both is None and weaker is None:
-        how = Guidance()
+        how = replace(how, scale=1.0)
+    if classifier is None:
+        how = replace(how, classifier=0.0)
 
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
-        # Of a batch one time. Reading it waits for the device: only where the scale depends on it.
-        scale = how.scale if how.constant else how.at(float(t[0]) / objective.duration)
+        scale, weight = how.scale, how.classifier
+        if not how.constant:  # of a batch one time, and reading it waits for the device
+            time = float(t[0]) / objective.duration
+            scale, weight = how.at(time), how.classifier_at(time)
         output = predict(network, x, objective.timesteps(t), before, scale, how.channels, both, weaker, how.variance)
-        return objective.denoised(output, x, t, threshold)
+        found = objective.denoised(output, x, t, threshold)
+        if classifier is None or not weight:
+            return found
+        gradient = weight * gradient_of(classifier, x, objective.timesteps(t))
+        if how.channels is not None:
+            gradient[:, how.channels :] = 0
+        return objective.scored(found, gradient, t)
 
     return denoise
 
@@ -173,6 +203,14 @@ def predict(
         parts = rest[:, : x.shape[1] - count], guided(conditional[:, x.shape[1] :], other[:, x.shape[1] :], scale)
         rest = torch.cat(parts, dim=1)
     return torch.cat([prediction, rest], dim=1) if rest.shape[1] else prediction
+
+
+def gradient_of(classifier: LogProbability, x: Tensor, timesteps: Tensor) -> Tensor:
+    """Return the gradient of log p(y | x_t) by x_t, of the shape of x, float32; images of a batch are independent."""
+    with torch.enable_grad():
+        given = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(classifier(given, timesteps).sum(), given)
+    return gradient.float()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.diffusion.denoiser import Denoised, Threshold
+from darkroom.diffusion.denoiser import LEAST_SIGNAL, Denoised, Threshold
 from darkroom.diffusion.paths import PATHS, Levels
 from darkroom.diffusion.settings import Diffusion, FlowTarget, PathName
 
@@ -145,6 +145,14 @@ class Flow:
                 return Denoised(x0, alpha_rate * x0 + sigma_rate * noise)
         x0 = x0 if threshold is None else threshold(x0)
         return Denoised(x0, alpha_rate * x0 + sigma_rate * (x - alpha * x0) / sigma)
+
+    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+        """Return x_0 + σ² / α g, and v + (α' σ² / α - σ σ') g, with g added to the score; at noise alone 0."""
+        alpha, sigma, alpha_rate, sigma_rate = self._levels(t, gradient)
+        gradient = torch.where(alpha > LEAST_SIGNAL, gradient, 0)
+        of_x0 = sigma**2 / alpha.clamp(min=LEAST_SIGNAL) * gradient
+        assert found.velocity is not None  # that of a flow
+        return Denoised(found.x0 + of_x0, found.velocity + alpha_rate * of_x0 - sigma * sigma_rate * gradient)
 
     def _levels(self, t: Tensor, x: Tensor) -> Levels:
         return PATHS[self.path](t.reshape(-1, *(1,) * (x.ndim - 1)))

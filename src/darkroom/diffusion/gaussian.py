@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.diffusion.bound import log_variance, variational_bound
-from darkroom.diffusion.denoiser import Denoised, Threshold
+from darkroom.diffusion.denoiser import LEAST_SIGNAL, Denoised, Threshold
 from darkroom.diffusion.schedules import NoiseSchedule, gather
 from darkroom.diffusion.settings import Diffusion, Loss, Target, Variance, VarianceRange
 
@@ -106,6 +106,12 @@ class Gaussian:
         """Return x_0, and the prediction of the variance where it is learned."""
         mean, variance = self._split(output)
         return Denoised(self._x0(mean, x, t, threshold), variance=variance)
+
+    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+        """Return x_0 + σ² / α g, with g added to the score; at noise alone 0."""
+        alpha, sigma = self.schedule.signal_and_noise(t, gradient.ndim)
+        of_x0 = torch.where(alpha > LEAST_SIGNAL, sigma**2 / alpha.clamp(min=LEAST_SIGNAL) * gradient, 0)
+        return found._replace(x0=found.x0 + of_x0)
 
     def _x0(self, mean: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None) -> Tensor:
         x0 = to_x0(mean.float(), x, t, self.schedule, self.target)

@@ -66,6 +66,19 @@ class Objective(Protocol):
         """Return what an output says of x_t."""
         ...
 
+    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+        """Return x_0, and the velocity where there is one, with a gradient added to the score.
+
+        The score of x_t = α x_0 + σ ε is -ε / σ = (α x_0 - x_t) / σ². With g more of it ε becomes ε - σ g, x_0 becomes
+        x_0 + σ² / α g, and the velocity α' x_0 + σ' ε becomes v + (α' σ² / α - σ σ') g.
+
+        Args:
+            found: of x_t.
+            gradient: g, (N, C, ...); where α is 0, x_t says nothing of any y, and it counts as 0.
+            t: the times, (N,).
+        """
+        ...
+
 
 OBJECTIVES: dict[str, Callable[[Diffusion, int], Objective]] = {"flow": Flow.of, "gaussian": Gaussian.of}
 
