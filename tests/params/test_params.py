@@ -444,7 +444,7 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
         ("    cmd: PYTHONPATH=src python -m darkroom sample_generator\n", "", "`sample_generator` has no command"),
         ("      - sample_generator.common\n", "      - sample_generator: [common]\n", "must be a list of names"),
         ("stages:\n", "stages:\nstages_:\n", "`stages` must be a mapping"),
-        ("      - samples/generator\n\n", "      - models/generator\n\n", "writes models/generator"),
+        ("    outs: [samples/generator]\n", "    outs: [models/generator]\n", "writes models/generator"),
     ]:
         assert old in original
         (clone / "dvc.yaml").write_text(original.replace(old, new, 1))
@@ -455,7 +455,7 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
 
 def test_a_dependency_that_nobody_makes_is_refused(clone):
     original = (clone / "dvc.yaml").read_text()
-    (clone / "dvc.yaml").write_text(original.replace("      - samples/generator\n", "      - samples/dti\n", 1))
+    (clone / "dvc.yaml").write_text(original.replace("    outs: [samples/generator]\n", "    outs: [samples/dti]\n", 1))
     with pytest.raises(DarkroomError, match=r"score_generator depends on samples/generator, which no stage makes"):
         check()
 

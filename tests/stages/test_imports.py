@@ -127,6 +127,7 @@ for address in sys.argv[2:]:
 IDLE = (
     "train_teacher",
     "train_scene_reader",
+    "train_classifier",
     "train_clip",
     "embed_clip@first",
     "train_decoder@base",
@@ -153,7 +154,7 @@ def test_what_has_nothing_to_do_decides_so_without_torch(tmp_path: Path, monkeyp
     environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for out in ("teacher", "scene_reader", "decoder/base", "prior"):
+    for out in ("teacher", "scene_reader", "classifier", "decoder/base", "prior"):
         assert read_manifest(Path("models") / out, out.partition("/")[0])["trained"] is False
     for name in ("decoder", "text", "tokenizer_samples"):
         assert json.loads(Path(f"metrics/{name}.json").read_text()) == {}

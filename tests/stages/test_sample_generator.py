@@ -1,6 +1,7 @@
 """The stage `sample_generator`: of which weights and classes its images are, and that a kill costs one batch."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -16,11 +17,13 @@ from PIL import Image
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
+from darkroom.diffusion.flow import Flow
 from darkroom.errors import DarkroomError
 from darkroom.models.generators import batches, load
 from darkroom.models.generators.batches import KeptBatches
-from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.dit.sample import DiTSampler
+from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.sample_settings import Params
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import sample_generator
@@ -334,6 +337,106 @@ def test_guidance_leads_away_from_a_weaker_average(model: Path) -> None:
     own = images().astype(int)
     shards({"guidance": 3.0, "weaker_sigma_rel": 0.1}, images=8, sigma_rel=0.1)
     assert np.abs(images().astype(int) - own).max() <= 1
+
+
+def another_run(name: str, **changes: object) -> Path:
+    """Write the folder of another run's generator, a smaller network of the same latents, its manifest changed."""
+    torch.manual_seed(3)
+    small = DiT(DiTConfig(2, 8, 10, 8, 1, 2, 4))
+    with torch.no_grad():
+        for parameter in small.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    folder = Path(name)
+    small.save_pretrained(folder)
+    there = json.loads(Path("models/generator/manifest.json").read_text())
+    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal", "files")}
+    write_manifest(folder, "generator", **(facts | changes), files=file_hashes(folder))
+    return folder
+
+
+def test_guidance_leads_away_from_another_runs_network(model: Path) -> None:
+    shards({"guidance": 1.0}, images=8)
+    plain = images().astype(int)
+    weaker = str(another_run("models/weaker"))
+    shards({"guidance": 3.0, "weaker": weaker}, images=8)
+    away = images().astype(int)
+    shards({"guidance": 3.0, "weaker": "data/none"}, images=8)
+    assert np.abs(away - plain).max() > 2 and np.abs(away - images()).max() > 2
+    assert manifest()["sampler"]["weaker"] == "data/none"
+    # Away from itself leads nowhere.
+    shards({"guidance": 3.0, "weaker": "models/generator"}, images=8)
+    assert np.abs(images().astype(int) - plain).max() <= 1
+    # And the formula, on the network itself.
+    strong, weak = DiT.from_pretrained(model), DiT.from_pretrained(Path(weaker))
+    x, t, labels = torch.randn(2, 2, 8, 8), torch.full((2,), 0.5), torch.tensor([3, 4])
+    with torch.no_grad():
+        found = dit_denoiser(strong, Flow(), labels, 10, 3.0, weak)(x, t, None).velocity
+        one, other = (network(x, 1000 * t, labels) for network in (strong, weak))
+    torch.testing.assert_close(found, other + 3 * (one - other))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"latent_shape": [4, 8, 8]}, "on latents of the shape 4, 8, 8, and the generator's is 2, 8, 8"),
+        ({"latent_std": [2.0, 2.0]}, "on latents of another scale"),
+        ({"tokenizer": "x"}, "on latents of another tokenizer"),
+        ({"classes": ["a", "b"]}, "on other classes than the generator (a, b, and 0, 1, 2, 3, 4, …)"),
+        ({"objective": "gaussian"}, "with the objective gaussian, and the generator with flow"),
+        ({"prediction": {"path": "gvp"}}, "with `diffusion.path` gvp, and the generator with linear"),
+    ],
+)
+def test_another_run_that_does_not_fit_is_refused_by_file_and_key(model: Path, changes: Any, said: str) -> None:
+    there = json.loads((model / "manifest.json").read_text())
+    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
+    write_manifest(model, "generator", **(facts | {"objective": "flow", "prediction": {"path": "linear"}}))
+    another_run("models/weaker", **changes)
+    with pytest.raises(DarkroomError, match=re.escape(said)) as error:
+        shards({"weaker": "models/weaker"})
+    assert "`sample_generator.dit.weaker` is models/weaker" in str(error.value)
+
+
+def write_classifier(**changes: object) -> Path:
+    """Write a classifier of the generator's latents, its manifest changed."""
+    folder = Path("models/classifier")
+    torch.manual_seed(0)
+    network = Classifier(ClassifierConfig(2, 8, 10, 16, 1, 2, 2))
+    with torch.no_grad():
+        network.head.weight.mul_(20)
+    network.save_pretrained(folder)
+    there = json.loads(Path("models/generator/manifest.json").read_text())
+    facts = {name: there[name] for name in ("classes", "latent_shape", "latent_mean", "latent_std", "tokenizer")}
+    write_manifest(folder, "classifier", trained=True, **(facts | changes), files=file_hashes(folder))
+    return folder
+
+
+def test_a_classifier_guides_alone_and_beside_guidance(model: Path) -> None:
+    write_classifier()
+    named = {"classifier": "models/classifier"}
+    found = {}
+    for scale in (0.0, 5.0):
+        for guidance in (1.0, 2.0):
+            shards({"guidance": guidance, "classifier_scale": scale, **named}, images=8)
+            found[scale, guidance] = images().astype(int)
+    shards({"guidance": 2.0}, images=8)
+    np.testing.assert_array_equal(found[0.0, 2.0], images())
+    for guidance in (1.0, 2.0):
+        assert np.abs(found[5.0, guidance] - found[0.0, guidance]).max() > 2
+    shards({"guidance": 2.0, "classifier_scale": 5.0, **named}, images=3, batch=4)
+    np.testing.assert_array_equal(images(), found[5.0, 2.0][:3], "of each image its own gradient")
+
+
+def test_a_classifier_that_does_not_fit_is_refused(model: Path) -> None:
+    with pytest.raises(DarkroomError, match=r"`sample_generator.dit.classifier` is models/classifier, which holds no"):
+        shards({"classifier_scale": 1.0, "classifier": "models/classifier"})
+    write_classifier(classes=["a"])
+    with pytest.raises(DarkroomError, match="on other classes than the generator"):
+        shards({"classifier_scale": 1.0, "classifier": "models/classifier"})
+    write_manifest(Path("models/classifier"), "classifier", trained=False, reason="of the weather", files={})
+    with pytest.raises(DarkroomError, match="which was not trained, because of the weather"):
+        shards({"classifier_scale": 1.0, "classifier": "models/classifier"})
+    with pytest.raises(ValueError, match="classifier_scale needs a classifier"):
+        given({"classifier_scale": 1.0})
 
 
 def test_bf16_changes_the_network_and_little_of_the_images(model: Path) -> None:

@@ -7,6 +7,7 @@ FIRST = {
     "train_tokenizer",
     "encode_latents",
     "train_generator",
+    "train_classifier",
     "train_clip",
     "embed_clip",
     "train_decoder",

@@ -7,6 +7,7 @@ from darkroom.artifacts.manifest import read_manifest
 
 # The kinds in the manifests of the networks.
 TEACHER, SCENE_READER, CLIP, PRIOR, DECODER = "teacher", "scene_reader", "clip", "prior", "decoder"
+CLASSIFIER = "classifier"
 
 CLIP_FOLDER, PRIOR_FOLDER, DECODER_FOLDER = Path("models/clip"), Path("models/prior"), Path("models/decoder")
 

@@ -21,7 +21,7 @@ PICTURES = Path("samples/catalog")
 TOKENIZER_SAMPLES = Path("samples/tokenizer")
 DAG, GRID, STRIP, CODES = Path("docs/dag.svg"), "grid.png", "strip.png", "codes.tsv"
 TRAININGS = ("teacher", "tokenizer", "extractor", "generator", "clip")
-FURTHER = ("prior", "scene_reader")  # behind the U-Nets
+FURTHER = ("prior", "scene_reader", "classifier")  # behind the U-Nets
 
 
 @dataclass(frozen=True)

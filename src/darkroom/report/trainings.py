@@ -16,6 +16,7 @@ _TITLES = {
     "tokenizer": "Tokenizer",
     "extractor": "Extractor",
     "generator": "Generator",
+    "classifier": "Classifier of noisy latents",
     "clip": "CLIP",
     "prior": "Prior",
     "scene_reader": "Scene reader",

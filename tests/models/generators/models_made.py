@@ -43,6 +43,7 @@ def write_models(profiles: bool) -> None:
         classes=list("0123456789"),
         class_counts=[0, 10, 20, 30, 40, 0, 0, 0, 0, 100],
         image=ImageSpec(16, "RGB", "png").metadata(),
+        latent_shape=[2, 8, 8],
         latent_mean=[0.0, 0.0],
         latent_std=[1.0, 1.0],
         tokenizer=load_tokenizer(Path("models/tokenizer"))[1],

@@ -5,11 +5,17 @@
 from collections.abc import Callable
 from typing import Any
 
+from darkroom.artifacts.manifest import ArtifactError
 from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import Diffusion
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.classifier.settings import CLASSIFIER
+from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse, require_blocks, require_split
+from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import PARAMS
 
 
 def fits(params: Any) -> None:
@@ -22,7 +28,8 @@ def fits(params: Any) -> None:
         DarkroomError: one does not fit; names its key.
     """
     section, kind = params.train_generator, params.train_generator.kind
-    if reason := section.chosen.unfit(params.ingest.image_size // params.train_tokenizer.chosen.factor):
+    size = params.ingest.image_size // params.train_tokenizer.chosen.factor
+    if reason := section.chosen.unfit(size):
         refuse(f"`train_generator.{kind}`: {reason}.")
     _require_weights(params.sample_generator.common, section)
     _require_condition(params)
@@ -32,8 +39,10 @@ def fits(params: Any) -> None:
         sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}.diffusion"
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
         weaker = getattr(sampling, "weaker_sigma_rel", None)
-        dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if weaker is None else {}
-        if weaker is None and section.chosen.condition == "none" and sampling.guidance != 1:
+        alone = weaker is None and getattr(sampling, "weaker", NO_FILE) == NO_FILE
+        dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if alone else {}
+        _require_guides(f"sample_generator.{kind}", sampling, params, size)
+        if alone and section.chosen.condition == "none" and sampling.guidance != 1:
             refuse(
                 f"`sample_generator.{kind}.guidance` is {sampling.guidance}, and `train_generator.{kind}.model."
                 "condition` is none, so there is nothing that guidance leads away from: set the former to 1.0."
@@ -69,6 +78,21 @@ def _require_condition(params: Any) -> None:
         refuse(
             f"`sample_generator.common.split` is {common.split}, and `embed_clip.store` leaves it out: name it there."
         )
+
+
+def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
+    """Check what guides beside the generator itself, by manifests that are there, and the classifier to be trained."""
+    section = params.train_generator.chosen
+    trained = {**section.diffusion.prediction(), "condition": section.condition}
+    if trained["prediction"].get("time_shift") == "size":  # a number once the latents are known
+        trained["prediction"].pop("time_shift")
+    try:
+        require_guides(key, sampling, trained, made=False)
+    except ArtifactError as error:
+        raise DarkroomError(f"{PARAMS}: `{key}`: {error}") from error
+    patch = params.train_classifier.model.patch
+    if getattr(sampling, "classifier", NO_FILE) == CLASSIFIER and size % patch:
+        refuse(f"`train_classifier.model.patch` is {patch}, and must divide the latent's size, {size}.")
 
 
 def _require_weights(common: Any, section: Any) -> None:

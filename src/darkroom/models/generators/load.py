@@ -10,16 +10,20 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.artifacts.models import CLASSIFIER
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.data.images import ImageSpec
 from darkroom.diffusion.objectives import stored_diffusion
 from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.guides import GENERATOR, require_guides
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.sampler import Sampler
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.params.numbers import NO_FILE
 from darkroom.training.averages import reconstruct
 from darkroom.training.kept import kept_folder
 from darkroom.training.precision import allow_tf32, run_in
@@ -62,6 +66,7 @@ def open_generator(
             f"`sample_generator.{kind}.{found.key}` is {found.value}, and {folder} was trained with `{found.source}` "
             f"{found.bound}: {found.remedy}."
         )
+    require_guides(f"sample_generator.{kind}", sampling, manifest)
     sampler: Sampler = GENERATORS.load("sampler", kind).open(
         _kept(folder, settings.checkpoint),
         manifest,
@@ -77,6 +82,11 @@ def open_generator(
         sampler.weaker = deepcopy(sampler.model)
         sampler.weaker.load_state_dict(reconstruct(folder / "profiles", width, sampling.weaker_images))
         networks.append(sampler.weaker.to(device))
+    if getattr(sampling, "weaker", NO_FILE) != NO_FILE and sampling.guidance != 1:
+        sampler.weaker = _open_weaker(Path(sampling.weaker), tokenizer).to(device)
+        networks.append(sampler.weaker)
+    if getattr(sampling, "classifier_scale", 0.0):
+        sampler.classifier = _open_classifier(Path(sampling.classifier)).to(device)
     sampler = sampler.to(device)
     allow_tf32(settings.tf32)
     for network in networks:
@@ -100,6 +110,23 @@ def _kept(folder: Path, images: int | None) -> Path:
             "`train_generator.training.keep_every`, and train again."
         )
     return place
+
+
+def _open_weaker(folder: Path, tokenizer: Tokenizer) -> nn.Module:
+    """Return the averaged weights of another run's generator, of the kinds that sample as this one."""
+    manifest = open_artifact(folder, GENERATOR)
+    if (kind := manifest["generator_kind"]) not in GENERATORS:
+        raise ArtifactError(f"{folder} holds a generator of the kind `{kind}`, which nothing here samples.")
+    other: Sampler = GENERATORS.load("sampler", kind).open(folder, manifest, tokenizer, "ema", None)
+    return other.model
+
+
+def _open_classifier(folder: Path) -> nn.Module:
+    """Return a classifier of noisy latents; its weights need no gradient."""
+    from darkroom.models.generators.classifier.network import Classifier
+
+    open_artifact(folder, CLASSIFIER)
+    return Classifier.from_pretrained(folder).requires_grad_(False)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

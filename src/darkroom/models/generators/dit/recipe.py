@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
@@ -20,6 +19,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.generators.evaluation import Evaluation
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import balanced
+from darkroom.models.generators.latents import means_of, scale_of
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.batches import decode_all
@@ -75,10 +75,7 @@ class DiTRecipe(GeneratorRecipe):
         cls, settings: Settings, training: Training, data: GeneratorData, evaluation: Evaluation | None
     ) -> "DiTRecipe":
         """Return the recipe with its untrained network."""
-        mean, std = settings.diffusion.scale(*data.latents.statistics)
-        if settings.diffusion.normalise == "principal":
-            widest = data.latents.principal_deviation()
-            std = [each * widest for each in std]
+        mean, std = scale_of(settings.diffusion, data.latents)
         channels, size, _ = data.tokenizer.latent_shape
         stored, names = data.embeddings, READ.get(settings.condition, ())
         config = config_of(
@@ -141,7 +138,7 @@ class DiTRecipe(GeneratorRecipe):
 
     def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[dict[str, Tensor], Tensor]:
         """Return the losses and the time of each image, (N,), the time as a fraction of the way to noise."""
-        mean, condition = self._mean(batch), condition_of(batch.data)
+        mean, condition = means_of(batch.data, self.codebook), condition_of(batch.data)
         size = mean[0].numel()
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
         # and whether the condition drops. The same for all forms of latents, which then train under the same noise.
@@ -158,15 +155,6 @@ class DiTRecipe(GeneratorRecipe):
         x = self.objective.add_noise(x0, noise, time)
         output = self.modules["dit"](x, self.objective.timesteps(time), condition)
         return self.objective.losses(output, x0, noise, x, time), time / self.objective.duration
-
-    def _mean(self, batch: Batch) -> Tensor:
-        """Return the means of the latents, or what their codes stand for, float32 (N, C, H, W)."""
-        if "codes" not in batch.data:
-            return batch.data["mean"].float()  # exact: bfloat16 is a part of float32
-        assert self.codebook is not None  # it lies beside the codes
-        codes = batch.data["codes"]
-        self.codebook = self.codebook.to(codes.device)
-        return functional.embedding(codes, self.codebook).permute(0, 3, 1, 2).contiguous()
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise.

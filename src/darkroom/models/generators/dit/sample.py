@@ -1,16 +1,18 @@
 """Images from a trained transformer: noise, guidance, solver, decoder."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from darkroom.diffusion.denoiser import Denoise, Denoised, Guidance, denoiser
+from darkroom.diffusion.denoiser import Denoise, Denoised, Guidance, LogProbability, denoiser
 from darkroom.diffusion.objectives import Objective, stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
+from darkroom.models.generators.classifier.network import Classifier
 from darkroom.models.generators.conditions import Condition, with_null
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
@@ -24,6 +26,7 @@ class DiTSampler:
 
     model: DiT
     weaker: nn.Module | None = None
+    classifier: Classifier | None = None
 
     def __init__(self, model: DiT, objective: Objective, scaler: LatentScaler, tokenizer: Tokenizer) -> None:
         self.model, self.objective, self.scaler, self.tokenizer = model, objective, scaler, tokenizer
@@ -99,6 +102,13 @@ class DiTSampler:
         noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.tokenizer.latent_shape))
         return noise.to(self.device), [derive(seed, "sample/steps", number) for number in numbers]
 
+    def _classifier(self, condition: Condition) -> LogProbability | None:
+        """Return log p(y | x_t) of the classes that are asked for; None: no classifier guides."""
+        if self.classifier is None:
+            return None
+        assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
+        return partial(self.classifier.log_probability, labels=condition)
+
     def latents(
         self,
         noise: Tensor,
@@ -117,7 +127,13 @@ class DiTSampler:
             seen: called with the x0 that each call of the network predicts, as it is scaled, (N, C, H, W).
         """
         denoise = dit_denoiser(
-            self.model, self.objective, condition, self.model.null_label, Guidance.of(settings), self.weaker
+            self.model,
+            self.objective,
+            condition,
+            self.model.null_label,
+            Guidance.of(settings),
+            self.weaker,
+            self._classifier(condition),
         )
         denoise = denoise if seen is None else _watched(denoise, seen)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -143,6 +159,7 @@ def dit_denoiser(
     null_label: int,
     guidance: Guidance | float = 1.0,
     weaker: Callable[[Tensor, Tensor, Condition], Tensor] | None = None,
+    classifier: LogProbability | None = None,
 ) -> Denoise:
     """Return the denoiser of a DiT under a condition; guidance leads away from its null, or from a weaker DiT.
 
@@ -155,4 +172,5 @@ def dit_denoiser(
         guidance,
         both=None if condition is None else lambda x, timesteps, before: model(x, timesteps, twice),
         weaker=None if weaker is None else lambda x, timesteps, before: weaker(x, timesteps, condition),
+        classifier=classifier,
     )

@@ -17,7 +17,7 @@ from darkroom.diffusion.settings import (
     require_fit,
 )
 from darkroom.models.generators.kind_settings import Kind
-from darkroom.params.numbers import Fraction, Positive
+from darkroom.params.numbers import NO_FILE, Fraction, Positive
 from darkroom.params.section import Section
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
@@ -124,15 +124,29 @@ class DiTSampling(Sampling):
 
 
 class DiTGenerated(DiTSampling):
-    """How images are sampled, guided by a weaker average of the same training where one is named (autoguidance)."""
+    """How images are sampled, and what guides beside the network itself: a weaker one (autoguidance), a classifier."""
+
+    weaker: str = NO_FILE
+    """Autoguidance: a folder as models/generator of another run, of the same latents; data/none: none."""
 
     weaker_sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None = None
     """Guidance leads away from the average of this relative width (of ema_profiles); null: from no label."""
     weaker_images: Positive | None = None
     """Images of the training at which that average ends, say a third of it; null: its end."""
 
+    classifier: str = NO_FILE
+    """models/classifier: train_classifier's network of noisy latents, or that of another run; data/none: none."""
+    classifier_scale: Annotated[float, Field(ge=0)] = 0.0
+    """Factor of its gradient, where guidance is; with guidance: 1.0 it guides alone; 0.0: none."""
+
     @model_validator(mode="after")
     def _weaker(self) -> "DiTGenerated":
+        if self.weaker != NO_FILE and self.weaker_sigma_rel is not None:
+            raise ValueError(
+                f"weaker and weaker_sigma_rel both name a weaker network: set weaker to {NO_FILE}, or the other to null"
+            )
+        if self.classifier_scale and self.classifier == NO_FILE:
+            raise ValueError("classifier_scale needs a classifier: set classifier to models/classifier, or it to 0.0")
         if self.weaker_images is not None and self.weaker_sigma_rel is None:
             raise ValueError("weaker_images is read with weaker_sigma_rel only: give that a width, or leave it empty")
         return self

@@ -1,0 +1,80 @@
+"""What guides a generator beside itself: a weaker generator of another run, and a classifier of noisy latents."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import NAME, read_manifest
+from darkroom.artifacts.models import CLASSIFIER
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.classifier.settings import CLASSIFIER as OURS
+from darkroom.params.numbers import NO_FILE
+
+GENERATOR = "generator"
+_WITHOUT_VARIANCE = {"variance", "variance_range"}  # the output behind what is guided
+
+
+def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: bool = True) -> None:
+    """Check folders that a section of params.yaml names, by their manifests; loads no torch.
+
+    Args:
+        key: of the section.
+        sampling: its values.
+        wanted: what the generator's manifest says, or will say.
+        made: whether models/classifier is there already, and not for `train_classifier` to make.
+
+    Raises:
+        DarkroomError: a folder holds something else, or was trained otherwise; names folder and key.
+    """
+    if (weaker := getattr(sampling, "weaker", NO_FILE)) != NO_FILE:
+        _require(f"{key}.weaker", weaker, GENERATOR, wanted)
+    condition = wanted.get("condition", "class")
+    if condition != "class" and getattr(sampling, "classifier_scale", 0.0):
+        raise DarkroomError(
+            f"`{key}.classifier_scale` is {sampling.classifier_scale}, and the generator's condition is {condition}: a "
+            "classifier leads to classes, so set the former to 0.0."
+        )
+    if (classifier := getattr(sampling, "classifier", NO_FILE)) != NO_FILE and (made or classifier != OURS):
+        _require(f"{key}.classifier", classifier, CLASSIFIER, wanted)
+
+
+def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any]) -> None:
+    """Check the manifest of a guide against that of the generator."""
+    if not (Path(folder) / NAME).is_file():
+        raise DarkroomError(
+            f"`{key}` is {folder}, which holds no {NAME}: name a folder as models/{kind} of another run, or {NO_FILE}."
+        )
+    found = read_manifest(Path(folder), kind)
+    if not found.get("trained", True):
+        raise DarkroomError(f"`{key}` is {folder}, which was not trained, because {found['reason']}.")
+    for name, what in (
+        ("tokenizer", "on latents of another tokenizer"),
+        ("latent_shape", "on latents of the shape {theirs}, and the generator's is {ours}"),
+        ("latent_mean", "on latents of another scale (`diffusion.normalise`, or other data)"),
+        ("latent_std", "on latents of another scale (`diffusion.normalise`, or other data)"),
+        ("classes", "on other classes than the generator ({theirs}, and {ours})"),
+        ("clip", "on embeddings of another CLIP"),
+        ("objective", "with the objective {theirs}, and the generator with {ours}"),
+    ):
+        if name in wanted and name in found and found[name] != wanted[name]:
+            told = what.format(theirs=_short(found[name]), ours=_short(wanted[name]))
+            raise DarkroomError(f"`{key}` is {folder}, which was trained {told}: name one that fits, or {NO_FILE}.")
+    conditions = found.get("condition", "class"), wanted.get("condition", "class")
+    if conditions[0] != conditions[1]:
+        raise DarkroomError(
+            f"`{key}` is {folder}, whose condition is {conditions[0]}, and that of the generator is {conditions[1]}: "
+            f"name one that fits, or {NO_FILE}."
+        )
+    theirs, ours = found.get("prediction", {}), wanted.get("prediction", {})
+    apart = _WITHOUT_VARIANCE | ({"target", "flow_target"} if kind == CLASSIFIER else set())
+    for name in sorted(theirs.keys() & ours.keys() - apart):
+        if theirs[name] != ours[name]:
+            raise DarkroomError(
+                f"`{key}` is {folder}, which was trained with `diffusion.{name}` {theirs[name]}, and the generator "
+                f"with {ours[name]}: name one that fits, or {NO_FILE}."
+            )
+
+
+def _short(value: Any) -> str:
+    listed = ", ".join(map(str, value[:5])) + (", …" if len(value) > 5 else "") if isinstance(value, list) else value
+    return f"{listed}"

@@ -1,0 +1,87 @@
+"""Folders of other runs that are to guide are looked at by `darkroom check`, before anything is sampled."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.artifacts.manifest import write_manifest
+from darkroom.check.check import check
+from darkroom.errors import DarkroomError
+
+ROOT = Path(__file__).parents[3]
+OUTPUT = {"path": "linear", "flow_target": "velocity", "time_shift": 1.0}
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, name)
+    for name in ("src", "data"):
+        Path(name).mkdir()
+    (tmp_path / "src/darkroom").symlink_to(ROOT / "src/darkroom")
+    shutil.copy(ROOT / "data/none", "data/none")
+    shutil.copytree(ROOT / "docs", "docs")
+    return tmp_path
+
+
+def change(**dit: object) -> None:
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    values["sample_generator"]["dit"] |= dit
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+
+
+def write(folder: str, kind: str, path: str = "linear") -> None:
+    Path(folder).mkdir()
+    write_manifest(Path(folder), kind, objective="flow", prediction={**OUTPUT, "path": path}, files={})
+
+
+def test_what_fits_is_accepted(clone: Path) -> None:
+    write("weaker", "generator")
+    write("other", "classifier")
+    change(weaker="weaker", classifier="other", classifier_scale=2.0)
+    check()
+    change(classifier="models/classifier")  # that `train_classifier` is to make
+    check()
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "said"),
+    [
+        ("weaker", "generator", "with `diffusion.path` vp, and the generator with linear"),
+        ("classifier", "classifier", "with `diffusion.path` vp, and the generator with linear"),
+        ("weaker", "teacher", "describes 'teacher'"),
+        ("weaker", None, "which holds no manifest.json"),
+    ],
+)
+def test_what_does_not_is_refused_by_folder_and_key(clone: Path, key: str, kind: str | None, said: str) -> None:
+    if kind:
+        write("given", kind, "vp")
+    else:
+        Path("given").mkdir()
+    change(**{key: "given"})
+    with pytest.raises(DarkroomError) as error:
+        check()
+    assert said in str(error.value) and "given" in str(error.value) and "sample_generator.dit" in str(error.value)
+
+
+def test_a_folder_that_is_not_there_is_named_with_its_key(clone: Path) -> None:
+    change(weaker="models/of-before")
+    with pytest.raises(
+        DarkroomError, match=r"sample_generator\.dit\.weaker` is models/of-before, which does not"
+    ):
+        check()
+
+
+def test_two_weaker_networks_and_a_classifier_of_another_patch_are_refused(clone: Path) -> None:
+    change(weaker="data", weaker_sigma_rel=0.1)
+    with pytest.raises(DarkroomError, match="weaker and weaker_sigma_rel both name a weaker network"):
+        check()
+    change(weaker="data/none", weaker_sigma_rel=None, classifier="models/classifier")
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    values["train_classifier"]["model"] = {"patch": 3}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(DarkroomError, match=r"`train_classifier\.model\.patch` is 3, and must divide"):
+        check()
