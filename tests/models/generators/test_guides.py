@@ -69,9 +69,7 @@ def test_what_does_not_is_refused_by_folder_and_key(clone: Path, key: str, kind:
 
 def test_a_folder_that_is_not_there_is_named_with_its_key(clone: Path) -> None:
     change(weaker="models/of-before")
-    with pytest.raises(
-        DarkroomError, match=r"sample_generator\.dit\.weaker` is models/of-before, which does not"
-    ):
+    with pytest.raises(DarkroomError, match=r"sample_generator\.dit\.weaker` is models/of-before, which does not"):
         check()
 
 
