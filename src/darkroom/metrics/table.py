@@ -54,6 +54,47 @@ DISTANCES = (
     replace(_KERNEL, name="inception_kid", meaning="The kernel distance in the features of the Inception network."),
 )
 
+# The variational bound of stored latents under a generator, not of generated images.
+BITS = (
+    Score(
+        "bits_per_dim",
+        "bits per dim",
+        "Upper bound on what a lossless code of latents takes under the generator, bits a number, with 256 levels of "
+        "them from -1 to 1: comparable between generators of the same latents. Lower is better.",
+        formula="bits_prior + bits_steps + bits_decoder, over all timesteps, Ho et al. 2020, equation 5",
+        error="standard deviation over latents / sqrt(their number)",
+        title="bits per dim",
+        paired=True,
+    ),
+    Score(
+        "bits_prior",
+        "bits per dim",
+        "Of these, what the last timestep keeps of the data.",
+        formula="KL(q(x_T | x_0) || N(0, I)) / (d ln 2)",
+        error="as bits_per_dim_se",
+        title="prior",
+        paired=True,
+    ),
+    Score(
+        "bits_steps",
+        "bits per dim",
+        "Of these, the steps from the last timestep to the second.",
+        formula="sum over t > 0 of KL(q(x_t-1 | x_t, x_0) || p(x_t-1 | x_t)) / (d ln 2)",
+        error="as bits_per_dim_se",
+        title="steps",
+        paired=True,
+    ),
+    Score(
+        "bits_decoder",
+        "bits per dim",
+        "Of these, the first timestep.",
+        formula="-log2 p(x_0 | x_1) / d, 256 levels from -1 to 1",
+        error="as bits_per_dim_se",
+        title="decoder",
+        paired=True,
+    ),
+)
+
 # The metrics of all generated images, beside the distances.
 SAMPLE_METRICS: tuple[SampleMetric, ...] = (ClassMetric(),)
 
@@ -298,7 +339,7 @@ PRIOR = (
 def scores() -> dict[str, Score]:
     """Return all scores by name, in the order of the tables."""
     measured = [score for metric in SAMPLE_METRICS for score in metric.scores]
-    found = (*DISTANCES, *measured, *IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR)
+    found = (*DISTANCES, *measured, *BITS, *IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR)
     return {score.name: score for score in found}
 
 

@@ -141,7 +141,8 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         # The two halves are the even and the odd rows of the stored features.
         counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
         yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
-    for group in dict.fromkeys(score.group for metric in table.SAMPLE_METRICS for score in metric.scores):
+    measured_of = [score for metric in table.SAMPLE_METRICS for score in metric.scores]
+    for group in dict.fromkeys(score.group for score in (*measured_of, *table.BITS)):
         if measured := rows(scores, table.of_group(group)):
             yield Group(f"{title}, {group}", (n, "", ""), measured)
 

@@ -1,16 +1,48 @@
-"""Stage `score_generator`: samples and reference in, `metrics/generator.json` and its card out."""
+"""Stage `score_generator`: samples and reference in, `metrics/generator.json`, its card and `curves/bits/` out."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from darkroom.artifacts.atomic import require_writable
-from darkroom.models.generators.score_settings import Params
-from darkroom.stages.scoring import score
+import torch
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes
+from darkroom.data.reader import ImageShards
+from darkroom.models.generators.score_settings import BitsSettings, Params
+from darkroom.stages.scoring import Further, score
 
 SAMPLES, METRICS, CARD = Path("samples/generator"), Path("metrics/generator.json"), Path("cards/generator.json")
+BITS, TABLE = Path("curves/bits"), "bits.tsv"
+_COLUMNS = ("timestep", "bits", "bits_se", "x0_mse", "eps_mse")
 
 
 def run(params: Params) -> None:
-    """Score the samples through every extractor of the reference, and write how it was done."""
-    for path in (METRICS, CARD):
+    """Score the samples through every extractor of the reference, and write how it was done.
+
+    The bits per dim of stored latents, where they are wanted, come with a table of their terms by timestep.
+    """
+    for path in (METRICS, CARD, BITS):
         require_writable(path)
-    score(SAMPLES, params.score_generator, params.reference_stats.inception, params.run.device, METRICS, CARD)
+    settings, lines = params.score_generator, ["\t".join(_COLUMNS)]
+
+    def measured(images: ImageShards, samples: Mapping[str, Any], device: torch.device) -> Further:
+        found, terms = _bits(settings.bits, samples["model"], device)
+        lines.extend(terms)
+        return found
+
+    more = measured if settings.bits.wanted else None
+    score(SAMPLES, settings, params.reference_stats.inception, params.run.device, METRICS, CARD, more)
+    with atomic_folder(BITS) as folder:
+        write_bytes(folder / TABLE, ("\n".join(lines) + "\n").encode())
+
+
+def _bits(settings: BitsSettings, model: str, device: torch.device) -> tuple[Further, list[str]]:
+    """Return bits per dim with their terms, and the rows of their table."""
+    from darkroom.models.generators.bits import measure_bits  # not wanted by default
+
+    scores, terms, count = measure_bits(settings, model, device)
+    note = (
+        f"bits_per_dim: {count} latents of the {settings.split} split, noise of seed {settings.seed}, averaged "
+        "weights, each under its class, without guidance"
+    )
+    return Further(scores, {}, [note]), terms

@@ -35,6 +35,7 @@ def fits(params: Any) -> None:
     _require_condition(params)
     blocks, images = params.score_generator.blocks, params.sample_generator.common.images
     require_blocks("score_generator", blocks, "sample_generator.common.images", images)
+    _require_bits(params)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
         sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}.diffusion"
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
@@ -78,6 +79,26 @@ def _require_condition(params: Any) -> None:
         refuse(
             f"`sample_generator.common.split` is {common.split}, and `embed_clip.store` leaves it out: name it there."
         )
+
+
+def _require_bits(params: Any) -> None:
+    """Check that the bound which is wanted is that of a generator that has one."""
+    bits, section = params.score_generator.bits, params.train_generator
+    if not bits.wanted:
+        return
+    diffusion = getattr(section.chosen, "diffusion", None)
+    if getattr(diffusion, "objective", None) != "gaussian":
+        refuse(
+            f"`score_generator.bits.generator` is {bits.generator}, and `train_generator.{section.kind}.diffusion."
+            "objective` is not gaussian, of which alone there is a bound: set the latter to gaussian, or "
+            f"`score_generator.bits.generator` and `.latents` to {NO_FILE}."
+        )
+    if section.chosen.condition != "class":
+        refuse(
+            f"`score_generator.bits.generator` is {bits.generator}, and `train_generator.{section.kind}.model."
+            f"condition` is {section.chosen.condition}: bits per dim are measured under the class of each image."
+        )
+    require_split(params, "score_generator.bits.split", bits.split)
 
 
 def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:

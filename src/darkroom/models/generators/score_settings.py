@@ -1,13 +1,44 @@
 """The sections that `score_generator` reads."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from darkroom.params.inception import Inception
-from darkroom.params.numbers import Positive
+from darkroom.params.numbers import NO_FILE, Positive, Seed
 from darkroom.params.run import Run
 from darkroom.params.section import Section
+
+
+class BitsSettings(Section):
+    """Bits per dim of latents under the generator, an upper bound, where both folders are named."""
+
+    generator: str = NO_FILE
+    """models/generator, of Gaussian diffusion: bits per dim are scored too; data/none: they are not."""
+    latents: str = NO_FILE
+    """data/latents; data/none: no bits per dim."""
+    split: Literal["train", "val", "test"] = "test"
+    """Split of the latents."""
+    images: Positive = 100
+    """Latents, evenly spaced over the split; each is put through the network once for each timestep."""
+    batch: Positive = 50
+    """Latents in a forward pass."""
+    seed: Seed = 0
+    """Seed of the noise."""
+
+    @model_validator(mode="after")
+    def _both(self) -> "BitsSettings":
+        if (self.generator == NO_FILE) != (self.latents == NO_FILE):
+            raise ValueError(
+                f"generator ({self.generator}) and latents ({self.latents}) go together: models/generator and "
+                f"data/latents, or {NO_FILE} both"
+            )
+        return self
+
+    @property
+    def wanted(self) -> bool:
+        """Whether bits per dim are scored."""
+        return self.generator != NO_FILE
 
 
 class ScoreGenerator(Section):
@@ -21,6 +52,13 @@ class ScoreGenerator(Section):
     """Blocks of the jackknife that gives the standard errors."""
 
 
+class ScoreDiffusion(ScoreGenerator):
+    """How the standard errors are made, and whether bits per dim are scored."""
+
+    bits: BitsSettings = BitsSettings()
+    """Bits per dim of stored latents, an upper bound."""
+
+
 class InceptionOnly(Section):
     """Of `reference_stats`, where the weights of FID's network come from."""
 
@@ -32,4 +70,4 @@ class Params(Section):
 
     run: Run
     reference_stats: InceptionOnly
-    score_generator: ScoreGenerator
+    score_generator: ScoreDiffusion

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from darkroom.diffusion.bound import Bits, bits_per_dim, log_variance
 from darkroom.diffusion.denoiser import Denoise, Denoised, Guidance, LogProbability, denoiser
+from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.objectives import Objective, stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
@@ -139,6 +141,24 @@ class DiTSampler:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         latents = sample(denoise, noise, self.objective, settings, generators)
         return self.scaler.invert(latents)
+
+    def bits(self, x0: Tensor, condition: Condition, noise: Callable[[int], Tensor]) -> Bits:
+        """Return the bits per dim of scaled latents (N, C, H, W) under the unguided network, with their terms.
+
+        Args:
+            x0: the latents.
+            condition: of each.
+            noise: standard normal numbers of the shape of x0 for a timestep.
+        """
+        objective = self.objective
+        assert isinstance(objective, Gaussian)  # `measure_bits` sees to it
+        denoise = dit_denoiser(self.model, objective, condition, self.model.null_label)
+
+        def predict(x: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+            found = denoise(x, steps, None)
+            return found.x0, log_variance(objective.variance, found.variance, steps, objective.schedule, x.ndim)
+
+        return bits_per_dim(predict, x0, noise, objective.schedule)
 
 
 def _watched(denoise: Denoise, seen: Callable[[Tensor], None]) -> Denoise:

@@ -1,0 +1,116 @@
+"""Bits per dim of a split's latents under a generator, with the terms of the bound at each timestep."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.data.catalog import load_catalog
+from darkroom.data.latents import LatentShards
+from darkroom.diffusion.bound import Bits
+from darkroom.diffusion.gaussian import Gaussian
+from darkroom.diffusion.scalers import spaced_rows
+from darkroom.errors import DarkroomError
+from darkroom.metrics.uncertainty import mean_and_error
+from darkroom.models.generators.data import LabelledLatents
+from darkroom.models.generators.latents import means_of
+from darkroom.models.generators.score_settings import BitsSettings
+from darkroom.models.kinds import GENERATORS
+from darkroom.random import normal
+from darkroom.terminal.progress import with_progress
+
+
+def measure_bits(
+    settings: BitsSettings, samples_of: str, device: torch.device
+) -> tuple[dict[str, float], list[str], int]:
+    """Return `bits_per_dim` with its terms and errors over latents, the rows of their table, and how many latents.
+
+    The averaged weights, each latent under its own class: neither guidance nor a threshold of x0 is part of the model
+    whose likelihood the bound is of. Noise follows from (seed, row, timestep).
+
+    Args:
+        settings: which generator and split, how many images.
+        samples_of: hash of the manifest of the generator that made the samples.
+        device: where the network runs.
+
+    Raises:
+        DarkroomError: the generator is another one than that of the samples, follows a flow, or has no classes.
+    """
+    folder = Path(settings.generator)
+    manifest = open_artifact(folder, "generator")
+    if manifest_hash(folder) != samples_of:
+        raise ArtifactError(
+            f"{folder} is not the generator that made samples/generator: sample it (`dvc repro sample_generator`)."
+        )
+    anything: Any = None  # no tokenizer: latents stay latents
+    sampler: Any = GENERATORS.load("sampler", manifest["generator_kind"])
+    sampler = sampler.open(folder, manifest, anything, "ema", None).to(device)
+    if not isinstance(getattr(sampler, "objective", None), Gaussian):
+        raise DarkroomError(
+            f"`score_generator.bits.generator` is {folder}, which follows no Gaussian diffusion, and the bound is of "
+            "one: set it and `score_generator.bits.latents` to data/none, or train with the objective gaussian."
+        )
+    if (condition := manifest.get("condition", "class")) != "class":
+        raise DarkroomError(
+            f"`score_generator.bits.generator` is {folder}, whose condition is {condition}, and bits per dim are "
+            "measured under the class of each image: set it and `score_generator.bits.latents` to data/none."
+        )
+    catalog = load_catalog(shards=None)
+    latents = LatentShards.open_parts(list(catalog.parts), settings.split, Path(settings.latents))
+    if latents.tokenizer != manifest["tokenizer"] or list(catalog.classes) != manifest["classes"]:
+        raise ArtifactError(
+            f"{folder} was trained on other latents or classes than {settings.latents} and data/catalog hold: train it "
+            "again (`dvc repro train_generator`)."
+        )
+    rows = spaced_rows(len(latents), min(settings.images, len(latents))) if len(latents) else []
+    if not rows:
+        raise DarkroomError(f"`score_generator.bits.split` is {settings.split}, which has no images: name another.")
+    data = LabelledLatents(latents, catalog)
+    groups = (rows[at : at + settings.batch] for at in range(0, len(rows), settings.batch))
+    found = list(with_progress(_of_groups(settings, sampler, data, groups, device), len(rows), "bits"))
+    return _scores(found), _table(found, sampler.objective), len(rows)
+
+
+def _of_groups(
+    settings: BitsSettings, sampler: Any, data: LabelledLatents, groups: Iterator[list[int]], device: torch.device
+) -> Iterator[Bits]:
+    book = data.shards.codebook
+    codebook = None if book is None else torch.from_numpy(book)
+    for rows in groups:
+        stored = data.__getitems__(rows)
+        mean = means_of(stored, codebook).to(device)
+        shape = tuple(mean.shape[1:])
+
+        def noise(name: object, rows: list[int] = rows, shape: tuple[int, ...] = shape) -> Tensor:
+            return torch.from_numpy(normal(settings.seed, f"bits/{name}", rows, shape)).to(device)
+
+        if "logvar" in stored:
+            mean = mean + (0.5 * stored["logvar"].to(device).float()).exp() * noise("posterior")
+        labels = torch.as_tensor(stored["labels"], device=device)
+        found = sampler.bits(sampler.scaler(mean), labels, noise)
+        yield Bits(*(each.cpu().double() for each in found))
+
+
+def _scores(found: list[Bits]) -> dict[str, float]:
+    total, prior, steps = (torch.cat([getattr(each, name) for each in found]) for name in ("total", "prior", "steps"))
+    named = {
+        "bits_per_dim": total,
+        "bits_prior": prior,
+        "bits_steps": steps[:, 1:].sum(1),
+        "bits_decoder": steps[:, 0],
+    }
+    return {key: value for name, each in named.items() for key, value in mean_and_error(name, each.tolist()).items()}
+
+
+def _table(found: list[Bits], objective: Gaussian) -> list[str]:
+    """Return a row for each timestep: its number, its term with the error over latents, errors of x0 and of ε."""
+    steps, x0_mse, eps_mse = (
+        torch.cat([getattr(each, name) for each in found]).numpy() for name in ("steps", "x0_mse", "eps_mse")
+    )
+    error = steps.std(axis=0, ddof=1) / np.sqrt(len(steps)) if len(steps) > 1 else np.zeros(steps.shape[1])
+    columns = (range(len(objective.schedule)), steps.mean(0), error, x0_mse.mean(0), eps_mse.mean(0))
+    return ["\t".join([str(first), *(f"{value:.6g}" for value in rest)]) for first, *rest in zip(*columns, strict=True)]
