@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ SMALL = {
     "optimizers": ["--turns", "1"],
     "plan_accuracy": HELP,
     "saving": ["1.3M", "--saves", "1", "--seconds", "0.5"],
+    "solver_orders": ["--doublings", "4", "--truth", "64", "--out", f"{tempfile.gettempdir()}/orders.png"],
     "spinning": HELP,
     "starts": ["report", "--runs", "1"],
     "tokenizer_steps": HELP,
