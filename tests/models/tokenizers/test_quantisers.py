@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from vector_quantize_pytorch import FSQ, LFQ, SimVQ, VectorQuantize
+from vector_quantize_pytorch.vector_quantize_pytorch import kmeans
 
 from darkroom.models.tokenizers import quantiser_settings as sections
 from darkroom.models.tokenizers.codebooks import AveragedCodebook, LinearCodebook, rotated
@@ -212,6 +214,147 @@ def test_kmeans_begins_with_the_centres_of_the_first_update(cosine):
     torch.manual_seed(5)
     again.update(first.latents, first.codes)
     assert torch.equal(again.codebook, made.codebook)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# The other options of the library
+
+LEARNED = {"learnable_codebook": True}
+NO_LOSS = {"commitment_weight": 0.0, "dead_below": 0.01}
+# By what is compared: our keys, and the library's arguments.
+OPTIONS = {
+    "learnable": (LEARNED, LEARNED | {"ema_update": False}),
+    "learnable, straight": (
+        LEARNED | {"gradient": "straight_through"},
+        LEARNED | {"ema_update": False, "rotation_trick": False},
+    ),
+    "directional": (
+        LEARNED | NO_LOSS | {"gradient": "directional", "directional_reparam_variance": 0.01},
+        {"directional_reparam": True, "directional_reparam_variance": 0.01, "threshold_ema_dead_code": 0.01},
+    ),
+    "cross-entropy": ({"commitment": "cross_entropy"}, {"commitment_use_cross_entropy_loss": True}),
+    "cross-entropy by cosine": (
+        {"commitment": "cross_entropy", "cosine": True},
+        {"commitment_use_cross_entropy_loss": True, "use_cosine_sim": True},
+    ),
+    "diversity": (
+        {"codebook_diversity_loss_weight": 0.5, "codebook_diversity_temperature": 2.0},
+        {"codebook_diversity_loss_weight": 0.5, "codebook_diversity_temperature": 2.0},
+    ),
+    "diversity of a learnable one": (
+        LEARNED | {"codebook_diversity_loss_weight": 0.5, "codebook_diversity_temperature": 2.0},
+        LEARNED | {"codebook_diversity_loss_weight": 0.5, "codebook_diversity_temperature": 2.0, "ema_update": False},
+    ),
+    "orthogonal": (
+        LEARNED | {"orthogonal_reg_weight": 10.0},
+        LEARNED | {"orthogonal_reg_weight": 10.0, "ema_update": False},
+    ),
+    "orthogonal, codes of the batch": (
+        LEARNED | {"orthogonal_reg_weight": 10.0, "orthogonal_reg_active_codes_only": True},
+        LEARNED | {"orthogonal_reg_weight": 10.0, "orthogonal_reg_active_codes_only": True, "ema_update": False},
+    ),
+    "orthogonal, some codes": (
+        LEARNED | {"orthogonal_reg_weight": 10.0, "orthogonal_reg_max_codes": 5},
+        LEARNED | {"orthogonal_reg_weight": 10.0, "orthogonal_reg_max_codes": 5, "ema_update": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_is_the_librarys(name):
+    """Same codebook, latents and draws in: same vectors, codes, losses and gradients out."""
+    keys, arguments = OPTIONS[name]
+    made = averaged(**keys).train()
+    library = VectorQuantize(4, 16, **{"decay": 0.8, **arguments}).train()
+    library.load_state_dict(made.average.state_dict())
+    ours, theirs = (latents(images=1).requires_grad_() for _ in range(2))
+    torch.manual_seed(3)
+    found = made(ours)
+    torch.manual_seed(3)
+    # Its averages would move the codebook before the gradient is computed; frozen, nothing is learnable either.
+    frozen = not made.settings.learnable_codebook
+    vectors, codes, loss = library(theirs.flatten(2).mT, freeze_codebook=frozen)
+    vectors, codes = vectors.mT.view_as(theirs), codes.view(-1, 4, 4)
+    total = sum(made.weights[name] * value.mean() for name, value in found.losses.items())
+    assert torch.equal(found.codes, codes) and torch.allclose(found.vectors, vectors, atol=1e-6)
+    assert torch.allclose(torch.as_tensor(total), loss, rtol=1e-5, atol=1e-7)
+    weights = latents(images=1, seed=9)
+    ((found.vectors * weights).sum() + total).backward(), ((vectors * weights).sum() + loss).backward()
+    assert torch.allclose(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+    if made.settings.learnable_codebook:
+        gradients = made.average._codebook.embed.grad, library._codebook.embed.grad
+        assert torch.allclose(*gradients, rtol=1e-4, atol=1e-5) and gradients[0].any()
+        made.update(found.latents.detach(), found.codes)
+        assert torch.allclose(made.codebook, library.codebook)  # what the optimizer trains no average moves
+    else:
+        assert not any(parameter.requires_grad for parameter in made.parameters())
+
+
+def test_in_validation_nothing_is_drawn_and_no_loss_is_of_the_batch():
+    made = averaged(**OPTIONS["directional"][0], codebook_diversity_loss_weight=1.0, orthogonal_reg_weight=1.0).eval()
+    found = made(latents())
+    assert torch.equal(found.vectors, made.vectors_of(found.codes)) and set(found.losses) == {"commitment"}
+
+
+def test_smoothing_and_iterations_are_those_of_the_settings():
+    made = averaged(eps=0.5)
+    state = made.average._codebook
+    given = latents()
+    codes = made.codes_of(given)
+    counts = 0.8 * state.cluster_size[0].double() + 0.2 * torch.bincount(codes.flatten(), minlength=16)
+    made.update(given, codes)
+    smooth = (counts + 0.5) / (counts.sum() + 16 * 0.5) * counts.sum()
+    assert torch.allclose(made.codebook.double(), state.embed_avg[0].double() / smooth[:, None], atol=1e-6)
+    for iterations in (1, 3):
+        made = averaged(kmeans_init=True, kmeans_iters=iterations)
+        torch.manual_seed(5)
+        made.update(given, codes)
+        torch.manual_seed(5)
+        flat = given.permute(0, 2, 3, 1).reshape(1, -1, 4)
+        assert torch.equal(made.codebook, kmeans(flat, 16, iterations)[0][0])
+
+
+def test_an_affine_codebook_follows_the_latents_by_the_formula_in_float64():
+    made = averaged(affine_param=True, affine_param_batch_decay=0.5, affine_param_codebook_decay=0.25)
+    state = made.average._codebook
+    assert torch.equal(made.codebook, state.embed[0])  # before the first update
+    e, n, m = (value[0].double().numpy().copy() for value in (state.embed, state.cluster_size, state.embed_avg))
+    known = {}
+    for seed in range(3):
+        given = 3 * latents(seed=seed) + 2
+        codes = made.codes_of(given)
+        made.update(given, codes)
+        flat = given.double().permute(0, 2, 3, 1).reshape(-1, 4).numpy()
+        for what, rows, decay in (("z", flat, 0.5), ("e", e, 0.25)):
+            now = np.stack([rows.mean(axis=0), rows.var(axis=0)])
+            known[what] = decay * known[what] + (1 - decay) * now if what in known else now
+        (mz, vz), (me, ve) = known["z"], known["e"]
+        seen = (flat - mz) * np.sqrt(ve / vz) + me
+        for code in range(16):
+            mine = seen[codes.flatten().numpy() == code]
+            n[code] = 0.8 * n[code] + 0.2 * len(mine)
+            m[code] = 0.8 * m[code] + 0.2 * mine.sum(axis=0)
+        e = m / ((n + 1e-5) / (n.sum() + 16e-5) * n.sum())[:, None]
+        assert np.allclose(made.codebook.numpy(), (e - me) * np.sqrt(vz / ve) + mz, rtol=1e-4, atol=1e-4)
+    assert made(given).losses["commitment"].mean() < averaged()(given).losses["commitment"].mean()
+
+
+@pytest.mark.parametrize(
+    ("keys", "first", "second"),
+    [
+        ({"cosine": True, "learnable_codebook": True}, "learnable_codebook", "cosine"),
+        ({"cosine": True, "affine_param": True}, "affine_param", "cosine"),
+        ({"gradient": "directional", **NO_LOSS}, "gradient: directional", "learnable_codebook"),
+        ({"gradient": "directional", **LEARNED, **NO_LOSS, "dead_below": 0.0}, "gradient: directional", "dead_below"),
+        ({"gradient": "directional", **LEARNED, "dead_below": 1.0}, "gradient: directional", "commitment_weight"),
+        ({"orthogonal_reg_weight": 1.0}, "orthogonal_reg_weight", "learnable_codebook"),
+        ({"orthogonal_reg_max_codes": 4}, "orthogonal_reg_max_codes", "orthogonal_reg_weight"),
+        ({"orthogonal_reg_active_codes_only": True}, "orthogonal_reg_active_codes_only", "orthogonal_reg_weight"),
+    ],
+)
+def test_what_excludes_each_other_is_refused_by_both_names(keys, first, second):
+    with pytest.raises(ValidationError, match=f"{first}(.|\n)*{second}"):
+        averaged(**keys)
 
 
 # ----------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The network of `vq_ar`: codes, the rotation, the codebook's averages, the protocol."""
 
+import pytest
 import torch
 from vector_quantize_pytorch.vector_quantize_pytorch import rotate_to
 
@@ -43,6 +44,32 @@ def test_the_quantiser_rotates():
     assert torch.allclose(quantised[1, 3].double(), value, atol=1e-5)
     assert torch.allclose(latents.grad[1, 3].double(), gradient, atol=1e-4)
     assert not torch.allclose(latents.grad, g, atol=1e-2)
+
+
+def test_a_straight_gradient_passes_the_quantiser_as_it_is():
+    model = network(gradient="straight_through").train()
+    latents = model.latents(torch.rand(2, *SHAPE) * 2 - 1).detach().requires_grad_()
+    quantised, codes = model._quantise(latents)
+    g = torch.randn(quantised.shape)
+    (quantised * g).sum().backward()
+    assert torch.allclose(latents.grad, g) and torch.allclose(quantised, model.codebook[codes], atol=1e-6)
+
+
+@pytest.mark.parametrize("kmeans", [False, True])
+def test_by_cosine_latents_and_codebook_lie_on_the_unit_sphere(kmeans):
+    """Codes are those of the largest cosine; foreseen and moved codebook are unit vectors, and the same."""
+    model, images = network(cosine=True, dead_below=0.0).train(), pictures(3)
+    latents = model.latents(torch.rand(3, *SHAPE) * 2 - 1).detach()
+    assert torch.allclose(latents.norm(dim=-1), torch.ones(3, 16), atol=1e-6)
+    if kmeans:
+        model.start_codebook(latents)
+    codes = model._quantise(latents)[1]
+    assert torch.equal(codes, (latents.double() @ model.codebook.double().T).argmax(dim=-1))
+    foreseen = model.quantiser.moved(latents, codes)
+    model.move_codebook(latents, codes)
+    assert torch.allclose(model.codebook.norm(dim=-1), torch.ones(12), atol=1e-6)
+    assert torch.allclose(foreseen, model.codebook, atol=1e-6)
+    assert torch.equal(model.decode(model.encode(images)[0]), model.reconstruct(images))
 
 
 def test_codes_are_the_nearest_and_decode_quantises():

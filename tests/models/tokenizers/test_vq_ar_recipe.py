@@ -184,9 +184,14 @@ def test_the_codebook_moves_once_a_step_whatever_the_micro_batch(tmp_path):
         assert torch.allclose(value.float(), whole[name].float(), atol=2e-3), name
 
 
-@pytest.mark.parametrize(("classes", "micro", "at"), [(False, None, 24), (True, 4, 24)])
-def test_a_stopped_training_continues_bit_for_bit(tmp_path, classes, micro, at):
-    changes = {"classes": classes, "dropout": 0.1}
+OTHER = {"cosine": True, "gradient": "straight_through", "eps": 1e-3, "kmeans_iters": 3}
+
+
+@pytest.mark.parametrize(
+    ("classes", "micro", "at", "others"), [(False, None, 24, {}), (True, 4, 24, {}), (False, 4, 24, OTHER)]
+)
+def test_a_stopped_training_continues_bit_for_bit(tmp_path, classes, micro, at, others):
+    changes = {"classes": classes, "dropout": 0.1, **others}
     undisturbed = train(recipe(**changes), training(), run(micro_batch=micro), places(tmp_path / "whole"))
     hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == at else None  # noqa: E731
     with pytest.raises(SystemExit):

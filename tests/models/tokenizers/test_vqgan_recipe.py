@@ -171,7 +171,46 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path, quantiser, adaptive
 def test_a_stopped_training_continues_bit_for_bit(tmp_path, monkeypatch, quantiser, images):
     """After the first update, which began the codebook; and in the middle, with discriminator and dead codes."""
     settings = section({"weight": 0.5}, {"dead_below": 4.0}, quantiser=quantiser, perceptual=TEACHER)
-    whole = train(recipe(settings, Teacher()), training(), run(), places(tmp_path / "whole"))
+    _stopped(settings, images, tmp_path, monkeypatch)
+
+
+OPTIONS = {
+    "affine": {"cosine": False, "affine_param": True, "commitment": "cross_entropy", "dead_below": 4.0},
+    "directional": {
+        **{"cosine": False, "learnable_codebook": True, "gradient": "directional"},
+        **{"commitment_weight": 0.0, "dead_below": 4.0, "codebook_diversity_loss_weight": 0.1},
+    },
+    "orthogonal": {
+        **{"cosine": False, "learnable_codebook": True, "orthogonal_reg_weight": 1.0, "orthogonal_reg_max_codes": 8},
+    },
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_stopped_training_with_other_options_continues_bit_for_bit(tmp_path, monkeypatch, options):
+    _stopped(section(vq=OPTIONS[options]), 32, tmp_path, monkeypatch)
+
+
+def test_a_loss_of_the_batch_is_not_cut(tmp_path):
+    settings = section(vq=OPTIONS["directional"])
+    assert settings.whole_batch and not section(vq={"cosine": False, "learnable_codebook": True}).whole_batch
+    whole = train(recipe(settings), training(), run(), places(tmp_path / "whole"))
+    assert weights(train(recipe(settings), training(), run(micro_batch=2), places(tmp_path))) == weights(whole)
+
+
+def test_a_learnable_codebook_is_trained_and_averaged(tmp_path):
+    made = recipe(section(vq={"cosine": False, "learnable_codebook": True, "kmeans_init": False}))
+    before = made.model.codebook.clone()
+    trainer = train(made, training(ema_decay=0.5), run(), places(tmp_path))
+    after = made.model.codebook.clone()
+    assert (before != after).any(dim=1).sum() > 1
+    with trainer.averaged():
+        assert not torch.equal(made.model.codebook, after)
+
+
+def _stopped(settings, images, tmp_path, monkeypatch):
+    teacher = Teacher() if settings.perceptual.active else None
+    whole = train(recipe(settings, teacher), training(), run(), places(tmp_path / "whole"))
     loss = VQGANRecipe.loss
 
     def stopping(self, given):
@@ -181,9 +220,10 @@ def test_a_stopped_training_continues_bit_for_bit(tmp_path, monkeypatch, quantis
 
     with monkeypatch.context() as patched, pytest.raises(SystemExit):
         patched.setattr(VQGANRecipe, "loss", stopping)
-        train(recipe(settings, Teacher()), training(), run(), places(tmp_path))
+        train(recipe(settings, teacher), training(), run(), places(tmp_path))
     torch.manual_seed(99)  # whatever was drawn before
-    resumed = train(recipe(settings, Teacher()), training(), run(), places(tmp_path))
+    resumed = train(recipe(settings, teacher), training(), run(), places(tmp_path))
     assert weights(resumed) == weights(whole)
     assert curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
-    assert {"usage", "perplexity", "adversarial_weight"} <= {name.removeprefix("train/") for name in whole.records[-1]}
+    assert {"train/usage", "train/perplexity"} <= whole.records[-1].keys()
+    assert ("train/adversarial_weight" in whole.records[-1]) == settings.adversarial.active

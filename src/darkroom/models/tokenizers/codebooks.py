@@ -7,13 +7,20 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional
 from vector_quantize_pytorch import SimVQ, VectorQuantize
-from vector_quantize_pytorch.vector_quantize_pytorch import kmeans, rotate_to
+from vector_quantize_pytorch.vector_quantize_pytorch import (
+    cdist,
+    directional_reparam,
+    entropy,
+    kmeans,
+    orthogonal_loss_fn,
+    rotate_to,
+)
 
-from darkroom.device import in_float32
+from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.models.tokenizers import quantiser_settings as sections
 from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, squared
 
-_KMEANS_ITERATIONS = 10
+_LEAST = 1e-5  # of a variance
 
 
 class MovingCodebook(VectorQuantize):
@@ -29,23 +36,34 @@ class MovingCodebook(VectorQuantize):
         decay: d.
         dead_below: see above; 0: no code is replaced.
         cosine: whether latents are unit vectors.
+        eps: of the Laplace smoothing.
+        kmeans_iters: iterations of k-means.
         options: of `VectorQuantize`.
     """
 
     def __init__(
-        self, size: int, channels: int, decay: float, dead_below: float, cosine: bool = False, **options: Any
+        self,
+        size: int,
+        channels: int,
+        decay: float,
+        dead_below: float,
+        cosine: bool = False,
+        eps: float = 1e-5,
+        kmeans_iters: int = 10,
+        **options: Any,
     ) -> None:
         super().__init__(
             dim=channels,
             codebook_size=size,
             decay=decay,
-            eps=1e-5,
+            eps=eps,
             kmeans_init=False,  # here, see `begin`: the library's begins with the first forward pass
             use_cosine_sim=cosine,
             threshold_ema_dead_code=dead_below,
             sync_codebook=False,
             **options,
         )
+        self.kmeans_iters = kmeans_iters
 
     @torch.no_grad()
     def begin(self, vectors: Tensor) -> None:
@@ -55,7 +73,7 @@ class MovingCodebook(VectorQuantize):
         """
         state = self._codebook
         centres, counts = kmeans(
-            vectors[None], self.codebook_size, _KMEANS_ITERATIONS, use_cosine_sim=self.use_cosine_sim
+            vectors[None], self.codebook_size, self.kmeans_iters, use_cosine_sim=self.use_cosine_sim
         )
         counts = counts.to(centres).clamp(min=1)
         state.embed.copy_(centres)
@@ -75,37 +93,70 @@ class MovingCodebook(VectorQuantize):
         counts = state.cluster_size[0].lerp(chosen.sum(dim=0), 1 - state.decay)
         sums = state.embed_avg[0].lerp(totals, 1 - state.decay)
         smoothed = (counts + state.eps) / (counts.sum() + size * state.eps) * counts.sum()
-        return sums / smoothed[:, None]
+        moved = sums / smoothed[:, None]
+        return functional.normalize(moved, dim=-1) if self.use_cosine_sim else moved
 
 
 class AveragedCodebook(Quantiser):
-    """Vector quantisation by a `MovingCodebook`.
+    """Vector quantisation by a `MovingCodebook`, or by one of its shape that the optimizer trains.
 
     With `kmeans_init` the codebook begins as the centres of the first batch's latents; in that step nothing is
     quantised.
+
+    Losses, each with its weight in the settings: commitment, |z - e|^2, or the cross-entropy of the code by logits
+    -|z - e_k| (by cosine z.e_k); orthogonal, sum_jk cos(e_j, e_k)^2 / K^2 - 1 / K (Shin et al., 2021, arXiv 2112.00384,
+    equation 2); diversity, -H(mean over images of softmax(t logits)) of each position. What is learnable has the
+    gradient of all of them.
+
+    With `affine_param` codes are (e_k - m) s' / s + m', of mean m and deviation s of the codebook, m' and s' of the
+    latents (Huh et al., 2023, arXiv 2305.08842); the moving averages are those of the optimizer step before.
     """
 
     ready: Tensor
+    measured: Tensor
 
     def __init__(self, size: int, channels: int, settings: sections.VQ) -> None:
-        super().__init__(size, channels, {"commitment": settings.commitment_weight})
-        self.cosine, self.gradient = settings.cosine, settings.gradient
+        weights = {
+            "commitment": settings.commitment_weight,
+            "orthogonal": settings.orthogonal_reg_weight,
+            "diversity": settings.codebook_diversity_loss_weight,
+        }
+        super().__init__(size, channels, weights)
+        self.cosine, self.gradient, self.settings = settings.cosine, settings.gradient, settings
         self.average = MovingCodebook(
             size,
             channels,
             settings.decay,
             settings.dead_below,
             settings.cosine,
+            settings.eps,
+            settings.kmeans_iters,
             accept_image_fmap=True,
             commitment_weight=0.0,
             rotation_trick=False,
+            learnable_codebook=settings.learnable_codebook,
+            ema_update=not settings.learnable_codebook,
         )
         self.register_buffer("ready", torch.tensor(not settings.kmeans_init))
+        if settings.affine_param:  # moving averages, by channel
+            self.register_buffer("measured", torch.tensor(False))
+            for what in ("batch", "codebook"):
+                self.register_buffer(f"{what}_mean", torch.zeros(channels))
+                self.register_buffer(f"{what}_variance", torch.ones(channels))
 
     @property
     def codebook(self) -> Tensor:
         """The vector of each code, (K, C) float32."""
-        return self.average.codebook
+        stored = self.average.codebook
+        if not self.settings.affine_param:
+            return stored
+        mean, deviation = self._statistics("codebook")
+        batch_mean, batch_deviation = self._statistics("batch")
+        return (stored - mean) * (batch_deviation / deviation) + batch_mean
+
+    def _statistics(self, what: str) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation of the latents (`batch`) or of the codebook, (C,)."""
+        return getattr(self, f"{what}_mean"), getattr(self, f"{what}_variance").clamp(min=_LEAST).sqrt()
 
     def prepare(self, z: Tensor) -> Tensor:
         """Return the latents, by cosine as unit vectors."""
@@ -118,18 +169,83 @@ class AveragedCodebook(Quantiser):
         return found._replace(vectors=vectors, losses={k: v * self.ready for k, v in found.losses.items()})
 
     def pass_through(self, latents: Tensor, vectors: Tensor) -> Tensor:
-        """Return the vectors with the gradient that the settings name."""
-        return rotated(latents, vectors) if self.gradient == "rotation" else super().pass_through(latents, vectors)
+        """Return the vectors with the gradient that the settings name.
+
+        directional, in training: z + |e - z| d, d the direction of e - z with noise on it and without a gradient
+        (DiVeQ, openreview KRVnpTbx7R); the noise is torch's global generator's.
+        """
+        if self.gradient == "rotation":
+            return rotated(latents, vectors)
+        if self.gradient == "straight_through":
+            return super().pass_through(latents, vectors)
+        if not self.training:
+            return vectors
+        pair = (rearrange(each, "n c h w -> n h w c") for each in (latents, vectors))
+        return rearrange(directional_reparam(*pair, self.settings.directional_reparam_variance), "n h w c -> n c h w")
+
+    def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """Return the commitment of each image, (N,), and in training what else has a weight, ()."""
+        found, settings = {}, self.settings
+        if settings.commitment == "cross_entropy" and settings.commitment_weight:
+            logits, codes = self._logits(latents), self.codes_of(latents).flatten(1)
+            found["commitment"] = functional.cross_entropy(logits.mT, codes, reduction="none").mean(dim=1)
+        else:
+            found["commitment"] = squared(latents, vectors if settings.learnable_codebook else vectors.detach())
+        if self.training and settings.codebook_diversity_loss_weight:
+            p = (self._logits(latents) * settings.codebook_diversity_temperature).softmax(dim=-1).mean(dim=0)
+            if process_count() > 1:  # so that the mean of the gradients is that of the mean of all processes
+                p = p + (of_all_processes(p.detach()[None]).mean(dim=0) - p).detach()
+            found["diversity"] = -entropy(p).mean()
+        if self.training and settings.orthogonal_reg_weight:
+            found["orthogonal"] = orthogonal_loss_fn(self._regularised(latents)[None])
+        return found
+
+    def _logits(self, latents: Tensor) -> Tensor:
+        """Return minus the distances to all codes, by cosine the cosines, (N, h w, K)."""
+        flat = rearrange(latents, "n c h w -> n (h w) c")
+        codebook = self.codebook if self.settings.learnable_codebook else self.codebook.detach()
+        if self.cosine:
+            return flat @ codebook.T
+        return -cdist(flat, codebook.expand(len(flat), -1, -1))
+
+    def _regularised(self, latents: Tensor) -> Tensor:
+        """Return the codes that are to be orthogonal, (M, C): of the batches of all processes, or drawn."""
+        codebook, most = self.average.codebook, self.settings.orthogonal_reg_max_codes
+        if self.settings.orthogonal_reg_active_codes_only:
+            codebook = codebook[of_all_processes(self.codes_of(latents)).unique()]
+        if most is not None and len(codebook) > most:
+            codebook = codebook[torch.randperm(len(codebook), device=codebook.device)[:most]]
+        return codebook
 
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
         """Move the codebook; draws from torch's global generator for its beginning and for dead codes."""
         if self.ready:
+            if self.settings.affine_param:
+                latents = self._measure(latents)
             self.average.update_indices(latents, codes)
         else:
             self.average.begin(rearrange(latents, "n c h w -> (n h w) c"))
             self.ready.fill_(True)
         super().update(latents, codes)
+
+    def _measure(self, latents: Tensor) -> Tensor:
+        """Follow the statistics of latents and codebook; return the latents as the stored codebook sees them."""
+        decays = {
+            "batch": self.settings.affine_param_batch_decay,
+            "codebook": self.settings.affine_param_codebook_decay,
+        }
+        rows = {"batch": rearrange(latents, "n c h w -> (n h w) c"), "codebook": self.average.codebook}
+        for what, decay in decays.items():
+            weight = 1 - decay if self.measured else 1.0
+            getattr(self, f"{what}_mean").lerp_(rows[what].mean(dim=0), weight)
+            getattr(self, f"{what}_variance").lerp_(rows[what].var(dim=0, unbiased=False), weight)
+        self.measured.fill_(True)
+        mean, deviation = self._statistics("codebook")
+        batch_mean, batch_deviation = self._statistics("batch")
+        channels = (value[:, None, None] for value in (batch_mean, deviation / batch_deviation, mean))
+        shift, scale, back = channels
+        return (latents - shift) * scale + back
 
 
 class LinearCodebook(Quantiser):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from einops import rearrange
 from torch import Tensor, nn
+from torch.nn import functional
 from vector_quantize_pytorch.vector_quantize_pytorch import rotate_to
 from x_transformers import Decoder
 
@@ -42,6 +43,10 @@ class VQARConfig:
     dropout: float
     logit_scale: float
     classes: int
+    eps: float = 1e-5
+    cosine: bool = False
+    gradient: str = "rotation"
+    kmeans_iters: int = 10
 
 
 def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -> VQARConfig:
@@ -63,6 +68,10 @@ def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -
         dropout=settings.dropout,
         logit_scale=settings.logit_scale,
         classes=classes,
+        eps=settings.eps,
+        cosine=settings.cosine,
+        gradient=settings.gradient,
+        kmeans_iters=settings.kmeans_iters,
     )
 
 
@@ -96,7 +105,15 @@ class VQAutoregressive(SavedNetwork):
         self.to_latent = _patch_encoder(pixels, config.encoder_hidden, width)
         # What trains the codebook is `move_codebook`, once an optimizer step, and never the forward pass.
         self.quantiser = MovingCodebook(
-            config.codebook_size, width, config.decay, config.dead_below, commitment_weight=1.0, rotation_trick=True
+            config.codebook_size,
+            width,
+            config.decay,
+            config.dead_below,
+            config.cosine,
+            config.eps,
+            config.kmeans_iters,
+            commitment_weight=1.0,
+            rotation_trick=config.gradient == "rotation",
         )
         # A tensor that says "k-means was done" would be read at each pass: a wait on GPUs, and an error on `meta`.
         del self.quantiser._codebook.initted
@@ -191,10 +208,11 @@ class VQAutoregressive(SavedNetwork):
         self.started.fill_(True)
 
     def latents(self, x: Tensor) -> Tensor:
-        """Return the latents (N, T, D), float32, of network images x (N, C, H, W)."""
+        """Return the latents (N, T, D), float32, of network images x (N, C, H, W); by cosine unit vectors."""
         p = self.config.patch
         with in_float32(x.device):
-            return self.to_latent(rearrange(x.float(), "n c (h p) (w q) -> n (h w) (p q c)", p=p, q=p))
+            latents: Tensor = self.to_latent(rearrange(x.float(), "n c (h p) (w q) -> n (h w) (p q c)", p=p, q=p))
+            return functional.normalize(latents, dim=-1) if self.config.cosine else latents
 
     def pixels(self, vectors: Tensor) -> Tensor:
         """Return network images (N, C, H, W) from vectors of codes (N, T, D)."""

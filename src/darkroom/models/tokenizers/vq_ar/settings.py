@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Codes, Kind
+from darkroom.models.tokenizers.quantiser_settings import Gradient, Iterations, Smoothing
 from darkroom.params.numbers import Fraction, Positive, Weight
 from darkroom.params.section import Section
 
@@ -37,8 +38,16 @@ class VQAR(Kind):
     """Number of codes."""
     decay: Fraction = 0.95
     """Decay of the codebook's moving averages."""
+    eps: Smoothing = 1e-5
+    """Laplace smoothing of the moving averages: added to the count of each code."""
+    cosine: bool = False
+    """Compare directions, on the unit sphere, and not distances."""
+    gradient: Gradient = "rotation"
+    """How the gradient passes the quantiser."""
     kmeans_init: bool = True
     """Initialise the codebook by k-means over the latents of the first batch."""
+    kmeans_iters: Iterations = 10
+    """Iterations of k-means."""
     dead_below: Annotated[float, Field(ge=0)] = 0.1
     """A code used less often in a batch, on average, is replaced by a latent of the batch; 0: never."""
     depth: Positive = 4

@@ -62,9 +62,10 @@ class VQGAN(Kind):
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the discriminator's weight, or the entropy of all codes, is of the whole batch."""
+        """Whether the discriminator's weight, or a loss of all codes, is of the whole batch."""
         entropy = self.options.entropy_weight * self.options.diversity if isinstance(self.options, Binary) else 0.0
-        return self.adversarial.whole_batch or entropy != 0
+        drawn = isinstance(self.options, VQ) and self.options.whole_batch
+        return self.adversarial.whole_batch or entropy != 0 or drawn
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
         """Return why the codebook does not fit batches of images of shape (C, H, W); None: it does."""
