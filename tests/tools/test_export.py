@@ -247,6 +247,7 @@ def test_the_example_of_the_page_runs_without_darkroom(here, form):
         ("qk_norm", True),
         ("value_residual", True),
         ("shared_adaln", True),
+        ("condition", "none"),
     ],
 )
 def test_a_switch_that_the_formats_cannot_hold_names_its_key(switch, value):
@@ -259,6 +260,7 @@ def test_a_switch_that_the_formats_cannot_hold_names_its_key(switch, value):
         assert not Path("export").exists()
     export(Path("export"), "safetensors", "other")
     assert same(DiT.from_pretrained(Path("export")).state_dict(), model.state_dict())
+    assert ("# An unconditional" in Path("export/README.md").read_text()) == (switch == "condition")
 
 
 @pytest.mark.parametrize(

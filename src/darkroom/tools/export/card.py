@@ -32,6 +32,13 @@ config = json.loads(Path(folder, "config.json").read_text())
 weights = load_file(f"{{folder}}/model.safetensors")
 print(len(weights), "tensors of a DiT of width", config["width"])""",
 }
+_TAGS = {
+    "class": "class-conditional",
+    "none": "unconditional",
+    "image": "CLIP-image-conditional",
+    "text": "text-conditional",
+    "tokens": "text-conditional",
+}
 _READS = {
     "diffusers": "`pipeline.py` is a `DiTPipeline` for any number of classes and for flows; it needs diffusers alone.",
     "pt": "A state dict with the names of the paper's code (facebookresearch/DiT).",
@@ -55,20 +62,22 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
     steps = max(count for count in range(1, 51) if timesteps % count == 0)  # what DDIM goes through evenly
     example = _LOADED[form].format(folder=folder, guidance=2.0, steps=steps)
     classes = ", ".join(manifest["classes"][:10]) + (", …" if len(manifest["classes"]) > 10 else "")
+    tag = _TAGS[config.condition]
     lines = [
         "---",
         f"license: {licence}",
         *(["library_name: diffusers"] if form == "diffusers" else []),
-        "tags: [dit, class-conditional-image-generation]",
+        f"tags: [dit, {tag}-image-generation]",
         "---",
         "",
-        "# A class-conditional diffusion transformer",
+        f"# {'An' if tag.startswith('u') else 'A'} {tag} diffusion transformer",
         "",
         f"- Network: DiT of {sum(p.numel() for p in model.parameters()):,} parameters: {config.depth} blocks, width "
         f"{config.width}, {config.heads} heads, patches of {config.patch}.",
         f"- Objective: {_objective(manifest) if gaussian else manifest.get('objective', 'flow')}.",
         f"- Images: {size} x {size} pixels, latents {config.channels} x {config.size} x {config.size}.",
         f"- Data: {len(manifest['classes']):,} classes ({classes}){_data(manifest)}.",
+        *([f"- Condition: by the CLIP whose SHA-256 is {manifest['clip']}."] if "clip" in manifest else []),
         f"- Training: {_seen(manifest)}.",
         f"- Normalisation of latents{', done by `vae` here' if form == 'diffusers' else ''}: mean "
         f"{_rounded(manifest['latent_mean'])}, deviation {_rounded(manifest['latent_std'])}.",
