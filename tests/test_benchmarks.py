@@ -24,6 +24,7 @@ SMALL = {
     "latent_reads": ["--images", "64", "--seconds", "0.05"],
     "loop_overhead": ["--turns", "2", "--updates", "2"],
     "no_op": HELP,
+    "objectives": HELP,
     "optimizers": ["--turns", "1"],
     "plan_accuracy": HELP,
     "saving": ["1.3M", "--saves", "1", "--seconds", "0.5"],
