@@ -159,7 +159,7 @@ def append(tree: Path, *modules: str) -> None:
         path.write_text(path.read_text() + "\n\nMORE = 1\n")
 
 
-DIT = {"train_generator", "models/generator"}
+DIT = {"train_classifier", "train_generator", "models/generator", "sample_generator"}
 TOKENIZER = {"train_tokenizer", "models/tokenizer"}
 
 
