@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument(
         "--format", default="diffusers", choices=["diffusers", "pt", "safetensors"], help="of the weights; %(default)s"
     )
+    given.add_argument("--weights", default="ema", choices=["ema", "raw"], help="of the generator; %(default)s")
     given.add_argument("--license", default="other", help="for the page, as the Hub names it; %(default)s")
     for stage in STAGES:
         command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
@@ -144,9 +145,8 @@ def _sample(options: argparse.Namespace) -> str:
         return sample_generator("text", texts, options.images, options.out, overrides)
     if options.by == "generator":
         raise DarkroomError("--by generator draws texts: give --text, and not --embedding-of, which the decoder draws.")
-    if given := [
-        f"--{name.replace('_', '-')}" for name, value in overrides._asdict().items() if value and name != "seed"
-    ]:
+    named = {name: value for name, value in overrides._asdict().items() if value is not None and name != "seed"}
+    if given := [f"--{name.replace('_', '-')}" for name in named]:
         raise DarkroomError(
             f"{', '.join(given)}: read with --labels or --by generator only; the decoder has `sample_decoder`."
         )
@@ -212,8 +212,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.tools.export.command import export
             from darkroom.tools.export.tokenizer import export_tokenizer
 
-            write = export_tokenizer if options.model == "tokenizer" else export
-            print(write(Path(options.out), options.format, options.license))
+            out = Path(options.out)
+            if options.model == "tokenizer":
+                print(export_tokenizer(out, options.format, options.license))
+            else:
+                print(export(out, options.format, options.license, options.weights))
         elif options.command == "params" and (options.check or options.write):
             from darkroom.tools.params.page import write_page
 

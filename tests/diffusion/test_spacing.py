@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from darkroom.diffusion.schedules import NoiseSchedule
+from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
 
 
@@ -50,3 +51,11 @@ def test_a_respaced_schedule_has_the_noise_of_its_timesteps():
     np.testing.assert_allclose(respaced.alphas_cumprod, schedule.alphas_cumprod[timesteps[::-1]], rtol=1e-9)
     whole = schedule.respaced(np.arange(100))
     np.testing.assert_allclose(whole.betas, schedule.betas, rtol=1e-9)
+
+
+@pytest.mark.parametrize("spacing", ["leading", "linspace"])
+def test_a_single_step_begins_at_noise(spacing):
+    with pytest.raises(ValueError, match="set it to trailing, or steps to 2 or more"):
+        Sampling(solver="ddim", steps=1, spacing=spacing)
+    assert timesteps_of(10, 1).tolist() == [9] and Sampling(solver="ddim", steps=1).count == 1
+    assert Sampling(solver="ddim", steps=2, spacing=spacing).count == 2

@@ -51,3 +51,10 @@ def test_any_ten_classes_of_many_have_a_column() -> None:
 def test_without_labels_classes_take_turns_or_there_are_none() -> None:
     assert write(None, 5, 2).tolist() == [[0, 1], [2, 3], [4, -1]]
     assert write(None, 12, 0).tolist() == [[*range(10)], [10, 11, *[-1] * 8]]
+
+
+def test_classes_of_one_name_are_counted_apart() -> None:
+    grey = np.zeros((5, 1, 4, 4), dtype=np.uint8)
+    names, labels = ["crane", "hen", "crane"], np.array([0, 2, 2, 1, 2])
+    write_generated(Path("out"), [grey], names, 5, images=5, image_shape=(1, 4, 4), labels=labels)
+    assert read_manifest(Path("out"), "samples")["counts"] == {"crane (0)": 1, "hen": 1, "crane (2)": 3}

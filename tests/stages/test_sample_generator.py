@@ -226,6 +226,26 @@ def test_batches_of_other_code_or_models_are_not_taken(
     assert firsts(batches_seen) == [0, 4]
 
 
+def test_batches_of_another_device_are_not_taken(model: Path) -> None:
+    shards(images=4)
+    (state,) = Path(".darkroom/state").glob("sample_generator-*")
+    here, there = KeptBatches.place(state), None
+    here.mkdir()
+    there = KeptBatches.place(state, "NVIDIA H100")
+    assert there != here and not here.exists() and there == KeptBatches.place(state, "NVIDIA H100")
+
+
+def test_a_strip_that_cannot_be_drawn_is_refused_before_anything_is_sampled(
+    model: Path, batches_seen: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(DiTSampler, "trajectory")
+    with pytest.raises(DarkroomError, match=r"`sample_generator\.common\.strip` draws images on their way"):
+        shards(strip=2)
+    assert not batches_seen
+    shards()
+    assert batches_seen
+
+
 RANK = """
 import os
 from darkroom.environment import choose_device, set_threads

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ from darkroom.training.initial import initialise
 from models.generators.small_published import DDIM, FIXED, MODEL, small, trained, write_clone, write_pt
 from models.tokenizers.sections import kl
 
+ROOT = Path(__file__).parents[2]
 CLASSES = ["an ape", "a bee", "a cat"]
 MEAN, STD = [0.5, -1.0], [2.0, 0.25]
 GAUSSIAN = DiTDiffusion(objective="gaussian", schedule="linear", target="eps", variance="learned_range", timesteps=100)
@@ -40,6 +42,8 @@ FLOW = DiTDiffusion(objective="flow", time_shift=2.0)
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, name)
     return tmp_path
 
 
@@ -320,3 +324,34 @@ def test_a_generator_of_another_kind_is_refused():
     write_manifest(folder, "generator", **{**facts, "generator_kind": "masked"})
     with pytest.raises(DarkroomError, match="of the kind `masked`, and a DiT alone"):
         export(Path("export"), "pt", "other")
+
+
+@pytest.mark.parametrize("out", ["models/generator/exported", "samples", "models/generator"])
+def test_an_output_of_a_stage_is_no_place(out: str) -> None:
+    with pytest.raises(DarkroomError, match=r"which the stage .* writes"):
+        export(Path(out), "safetensors", "mit")
+
+
+def test_raw_weights_are_those_of_the_last_step():
+    model = written(small(3))
+    with pytest.raises(DarkroomError, match="has no raw weights: take --weights ema"):
+        export(Path("raw"), "safetensors", "mit", "raw")
+    other = small(3)
+    other.load_state_dict({name: 0.5 * tensor for name, tensor in model.state_dict().items()})
+    other.save_pretrained(Path("models/generator/raw"))
+    assert main(["export", "--out", "raw", "--format", "safetensors", "--weights", "raw"]) == 0
+    assert main(["export", "--out", "ema", "--format", "safetensors"]) == 0
+    assert same(DiT.from_pretrained(Path("raw")).state_dict(), other.state_dict())
+    assert same(DiT.from_pretrained(Path("ema")).state_dict(), model.state_dict())
+    assert "weights of the last step" in Path("raw/README.md").read_text()
+
+
+def test_the_example_guides_nothing_that_was_never_dropped():
+    written(small(3))
+    export(Path("one"), "diffusers", "mit")
+    facts = json.loads(Path("models/generator/manifest.json").read_text())
+    kept = {name: value for name, value in facts.items() if name not in ("kind", "format", "seal")}
+    write_manifest(Path("models/generator"), "generator", **kept, label_dropout=0.0)
+    export(Path("other"), "diffusers", "mit")
+    scales = [re.search(r"guidance_scale=([\d.]+)", Path(out, "README.md").read_text()) for out in ("one", "other")]
+    assert [float(found[1]) for found in scales if found] == [2.0, 1.0]

@@ -143,6 +143,11 @@ class Sampling(Section):
             raise ValueError(f"spacing is read by {known}, and solver is {self.solver}: set it to trailing")
         if self.guidance_variance and self.solver != "ddpm":
             raise ValueError(f"guidance_variance is read by ddpm only, and solver is {self.solver}: set it to false")
+        if self.spacing != "trailing" and self.steps == 1:
+            raise ValueError(
+                f"spacing {self.spacing} has its only step at the timestep with least noise, and sampling begins with "
+                "noise alone: set it to trailing, or steps to 2 or more"
+            )
         if isinstance(self.steps, str) and self.solver not in ("ddpm", "ddim"):
             raise ValueError(f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: a number")
         if self.guidance_from >= self.guidance_to:

@@ -1,6 +1,7 @@
 """What the stages that generate images write: shards with classes, a grid, and a manifest."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -148,7 +149,17 @@ def write_generated(
             images=images,
             image_shape=list(image_shape),
             files=files,
-            counts=dict(zip(classes, counts, strict=bool(counts))),
+            counts=_by_class(classes, counts),
             **metadata,
             **shards,
         )
+
+
+def _by_class(classes: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
+    """Return counts by the names of the classes; of a name that several have, with the number of the class behind it.
+
+    ImageNet has two classes called crane.
+    """
+    several = {name for name, times in Counter(classes).items() if times > 1}
+    names = (f"{name} ({number})" if name in several else name for number, name in enumerate(classes))
+    return dict(zip(names, counts, strict=bool(counts)))

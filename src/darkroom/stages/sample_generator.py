@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import require_writable
@@ -46,10 +47,15 @@ def run(params: Params) -> None:
     device = set_up_device(settings.threads, params.run.device)
     manifest = open_artifact(MODEL, "generator")
     sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device)
+    if settings.strip and not hasattr(sampler, "trajectory"):
+        raise DarkroomError(
+            "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
+            "such steps: set it to 0."
+        )
     asked, condition = _asked(manifest, settings), manifest.get("condition", "class")
     split = {"split": settings.split} if condition in READ else {}
     with open_state("sample_generator") as state:
-        folder = KeptBatches.place(state) if processes is None or processes.first else None
+        folder = KeptBatches.place(state, _name(device)) if processes is None or processes.first else None
         folder = folder if processes is None else processes.from_first(folder)
         assert folder is not None  # the first has said it
         batches = KeptBatches(folder, settings)
@@ -78,6 +84,11 @@ def run(params: Params) -> None:
             **({} if condition == "class" else {"condition": condition}),
         )
         batches.remove()
+
+
+def _name(device: torch.device) -> str:
+    """Return the kind of device: its type, of a GPU by CUDA its name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _asked(manifest: Mapping[str, Any], settings: Common) -> Asked:
@@ -111,22 +122,14 @@ def _sample(
 
 
 def _strip(
-    sampler: Sampler, settings: Common, sampling: Any, asked: Asked, labels: NDArray[np.int64] | None
+    sampler: Any, settings: Common, sampling: Any, asked: Asked, labels: NDArray[np.int64] | None
 ) -> NDArray[np.uint8] | None:
     """Return what is predicted on the way of the first image of each of the first classes, (rows, times, C, H, W).
 
     Without classes it is that of the first images.
-
-    Raises:
-        DarkroomError: the kind of generator has no steps to look at.
     """
     if not settings.strip:
         return None
-    if not hasattr(sampler, "trajectory"):
-        raise DarkroomError(
-            "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
-            "such steps: set it to 0."
-        )
     if labels is None:
         chosen = np.arange(min(settings.strip, settings.images))
     else:

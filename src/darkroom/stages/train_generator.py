@@ -101,6 +101,7 @@ def run(params: Params) -> None:
                 **data.metadata(),
                 image=catalog.spec.metadata(),
                 latent_shape=list(latents.shape),
+                label_dropout=settings.chosen.label_dropout,
                 **recipe.metadata(),
                 tokenizer=tokenizer_hash,
                 catalog=catalog.fingerprint,

@@ -47,3 +47,13 @@ def test_frequencies_and_names_that_are_not_there_are_refused() -> None:
         class_rule({"kat": 3}, ["cat", "dog"], None, "k")
     with pytest.raises(DarkroomError, match="the 2 classes are cat, dog"):
         class_number("zebra", ["cat", "dog"], "--labels names")
+
+
+def test_a_name_of_several_classes_is_refused_and_their_numbers_are_not() -> None:
+    """ImageNet has two classes called crane."""
+    classes = ["crane", "hen", "crane"]
+    with pytest.raises(DarkroomError, match=r"`k` names the class `crane`, and 2 classes are called so: .*, 0, 2"):
+        class_rule({"crane": 3}, classes, None, "k")
+    found = class_rule({"0": 1, "2": 3, "hen": 2, "1": 1}, classes, None, "k")(np.arange(7))
+    assert np.bincount(found).tolist() == [1, 3, 3]
+    assert class_number("3", ["7", "3"], "--labels names") == 1, "a name goes before a number"

@@ -6,6 +6,7 @@ Beside the originals' code: `originals/test_originals.py` has the same weights i
 import os
 import pickle
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ HPARAMS = {
     "hidden_dim": 8,
     "num_resnet_blocks": 1,
 }
+
+ROOT = Path(__file__).parents[3]
 
 
 def dvae(channels: int = 3, size: int = 16, seed: int = 0, **changes: Any) -> DiscreteVAE:
@@ -291,6 +294,8 @@ def test_the_export_is_a_file_of_the_original_that_is_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, name)
     model, fresh = (dvae(seed=3), dvae()) if kind == "dvae" else (vqgan(), vqgan())
     as_artifact(model, kind)
     assert main(["export", "--model", "tokenizer", "--format", "pt", "--out", "out", "--license", "mit"]) == 0

@@ -1,7 +1,8 @@
 """Batches of generated images that outlive a kill: files in the stage's state folder, shared among processes.
 
 STATE/batches-CODE/000000000125.npy holds the images from number 125 on, uint8 (n, C, H, W); CODE is a hash of the code
-that made them. A batch is a function of its number and the settings alone, so who made it, and when, is all the same.
+and of the device that made them, since another device rounds sums otherwise. A batch is a function of its number and
+the settings alone, so who made it, and when, is all the same.
 """
 
 import shutil
@@ -30,9 +31,14 @@ class KeptBatches:
         self.folder, self._request = folder, request
 
     @staticmethod
-    def place(state: Path) -> Path:
-        """Return the folder in a stage's state for batches of the code that runs; those of other code are removed."""
-        folder = state / f"batches-{sha256_json(running_code(state))[:16]}"
+    def place(state: Path, device: str = "cpu") -> Path:
+        """Return the folder in a stage's state for batches of the code and device that run; others are removed.
+
+        Args:
+            state: the stage's.
+            device: what the networks run on, `cpu` or the name of a GPU.
+        """
+        folder = state / f"batches-{sha256_json({'code': running_code(state), 'device': device})[:16]}"
         for other in state.glob("batches-*"):
             if other != folder:
                 shutil.rmtree(other)

@@ -75,23 +75,33 @@ def class_rule(
             )
         return by_frequency(counts)
     assert not isinstance(labels, str)  # the settings allow no other
-    asked = {class_number(name, classes, f"`{key}` names"): count for name, count in labels.items()}
-    return by_count([asked.get(number, 0) for number in range(len(classes))])
+    counts_of = [0] * len(classes)
+    for name, count in labels.items():
+        counts_of[class_number(name, classes, f"`{key}` names")] += count
+    return by_count(counts_of)
 
 
 def class_number(name: str, classes: Sequence[str], who: str) -> int:
     """Return the number of a class.
 
     Args:
-        name: of the class.
+        name: of the class, or its number where none has that name.
         classes: the names of all.
         who: gives the name, for the message.
 
     Raises:
-        DarkroomError: there is no such class; names the nearest.
+        DarkroomError: there is no such class, and the message names the nearest; or several classes have this name.
     """
     if name in classes:
-        return list(classes).index(name)
+        numbers = [number for number, each in enumerate(classes) if each == name]
+        if len(numbers) > 1:
+            raise DarkroomError(
+                f"{who} the class `{name}`, and {len(numbers)} classes are called so: give one of their numbers, "
+                f"{', '.join(map(str, numbers))}."
+            )
+        return numbers[0]
+    if name.isdecimal() and str(int(name)) == name and int(name) < len(classes):
+        return int(name)
     near = difflib.get_close_matches(name, classes, n=3)
     if near:
         hint = f"did you mean {' or '.join(f'`{each}`' for each in near)}?"

@@ -46,7 +46,7 @@ _READS = {
 }
 
 
-def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str, Any]) -> str:
+def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str, Any], weights: str = "ema") -> str:
     """Return the page, Markdown with the Hub's header.
 
     Args:
@@ -55,12 +55,13 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         licence: as the Hub names it.
         model: that is exported.
         manifest: of the generator.
+        weights: `ema` or `raw`.
     """
     config, size = model.config, manifest["image"]["size"]
     gaussian = manifest.get("objective") == "gaussian"
     timesteps = manifest["prediction"]["timesteps"] if gaussian else 50
     steps = max(count for count in range(1, 51) if timesteps % count == 0)  # what DDIM goes through evenly
-    example = _LOADED[form].format(folder=folder, guidance=2.0, steps=steps)
+    example = _LOADED[form].format(folder=folder, guidance=_guidance(manifest), steps=steps)
     classes = ", ".join(manifest["classes"][:10]) + (", …" if len(manifest["classes"]) > 10 else "")
     tag = _TAGS[config.condition]
     lines = [
@@ -78,7 +79,7 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         f"- Images: {size} x {size} pixels, latents {config.channels} x {config.size} x {config.size}.",
         f"- Data: {len(manifest['classes']):,} classes ({classes}){_data(manifest)}.",
         *([f"- Condition: by the CLIP whose SHA-256 is {manifest['clip']}."] if "clip" in manifest else []),
-        f"- Training: {_seen(manifest)}.",
+        f"- Training: {_seen(manifest)}; {'averaged weights' if weights == 'ema' else 'weights of the last step'}.",
         f"- Normalisation of latents{', done by `vae` here' if form == 'diffusers' else ''}: mean "
         f"{_rounded(manifest['latent_mean'])}, deviation {_rounded(manifest['latent_std'])}.",
         f"- License: {licence}. Weights that were fine-tuned from others stay under the license of those.",
@@ -91,9 +92,14 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         "",
         _READS[form],
         "",
-        *_scores(),
+        *(_scores() if weights == "ema" else []),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _guidance(manifest: Mapping[str, Any]) -> float:
+    """Return the scale of the example: 1, none, where no label was dropped, and nothing teaches what guides."""
+    return 2.0 if manifest.get("label_dropout", 0.1) else 1.0
 
 
 def _objective(manifest: Mapping[str, Any]) -> str:

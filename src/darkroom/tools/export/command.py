@@ -18,29 +18,35 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import to_published
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.tools.export.card import card
+from darkroom.tools.places import require_no_output
 
 FORMATS = ("diffusers", "pt", "safetensors")
 MODEL, TOKENIZER = Path("models/generator"), Path("models/tokenizer")
 _KINDS = ("dit", "pretrained")
 
 
-def export(out: Path, form: str, licence: str) -> str:
-    """Write the averaged weights of models/generator into a new folder, and return a line that says so.
+def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
+    """Write models/generator into a new folder, and return a line that says so.
 
     Args:
         out: the folder, which must not be there.
         form: one of `FORMATS`.
         licence: as the Hub names it, for the page.
+        weights: `ema`, or `raw`, those of the last optimizer step.
 
     Raises:
-        DarkroomError: there is no DiT, the folder is there, or the format cannot hold the network; names the key.
+        DarkroomError: there is no DiT, it has no raw weights, the folder is there, or the format cannot hold the
+            network; names the key.
     """
     if out.exists():
         raise DarkroomError(f"{out} is there already: remove it, or name another folder with --out.")
+    require_no_output(f"--out {out}", out)
     manifest = open_artifact(MODEL, "generator")
     if (kind := manifest["generator_kind"]) not in _KINDS:
         raise DarkroomError(f"{MODEL} is of the kind `{kind}`, and a DiT alone can be exported.")
-    model = DiT.from_pretrained(MODEL)
+    if weights == "raw" and not (MODEL / "raw").is_dir():
+        raise DarkroomError(f"{MODEL} was not trained here, and has no raw weights: take --weights ema.")
+    model = DiT.from_pretrained(MODEL if weights == "ema" else MODEL / "raw")
     if form != "safetensors" and (switch := switch_of(model.config)):
         name, value = switch
         raise DarkroomError(
@@ -57,7 +63,7 @@ def export(out: Path, form: str, licence: str) -> str:
         else:
             model.save_pretrained(folder)
         _write_facts(folder, manifest)
-        (folder / "README.md").write_text(card(form, os.fspath(out), licence, model, manifest))
+        (folder / "README.md").write_text(card(form, os.fspath(out), licence, model, manifest, weights))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return f"{out}: {form}, {size / 1e6:,.1f} MB; {out}/README.md says how it is loaded"
 

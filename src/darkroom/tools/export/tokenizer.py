@@ -17,6 +17,7 @@ from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer
+from darkroom.tools.places import require_no_output
 
 TOKENIZER, WEIGHTS = Path("models/tokenizer"), "vae.pt"
 
@@ -35,6 +36,7 @@ def export_tokenizer(out: Path, form: str, licence: str) -> str:
     """
     if out.exists():
         raise DarkroomError(f"{out} is there already: remove it, or name another folder with --out.")
+    require_no_output(f"--out {out}", out)
     manifest = open_artifact(TOKENIZER, "tokenizer")
     kind, model = manifest["tokenizer_kind"], load_tokenizer(TOKENIZER)[0]
     formats = ["safetensors"]

@@ -214,8 +214,4 @@ def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int]:
     names = [name.strip() for word in words for name in ([word] if word in classes else word.split(","))]
     if not all(names):
         raise DarkroomError("--labels is a list of classes, by name or number: --labels 3,5.")
-    by_number: Mapping[str, int] = {str(number): number for number in range(len(classes))}
-    return [
-        by_number[name] if name not in classes and name in by_number else class_number(name, classes, "--labels names")
-        for name in names
-    ]
+    return [class_number(name, classes, "--labels names") for name in names]

@@ -1,6 +1,5 @@
 """`darkroom sample`: checks a request before torch is imported, samples the images, and writes the grid."""
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +8,9 @@ from typing import Literal
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
-from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import DVC, OUTPUTS, address, given, items, paths, read_yaml, related, scope, stage_entry
+from darkroom.params.section import validate
+from darkroom.params.stage import given
+from darkroom.tools.places import require_no_output
 from darkroom.tools.sample.classes import Overrides, class_pictures, text_pictures
 
 PLACE = Path("logs/sample")
@@ -130,14 +130,5 @@ def _target(texts: Sequence[str], files: Sequence[str], seed: int, out: str | No
     target = Path(out)
     if target.suffix.lower() != ".png" or target.is_dir():
         raise DarkroomError(f"--out {out}: the grid is a PNG, so name a file that ends in .png.")
-    values, dvc = read_yaml(PARAMS), read_yaml(DVC)
-    here = os.path.relpath(target.resolve(), Path.cwd().resolve())
-    for stage in dvc["stages"]:
-        for item in items(values, dvc, stage):
-            for made in paths(stage_entry(dvc, stage), OUTPUTS, scope(values, dvc, stage, item)):
-                if related(here, made):
-                    raise DarkroomError(
-                        f"--out {out} lies in {made}, which the stage {address(stage, item)} writes: name another "
-                        "place, say logs/."
-                    )
+    require_no_output(f"--out {out}", target)
     return target

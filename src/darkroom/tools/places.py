@@ -1,0 +1,32 @@
+"""Where a command may write: not inside an output of a stage, which DVC hashes."""
+
+# No effect on any output: refuses
+
+import os
+from pathlib import Path
+
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, OUTPUTS, address, items, paths, read_yaml, related, scope, stage_entry
+
+
+def require_no_output(option: str, target: Path) -> None:
+    """Check that a path lies in no output of a stage, and no output in it.
+
+    Args:
+        option: as it was given, for the message.
+        target: the path.
+
+    Raises:
+        DarkroomError: a stage writes there; names it.
+    """
+    values, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    here = os.path.relpath(target.resolve(), Path.cwd().resolve())
+    for stage in dvc["stages"]:
+        for item in items(values, dvc, stage):
+            for made in paths(stage_entry(dvc, stage), OUTPUTS, scope(values, dvc, stage, item)):
+                if related(here, made):
+                    raise DarkroomError(
+                        f"{option} lies in {made}, which the stage {address(stage, item)} writes: name another place, "
+                        "say logs/."
+                    )
