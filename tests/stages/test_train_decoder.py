@@ -66,21 +66,26 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path("models/clip"), "clip", **metadata, long_captions="stop", files=file_hashes(Path("models/clip"))
     )
     embed()
-    tokenizer = Patches(16)
-    write_tokenizer(tokenizer)
+    write_tokenizer(Patches(16))
+    encode_all()
+    return tmp_path
+
+
+def encode_all() -> None:
+    """Write the latents of both parts, and of mirror images where the shards ask for them."""
     for part in ("one", "two"):
+        shutil.rmtree(Path("data/latents") / part, ignore_errors=True)
         make_latents(
             Path("data/shards"),
             Path("data/latents"),
             part,
             tokenizer=manifest_hash(Path("models/tokenizer")),
             encode=lambda images: (
-                tokenizer.encode(torch.from_numpy(images))[0].numpy(),
+                Patches(16).encode(torch.from_numpy(images.copy()))[0].numpy(),
                 np.full((len(images), 3, 8, 8), -9, np.float32),
             ),
             shape=(3, 8, 8),
         )
-    return tmp_path
 
 
 def embed(**changes: Any) -> None:
@@ -256,19 +261,7 @@ def test_images_are_mirrored_where_their_source_says_so_and_no_stored_embedding_
 
 def test_stored_latents_are_mirrored_where_those_of_mirror_images_are_stored(clone: Path) -> None:
     mirror_images()
-    for part in ("one", "two"):
-        shutil.rmtree(Path("data/latents") / part)
-        make_latents(
-            Path("data/shards"),
-            Path("data/latents"),
-            part,
-            tokenizer=manifest_hash(Path("models/tokenizer")),
-            encode=lambda images: (
-                Patches(16).encode(torch.from_numpy(images.copy()))[0].numpy(),
-                np.full((len(images), 3, 8, 8), -9, np.float32),
-            ),
-            shape=(3, 8, 8),
-        )
+    encode_all()
     asked, positions = list(range(20)), np.arange(20)
     for told in (UNTOLD, TOLD):
         settings = params(model=NOT_TOLD if told is UNTOLD else None, tokenizer=True, latents=True, **told)

@@ -22,7 +22,6 @@ from darkroom.data.shards import write_shards
 from darkroom.terminal.progress import with_progress
 
 GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
-NO_CLASS = -1  # in place of a class number
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
 _GROUPS = 8, 8  # of the grid with captions: images in a row, and rows
 
@@ -116,18 +115,13 @@ def write_generated(
         shard_size: images in a shard.
         images: N, how many there are.
         image_shape: (C, H, W) of each.
-        labels: the class number of each image, (N,), or `NO_CLASS` of all; None: image i has class i modulo their
-            number, if there are any.
+        labels: the class number of each image, (N,); None: they have no classes.
         captions: what each image was made of, also below those in the grid; None: no texts.
         npz: whether they are also written as one `.npz` file.
         strip: rows of images that are written beside the grid, (rows, columns, C, H, W); None: none.
         metadata: further entries of the manifest.
     """
     channels, height, width = image_shape
-    if classes and labels is None:
-        labels = np.arange(images) % len(classes)
-    if labels is not None and (labels == NO_CLASS).all():
-        labels = None
     shown = Shown(labels, captions)
     with atomic_folder(out) as folder, ExitStack() as stack:
         also: list[Callable[[Images, int | None], None]] = [shown.add]

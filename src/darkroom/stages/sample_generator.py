@@ -22,7 +22,7 @@ from darkroom.models.generators.load import open_generator
 from darkroom.models.generators.sample_settings import Common, Params
 from darkroom.models.generators.sampler import Sampler, generate, placed
 from darkroom.processes.launch import rank
-from darkroom.stages.generated import NO_CLASS, write_generated
+from darkroom.stages.generated import write_generated
 from darkroom.terminal.progress import with_progress
 from darkroom.training.state import open_state
 
@@ -75,7 +75,7 @@ def run(params: Params) -> None:
             settings.shard_size,
             images=settings.images,
             image_shape=ImageSpec.of(manifest).shape,
-            labels=np.full(settings.images, NO_CLASS) if labels is None else labels,
+            labels=labels,
             captions=None if asked.caption is None else asked.caption(numbers),
             npz=settings.npz,
             strip=_strip(sampler, settings, sampling, asked, labels),

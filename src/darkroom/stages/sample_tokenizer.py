@@ -26,6 +26,8 @@ def run(params: Params) -> None:
 
 def _sample(params: Params, manifest: dict[str, Any]) -> None:
     # Imported here: a tokenizer that does not generate needs no torch.
+    import numpy as np
+
     from darkroom.device import set_up_device
     from darkroom.models.tokenizers.load import load_tokenizer
     from darkroom.stages.generated import write_generated
@@ -34,13 +36,15 @@ def _sample(params: Params, manifest: dict[str, Any]) -> None:
     generate = TOKENIZERS.load("sample", manifest["tokenizer_kind"])
     device = set_up_device(settings.threads, params.run.device)
     model: Any = load_tokenizer(MODEL)[0]
+    classes = list(manifest.get("classes", []))
     write_generated(
         OUT,
         generate(model.to(device), settings, device),
-        list(manifest.get("classes", [])),
+        classes,
         settings.shard_size,
         images=settings.images,
         image_shape=manifest["image_shape"],
+        labels=np.arange(settings.images) % len(classes) if classes else None,
         tokenizer_kind=manifest["tokenizer_kind"],
         model=manifest_hash(MODEL),
         sampler=settings.model_dump(exclude={"threads", "shard_size"}),

@@ -52,7 +52,7 @@ class Guided(Section):
     dit: Noise
 
 
-class Asked(Section):
+class Guides(Section):
     """Of the sampling of a DiT, whether a classifier guides it."""
 
     classifier: str
@@ -61,7 +61,7 @@ class Asked(Section):
 class Sampled(Section):
     """Of `sample_generator`, that of a DiT."""
 
-    dit: Asked
+    dit: Guides
 
 
 class Params(Section):
