@@ -88,7 +88,7 @@ def clone(whole, tmp_path, monkeypatch):
     for stage in (train_generator, sample_generator):
         name = stage.__name__.rpartition(".")[2]
         monkeypatch.setattr(stage, "open_state", lambda stage, name=name: nullcontext(Path("state") / name))
-    monkeypatch.setattr(sample_generator.KeptBatches, "place", lambda state: state / "batches")
+    monkeypatch.setattr(sample_generator.KeptBatches, "place", lambda state, device: state / "batches")
 
 
 def train(condition: str, how: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
