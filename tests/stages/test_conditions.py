@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import read_params, validated
@@ -321,8 +322,11 @@ def test_a_dropped_text_leaves_no_trace_and_what_lies_behind_its_end_neither():
     with torch.no_grad():
         assert (model(x, t, one) - model(x, t, other)).abs().max() > 1e-3
         assert torch.equal(model(x, t, replace(one, kept=nothing)), model(x, t, replace(other, kept=nothing)))
-        longer = Embedded(one.vector, torch.cat([one.tokens, torch.zeros(4, 0, 7)], dim=1), one.kept)
-        assert torch.equal(model(x, t, one), model(x, t, longer))
+        longer = DiT(replace(model.config, text_shape=(8, 7)))
+        weights = model.state_dict()
+        longer.load_state_dict(weights | {"text.null": functional.pad(weights["text.null"], (0, 0, 0, 3))})
+        padded = replace(one, tokens=functional.pad(one.tokens, (0, 0, 0, 3)))
+        torch.testing.assert_close(model(x, t, one), longer(x, t, padded))
         moved = one.tokens.clone()
         moved[0, 0] += 1  # a token that is inside: row 0 has two
         assert (model(x, t, one) - model(x, t, replace(one, tokens=moved)))[0].abs().max() > 1e-4

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ import yaml
 from darkroom.artifacts.manifest import write_manifest
 from darkroom.check.check import check
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.guides import require_guides
 
 ROOT = Path(__file__).parents[3]
 OUTPUT = {"path": "linear", "flow_target": "velocity", "time_shift": 1.0}
@@ -65,6 +67,35 @@ def test_what_does_not_is_refused_by_folder_and_key(clone: Path, key: str, kind:
     with pytest.raises(DarkroomError) as error:
         check()
     assert said in str(error.value) and "given" in str(error.value) and "sample_generator.dit" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["generator", "classifier"])
+@pytest.mark.parametrize(
+    ("name", "other", "said"),
+    [
+        ("tokenizer", "0" * 64, "on latents of another tokenizer"),
+        ("latent_shape", [4, 8, 8], "of the shape 4, 8, 8, and the generator's is 4, 4, 4"),
+        ("latent_mean", [1.0], "of another scale"),
+        ("latent_std", [2.0], "of another scale"),
+        ("classes", ["a", "c"], "on other classes than the generator (a, c, and a, b)"),
+        ("clip", "0" * 64, "on embeddings of another CLIP"),
+        ("objective", "gaussian", "with the objective gaussian, and the generator with flow"),
+    ],
+)
+def test_another_training_is_refused_by_what_differs(
+    clone: Path, kind: str, name: str, other: object, said: str
+) -> None:
+    ours: dict[str, object] = {"latent_mean": [0.0], "latent_std": [1.0], "classes": ["a", "b"], "objective": "flow"}
+    ours |= {"tokenizer": "1" * 64, "clip": "1" * 64, "latent_shape": [4, 4, 4], "prediction": OUTPUT}
+    Path("given").mkdir()
+    write_manifest(Path("given"), kind, **{**ours, name: other}, files={})
+    key = "weaker" if kind == "generator" else "classifier"
+    sampling = SimpleNamespace(**{"weaker": "data/none", "classifier": "data/none", key: "given"})
+    with pytest.raises(DarkroomError) as error:
+        require_guides("sample_generator.dit", sampling, ours)
+    assert said in str(error.value) and f"`sample_generator.dit.{key}` is given" in str(error.value)
+    write_manifest(Path("given"), kind, **ours, files={})
+    require_guides("sample_generator.dit", sampling, ours)
 
 
 def test_a_folder_that_is_not_there_is_named_with_its_key(clone: Path) -> None:
