@@ -99,6 +99,12 @@ def train_and_kill(sandbox: Sandbox) -> str:
     return told(sandbox)
 
 
+def furthest(sandbox: Sandbox) -> int:
+    """Return the images of the furthest checkpoint of the code that ran last."""
+    found = (sandbox.root / ".darkroom/state").glob("train_extractor-*/images-*")
+    return max(int(folder.name.removeprefix("images-")) for folder in found)
+
+
 def test_a_stopped_training_goes_on_after_an_edit_of_words_and_says_what_another_edit_costs(fresh: Sandbox) -> None:
     fresh.edit(LONG)
     train_and_kill(fresh)
@@ -106,19 +112,20 @@ def test_a_stopped_training_goes_on_after_an_edit_of_words_and_says_what_another
     second = train_and_kill(fresh)
     assert resumed_at(second) > 0 and "code has changed" not in second
 
-    recipe = "models/evaluators/extractor/recipe.py"
+    recipe, before = "models/evaluators/extractor/recipe.py", furthest(fresh)
     replace(fresh, recipe, "values.mean()", "values.mean() * 1.0")
     third = train_and_kill(fresh)
     assert resumed_at(third) == 0
     assert f"{recipe.removesuffix('.py').replace('/', '.')}: ExtractorRecipe.loss changed" in third
     assert "`run.changed_code` is restart: the " in third and "images trained before are left in" in third
 
+    since = furthest(fresh)
     fresh.edit({"run": {"changed_code": "resume"}})
     fresh.run(*TRAIN)
     reached = resumed_at(told(fresh))
-    assert reached > resumed_at(second), "the furthest of both, though the edit had begun anew"
+    assert reached == max(before, since) > resumed_at(second), "the furthest of both, though the edit had begun anew"
     manifest = json.loads((fresh.root / "models/extractor/manifest.json").read_text())
-    assert manifest["code_changed_at"] == [reached]
+    assert manifest.get("code_changed_at", []) == ([reached] if before >= since else [])  # a machine may speed up
     assert fresh.stale("train_extractor") == set()
 
 
