@@ -17,6 +17,7 @@ import yaml
 from PIL import Image
 from torch.nn import functional
 
+from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import read_params, validated
 from darkroom.cli import main
@@ -156,6 +157,32 @@ def test_images_are_those_of_their_captions_in_any_request(clone):
     np.testing.assert_array_equal(five, twelve[:5])
     assert sample("tokens")[1]["sampler"]["split"] == "test"
     assert sample("tokens", split="train")[0].captions != sample("tokens")[0].captions
+
+
+def test_captions_come_from_a_file(clone, capsys):
+    """Image i is made of line i modulo their number; an image follows from its text, whatever else is in the file."""
+    train("tokens")
+    Path("texts").write_text("a ring\n\n  two red circles \nnoise\n")
+    given = {"file": "texts", "clip": "models/clip"}
+    images, manifest = sample("tokens", captions=given)
+    assert images.captions == 4 * ["a ring", "two red circles", "noise"] and set(images.labels) == {None}
+    assert manifest["sampler"]["captions"] == sha256_file(Path("texts")) and "split" not in manifest["sampler"]
+    twelve = np.concatenate(list(images.batches(12)))
+    seven = np.concatenate(list(sample("tokens", captions=given, images=7)[0].batches(12)))
+    np.testing.assert_array_equal(seven, twelve[:7])
+    Path("texts").write_text("a ring\na green square\n")
+    other = np.concatenate(list(sample("tokens", captions=given, images=7)[0].batches(12)))
+    assert (other == twelve[:7]).reshape(7, -1).all(axis=1).tolist() == [True] + 2 * [False] + [False] * 3 + [True]
+    shutil.rmtree("state")
+    train("text")
+    assert sample("text", captions=given)[0].captions[:2] == ["a ring", "a green square"]
+    Path("texts").write_text("word " * 100)
+    with pytest.raises(DarkroomError, match="word word"):
+        sample("text", captions=given)
+    shutil.rmtree("models/clip")
+    write_clip(seed=1)
+    with pytest.raises(ArtifactError, match="was trained with another CLIP than models/clip holds"):
+        sample("text", captions=given)
 
 
 def test_a_training_on_tokens_resumes_bit_for_bit_and_micro_batches_change_roundings(clone, monkeypatch):
@@ -379,6 +406,7 @@ def fit(**changes: Any) -> None:
 
 
 KEY = "train_generator__dit__model__condition"
+CAPTIONS = "sample_generator__common__captions"
 STORED = {"train_generator__embeddings": "data/embeddings"}
 
 
@@ -405,6 +433,30 @@ STORED = {"train_generator__embeddings": "data/embeddings"}
         (
             {KEY: "text", **STORED, "train_generator__dit__diffusion": {"label_dropout": 0.0}},
             ("sample_generator.dit.guidance", "train_generator.dit.diffusion.label_dropout"),
+        ),
+        (
+            {CAPTIONS: {"file": "README.md", "clip": "models/clip"}},
+            ("sample_generator.common.captions.file", "train_generator.dit.model.condition"),
+        ),
+        (
+            {
+                KEY: "image",
+                **STORED,
+                CAPTIONS: {"file": "README.md", "clip": "models/clip"},
+            },
+            ("sample_generator.common.captions.file", "train_generator.dit.model.condition` is image"),
+        ),
+        (
+            {KEY: "text", **STORED, CAPTIONS: {"file": "a", "clip": "data/none"}},
+            ("file (a)", "clip (data/none)"),
+        ),
+        (
+            {
+                KEY: "text",
+                **STORED,
+                CAPTIONS: {"file": "data/none/x", "clip": "models/clip"},
+            },
+            ("sample_generator.common.captions.file", "cannot be read"),
         ),
         ({"train_generator__kind": "pretrained", **STORED}, ("train_generator.embeddings", "kind is pretrained")),
     ],

@@ -51,6 +51,8 @@ _NAMED = {
     "train_generator.pretrained.folder": "it is a .pt file of a DiT, a folder of diffusers, or data/none",
     "sample_generator.dit.weaker": "it is a folder as models/generator of another run, or data/none",
     "sample_generator.dit.classifier": "it is models/classifier, that of another run, or data/none",
+    "sample_generator.common.captions.file": "it is a text file, a caption a line, or data/none for stored captions",
+    "sample_generator.common.captions.clip": "it is models/clip, or data/none where no file of captions is named",
     "score_generator.bits.generator": "it is models/generator, or data/none for no bits per dim",
     "score_generator.bits.latents": "it is data/latents, or data/none for no bits per dim",
     "parts.*.embeddings": "it is a folder with CLIP embeddings that others have made, or data/none to compute them",

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import require_writable
+from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, open_artifact
 from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.images import ImageSpec
@@ -52,8 +53,7 @@ def run(params: Params) -> None:
             "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
             "such steps: set it to 0."
         )
-    asked, condition = _asked(manifest, settings), manifest.get("condition", "class")
-    split = {"split": settings.split} if condition in READ else {}
+    asked, condition = _asked(manifest, settings, device), manifest.get("condition", "class")
     with open_state("sample_generator") as state:
         folder = KeptBatches.place(state, _name(device)) if processes is None or processes.first else None
         folder = folder if processes is None else processes.from_first(folder)
@@ -80,7 +80,7 @@ def run(params: Params) -> None:
             npz=settings.npz,
             strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
-            sampler={**settings.protocol(), **split, **sampling.model_dump()},
+            sampler={**settings.protocol(), **_read(condition, settings), **sampling.model_dump()},
             **({} if condition == "class" else {"condition": condition}),
         )
         batches.remove()
@@ -91,14 +91,28 @@ def _name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _asked(manifest: Mapping[str, Any], settings: Common) -> Asked:
-    """Return what each image is asked to show: a class, nothing, or what is stored of the images of a split."""
+def _read(condition: str, settings: Common) -> dict[str, str]:
+    """Return where conditions are read, for the manifest: a split, or a file by its hash."""
+    if condition not in READ:
+        return {}
+    captions = settings.captions
+    return {"captions": sha256_file(Path(captions.file))} if captions.given else {"split": settings.split}
+
+
+def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) -> Asked:
+    """Return what each image is asked to show: a class, nothing, a text of a file, or what is stored of a split."""
     condition, classes = manifest.get("condition", "class"), manifest["classes"]
     if condition == "class":
         key = "sample_generator.common.labels"
         return asked_classes(class_rule(settings.labels, classes, manifest.get("class_counts"), key))
     if condition == "none":
         return NOTHING
+    if settings.captions.given:
+        from darkroom.models.generators.texts import asked_file  # CLIP, which stored captions do without
+
+        file = settings.captions.file
+        key = f"`sample_generator.common.captions.file` ({file})"
+        return asked_file(Path(file), key, Path(settings.captions.clip), manifest, device)
     return asked_stored(open_stored(manifest, settings.split, EMBEDDING_PARTS), condition, classes)
 
 

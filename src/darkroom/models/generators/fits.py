@@ -3,9 +3,11 @@
 # No effect on any output: validates
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.texts import read_texts
 from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
@@ -57,6 +59,11 @@ def _require_condition(params: Any) -> None:
     """Check that what images are asked to show is stored, and that nothing else is asked for."""
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
     condition = section.chosen.condition
+    if common.captions.given and condition not in READ:
+        refuse(
+            f"`sample_generator.common.captions.file` is {common.captions.file}, and `train_generator.{section.kind}."
+            f"model.condition` is {condition}, which reads no text: set the latter to text or tokens."
+        )
     if condition == "class":
         return
     this = f"`train_generator.{section.kind}.model.condition` is {condition}"
@@ -67,6 +74,14 @@ def _require_condition(params: Any) -> None:
         )
     if condition not in READ:
         return
+    captions = common.captions
+    if captions.given and condition == "image":
+        refuse(
+            f"`sample_generator.common.captions.file` is {captions.file}, and {this}, which no text is: set the former "
+            f"and `sample_generator.common.captions.clip` to {NO_FILE}, or the latter to text or tokens."
+        )
+    if captions.given:
+        read_texts(Path(captions.file), f"{PARAMS}: `sample_generator.common.captions.file` ({captions.file})")
     if params.train_clip.source == "none":
         refuse(f"{this}, and `train_clip.source` is none, so there is no CLIP to read: set the latter to trained.")
     if condition == "tokens" and not embed.encodings:
@@ -74,6 +89,8 @@ def _require_condition(params: Any) -> None:
     for split in ("train", "val"):
         if split not in embed.store:
             refuse(f"{this}, and `embed_clip.store` leaves out {split}: name it there.")
+    if captions.given:
+        return
     require_split(params, "sample_generator.common.split", common.split)
     if common.split not in embed.store:
         refuse(

@@ -7,9 +7,31 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model, field_validator, model_validator
 
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.numbers import Positive, Seed
+from darkroom.params.numbers import NO_FILE, Positive, Seed
 from darkroom.params.run import Run
 from darkroom.params.section import Section
+
+
+class Captions(Section):
+    """Captions from a file, where the condition is a text, in place of those stored of `split`."""
+
+    file: str = NO_FILE
+    """Text file, UTF-8, a caption a line: image i is made of line i modulo their number; data/none: stored captions."""
+    clip: str = NO_FILE
+    """models/clip, which reads the captions of `file`; data/none: there is no file."""
+
+    @model_validator(mode="after")
+    def _both(self) -> "Captions":
+        if (self.file == NO_FILE) != (self.clip == NO_FILE):
+            raise ValueError(
+                f"file ({self.file}) and clip ({self.clip}) go together: a text file and models/clip, or {NO_FILE} both"
+            )
+        return self
+
+    @property
+    def given(self) -> bool:
+        """Whether captions come from a file."""
+        return self.file != NO_FILE
 
 
 class Common(Section):
@@ -27,6 +49,8 @@ class Common(Section):
     """Class of image i: i modulo their number (balanced), frequency (as in the training split), or numbers by class."""
     split: Literal["train", "val", "test"] = "test"
     """Split whose stored embeddings and captions image i is made of, in turn, where the condition is read from them."""
+    captions: Captions = Captions()
+    """Captions from a file, where the condition is a text, in place of those stored of `split`."""
     batch: Positive = 125
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"
@@ -95,8 +119,8 @@ class Common(Section):
         return self
 
     def protocol(self) -> dict[str, Any]:
-        """Return what the pixels of the samples depend on, for their manifest, without the split of conditions."""
-        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "strip", "split"})
+        """Return what the pixels of the samples depend on, for their manifest, without where conditions come from."""
+        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "strip", "split", "captions"})
 
 
 _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, None) for kind in GENERATORS}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.artifacts.manifest import open_artifact
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -135,31 +135,18 @@ def text_pictures(
         )
 
     def asked() -> "list[Asked]":
-        from torch.nn import functional
-
         from darkroom.models.clip.load import load_clip
-        from darkroom.models.generators.conditions import Asked, Embedded
+        from darkroom.models.generators.texts import asked_texts, embedded
         from darkroom.tools.sample.unseen import unseen_words
 
         clip = load_clip()
-        if clip.fingerprint != manifest["clip"]:
-            raise ArtifactError(
-                f"{MODEL} was trained with another CLIP than models/clip holds: train it again (`dvc repro`)."
-            )
+        stored = embedded(clip, texts, manifest)
         for word in unseen_words(texts, clip):
             print(f"note: no caption that models/clip was trained on holds {word!r}: it may make of it what it likes")
-        vectors, tokens = clip.texts(list(texts))
-        vectors = functional.normalize(vectors, dim=1) if manifest["normalised"] else vectors
-
-        def one(at: int) -> Asked:
-            stored = {"text": vectors[at].half()} | ({"encoding": tokens[at].half()} if condition == "tokens" else {})
-            return Asked(
-                lambda numbers: Embedded.of(
-                    {name: value.expand(len(numbers), *value.shape) for name, value in stored.items()}
-                )
-            )
-
-        return [one(at) for at in range(len(texts))]
+        return [
+            asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
+            for at, text in enumerate(texts)
+        ]
 
     return _pictures(sections, run, manifest, images, overrides, texts, target, asked)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
@@ -92,16 +93,7 @@ def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:
     Raises:
         DarkroomError: a file cannot be read, or holds no text.
     """
-    found = list(texts)
-    for file in files:
-        try:
-            lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise DarkroomError(f"--text-file {file} cannot be read: {error}.") from error
-        if not any(lines):
-            raise DarkroomError(f"--text-file {file} holds no text: write one a line.")
-        found += [line for line in lines if line]
-    return found
+    return [*texts, *(text for file in files for text in read_texts(Path(file), f"--text-file {file}"))]
 
 
 def _params(seed: int | None) -> Params:
