@@ -177,7 +177,7 @@ FAULTS = [
     (
         "train_prior.diffusion.variance",
         "learned_range",
-        "variance learned_range needs a second output, which the prior has not",
+        "variance is learned_range, which needs a second output, and a prior has one",
     ),
     (
         "score_decoder.clip",
@@ -218,7 +218,7 @@ FAULTS = [
     (
         "train_decoder.unets.base.grids",
         {"solver": "euler"},
-        "unets.base.grids.solver is euler, and diffusion",
+        "unets.base.grids.solver is euler, and unets.base.diffusion.objective is gaussian",
     ),
     (
         "sample_decoder.common",

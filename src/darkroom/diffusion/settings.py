@@ -196,16 +196,22 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
     return None
 
 
-def require_fit(key: str, sampling: Sampling, diffusion: Diffusion, timesteps: int) -> None:
-    """Check a section of a training, under `key`, that samples what its section `diffusion` trains.
+def require_fit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, timesteps: tuple[str, int]) -> None:
+    """Check a section of a training that samples what another section of it trains.
+
+    Args:
+        key: of what samples.
+        sampling: its values.
+        source: key of what is trained.
+        diffusion: its values.
+        timesteps: key and value of the length of the noise schedule.
 
     Raises:
         ValueError: they do not fit each other; names the keys.
     """
-    if found := misfit(sampling, diffusion, timesteps):
-        raise ValueError(
-            f"{key}.{found.key} is {found.value}, and diffusion.{found.source} is {found.bound}: {found.remedy}"
-        )
+    if found := misfit(sampling, diffusion, timesteps[1]):
+        other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
+        raise ValueError(f"{key}.{found.key} is {found.value}, and {other} is {found.bound}: {found.remedy}")
 
 
 def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int | str, solver: str | None = None) -> Sampling:

@@ -24,7 +24,7 @@ NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tok
         ({"size": 9}, r"size \(9\) must be a multiple of 2"),
         ({"size": 12, "model": {"patch": 4}}, r"size \(12\) must be a multiple of 8"),
         ({"low": {"crop": 8}}, "low.crop is for up-samplers"),
-        ({"model": NOT_TOLD}, "`embeddings` is named, and no image_tokens"),
+        ({"model": NOT_TOLD}, "`embeddings` is data/embeddings, and none of model.image_tokens"),
         ({"embeddings": "data/none"}, "ask for CLIP: name `embeddings`"),
         ({"clip": "models/clip"}, "one of them only"),
         (

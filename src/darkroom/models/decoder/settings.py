@@ -23,6 +23,7 @@ from darkroom.params.training import Training
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]
+_READERS = "model.image_tokens, model.image_to_time, model.image_map or model.text_tokens"  # of CLIP
 
 
 class Model(Section):
@@ -230,14 +231,13 @@ class UNet(Section):
         named = [key for key in ("embeddings", "clip") if getattr(self, key) != NO_FILE]
         if self.conditioned and len(named) != 1:
             raise ValueError(
-                "image_tokens, image_to_time, image_map or text_tokens ask for CLIP: name `embeddings` "
-                "(data/embeddings) or, to compute them while training, `clip` (models/clip), and one of them only: the "
-                f"other is {NO_FILE}"
+                f"{_READERS} ask for CLIP: name `embeddings` (data/embeddings) or, to compute them while training, "
+                f"`clip` (models/clip), and one of them only: the other is {NO_FILE}"
             )
         if not self.conditioned and named:
             raise ValueError(
-                f"`{named[0]}` is named, and no image_tokens, image_to_time, image_map or text_tokens reads it: set "
-                f"it to {NO_FILE}"
+                f"`{named[0]}` is {getattr(self, named[0])}, and none of {_READERS} is set, which read it: set it to "
+                f"{NO_FILE}"
             )
         if (key := self.augment.asked) and self.embeddings != NO_FILE and self.told_image:
             raise ValueError(
@@ -247,7 +247,8 @@ class UNet(Section):
             )
         if self.diffusion.embedding_noise and not self.told_image:
             raise ValueError(
-                "diffusion.embedding_noise is of the image embedding, which the U-Net does not read: set it to 0.0"
+                f"diffusion.embedding_noise is {self.diffusion.embedding_noise}, and of the image embedding, which "
+                "model.image_tokens, model.image_to_time or model.image_map would read: set one of these, or it to 0.0"
             )
         return self
 
@@ -305,7 +306,8 @@ class TrainDecoder(Section):
     def _previewed(self) -> "TrainDecoder":
         for name, unet in self.unets.items():
             how = unet.grids.sampling(unet.diffusion, self.timesteps)
-            require_fit(f"unets.{name}.grids", how, unet.diffusion, self.timesteps)
+            source, timesteps = f"unets.{name}.diffusion", ("timesteps", self.timesteps)
+            require_fit(f"unets.{name}.grids", how, source, unet.diffusion, timesteps)
         return self
 
     @model_validator(mode="after")

@@ -31,8 +31,9 @@ def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: boo
     condition = wanted.get("condition", "class")
     if condition != "class" and getattr(sampling, "classifier_scale", 0.0):
         raise DarkroomError(
-            f"`{key}.classifier_scale` is {sampling.classifier_scale}, and the generator's condition is {condition}: a "
-            "classifier leads to classes, so set the former to 0.0."
+            f"`{key}.classifier_scale` is {sampling.classifier_scale}, and "
+            f"`{key.replace('sample_', 'train_')}.model.condition` is {condition}: a classifier leads to classes, so "
+            "set the former to 0.0."
         )
     if (classifier := getattr(sampling, "classifier", NO_FILE)) != NO_FILE and (made or classifier != OURS):
         _require(f"{key}.classifier", classifier, CLASSIFIER, wanted)

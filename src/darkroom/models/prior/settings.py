@@ -56,7 +56,9 @@ class PriorDiffusion(Diffusion):
     @model_validator(mode="after")
     def _has_one_output(self) -> "PriorDiffusion":
         if self.learns_variance:
-            raise ValueError(f"variance {self.variance} needs a second output, which the prior has not: fixed_small")
+            raise ValueError(
+                f"variance is {self.variance}, which needs a second output, and a prior has one: set it to fixed_small"
+            )
         return self
 
 
@@ -113,7 +115,8 @@ class TrainPrior(Section):
 
     @model_validator(mode="after")
     def _sampled(self) -> "TrainPrior":
-        require_fit("evaluate", self.evaluate, self.diffusion, self.diffusion.timesteps)
+        timesteps = "diffusion.timesteps", self.diffusion.timesteps
+        require_fit("evaluate", self.evaluate, "diffusion", self.diffusion, timesteps)
         return self
 
 

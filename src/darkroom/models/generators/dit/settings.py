@@ -167,7 +167,8 @@ class DiT(Kind):
 
     @model_validator(mode="after")
     def _sampled(self) -> "DiT":
-        require_fit("sampling", self.sampling, self.diffusion, self.diffusion.timesteps)
+        timesteps = "diffusion.timesteps", self.diffusion.timesteps
+        require_fit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
         return self
 
     def unfit(self, latent_size: int) -> str | None:
