@@ -29,7 +29,7 @@ NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tok
         ({"clip": "models/clip"}, "one of them only"),
         (
             {"model": NOT_TOLD, "embeddings": "data/none", "diffusion": {"embedding_noise": 0.1}},
-            "the U-Net does not read",
+            "which model.image_tokens, model.image_to_time or model.image_map would read",
         ),
     ],
 )
