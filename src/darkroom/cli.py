@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
@@ -48,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
     _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
+    _add_invert(
+        commands.add_parser("invert", help="carry images to noise by reversed DDIM or the reversed flow, and back")
+    )
     given = commands.add_parser("export", help="write models/generator, a DiT, or models/tokenizer for other programs")
     given.add_argument("--model", default="generator", choices=["generator", "tokenizer"], help="which; %(default)s")
     given.add_argument("--out", default="export", metavar="DIR", help="a new folder; %(default)s")
@@ -125,6 +129,40 @@ def _add_sample(sample: argparse.ArgumentParser) -> None:
     )
     of_classes.add_argument("--sigma-rel", type=float, help="width of the average, rebuilt from the kept ones")
     sample.add_argument("--out", metavar="FILE.png", help="where the grid is written; a name under logs/sample/")
+
+
+def _add_invert(invert: argparse.ArgumentParser) -> None:
+    """Add the options of `darkroom invert`; their names are the fields of its `Request`."""
+
+    def add(option: str, help: str, **more: Any) -> None:
+        invert.add_argument(option, help=help, **more)
+
+    several: dict[str, Any] = {"action": "append", "default": []}
+    add("--split", "stored images of this split; %(default)s", choices=["train", "val", "test"], default="test")
+    add("--images", "how many, the first ones; %(default)s", type=int, default=8)
+    add("--key", "the stored image of this key; may come several times", dest="keys", metavar="KEY", **several)
+    add(
+        "--from",
+        "image files in place of stored images",
+        dest="files",
+        metavar="FILE",
+        **several | {"action": "extend"},
+        nargs="+",
+    )
+    add("--labels", "their classes, in place of their own: one for all, or one an image", metavar="CLASS,…", **several)
+    add("--text", "their captions, likewise; may come several times", **several)
+    add("--to-label", "a row of the same noise as other classes", metavar="CLASS,…", **several)
+    add("--to-text", "a row of the same noise by another text; may come several times", metavar="TEXT", **several)
+    add("--steps", "steps of the solver, there and back; those of `sample_generator`")
+    add("--solver", "ddim, euler or heun; ddim of Gaussian diffusion, euler of a flow")
+    add("--guidance", "scale of guidance there and back; %(default)s: none", type=float, default=1.0)
+    add("--edit-guidance", "that of --to-label and --to-text; that of `sample_generator`", type=float, metavar="SCALE")
+    add("--weights", "ema, raw, a .safetensors file, or a folder with a model or a checkpoint")
+    add(
+        "--out",
+        "where the grid is written, and a table and the noise beside it; a name under logs/invert/",
+        metavar="FILE.png",
+    )
 
 
 def _sample(options: argparse.Namespace) -> str:
@@ -208,6 +246,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         elif options.command == "sample":
             print(_sample(options))
+        elif options.command == "invert":
+            from darkroom.tools.invert.command import Request, invert
+
+            print(invert(Request.of(options)))
         elif options.command == "export":
             from darkroom.tools.export.command import export
             from darkroom.tools.export.tokenizer import export_tokenizer

@@ -13,24 +13,42 @@ from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
 from darkroom.errors import DarkroomError
 
+# The solvers whose steps can be taken backwards, by objective; the first one is the default.
+REVERSIBLE: dict[str, tuple[str, ...]] = {"flow": ("euler", "heun"), "gaussian": ("ddim",)}
+
 
 @torch.no_grad()
 def encode(denoise: Denoise, x0: Tensor, objective: Any, how: Sampling) -> Tensor:
     """Return the noise that a deterministic solver carries to `x0`, of its shape, float32: its steps backwards.
 
-    Of Gaussian diffusion DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4), of a flow Euler's method. It is the
-    inverse up to the error of the steps.
+    Of Gaussian diffusion DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4), of a flow Euler's or Heun's method.
+    It is the inverse up to the error of the steps.
 
     Raises:
-        DarkroomError: of what a flow predicts no velocity follows at data, where the way back begins.
+        DarkroomError: see `require_reversible`.
     """
+    require_reversible(objective, how)
+    reverse = {"ddim": _ddim_reversed, "euler": _euler_reversed, "heun": _heun_reversed}[how.solver]
+    return follow(reverse(objective, how), denoise, x0)
+
+
+def require_reversible(objective: Any, how: Sampling) -> None:
+    """Check that a solver's steps can be taken backwards.
+
+    Raises:
+        DarkroomError: the solver adds noise or reads earlier steps, or no velocity is finite at data, where the way
+            back begins.
+    """
+    known = REVERSIBLE["gaussian" if isinstance(objective, Gaussian) else "flow"]
+    if how.solver not in known or how.eta:
+        why = "reads the steps before" if how.solver in ("dpm", "unipc") else "adds noise on the way"
+        what = f"{how.solver} with eta {how.eta}" if how.solver in known else how.solver
+        raise DarkroomError(f"{what} {why}, so its steps have no way back: take {' or '.join(known)}.")
     if isinstance(objective, Flow) and (objective.target != "velocity" or objective.path == "vp"):
         raise DarkroomError(
             "the way from data to noise begins where there is no noise, and there only a predicted velocity of the "
             f"paths linear and gvp is finite: this network predicts {objective.target} on the path {objective.path}."
         )
-    reverse = _ddim_reversed if isinstance(objective, Gaussian) else _euler_reversed
-    return follow(reverse(objective, how), denoise, x0)
 
 
 def _ddim_reversed(objective: Gaussian, how: Sampling) -> Solver:
@@ -51,3 +69,20 @@ def _euler_reversed(objective: Any, how: Sampling) -> Solver:
     times = times_of(objective, how.count).flip(0)
     widths = times.diff()
     return Solver(times[:-1], lambda found, number, x: x + widths[number] * velocity_of(found))
+
+
+def _heun_reversed(objective: Any, how: Sampling) -> Solver:
+    times = times_of(objective, how.count).flip(0)
+    widths = times.diff()
+    calls = torch.stack([times[:-1], times[1:]], dim=1).flatten()
+    before: list[Tensor] = []  # of the step: its x, and the velocity there
+
+    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
+        velocity, width = velocity_of(found), widths[number // 2]
+        if number % 2 == 0:
+            before[:] = x, velocity
+            return x + width * velocity
+        start, slope = before
+        return start + width * 0.5 * (slope + velocity)
+
+    return Solver(calls, step)

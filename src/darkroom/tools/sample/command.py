@@ -50,8 +50,8 @@ def sample(
     if mask is not None and not files:
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
     params = _params(seed)
-    _require_models(["clip", "decoder", *(["prior"] if texts else [])])
-    target = _target(texts, files, params.sample_text.seed, out)
+    require_models(["clip", "decoder", *(["prior"] if texts else [])])
+    target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)
     choose_device(params.run.device)
     from darkroom.data.grid import save_png
@@ -78,9 +78,9 @@ def sample_generator(
     """
     if images < 1 or (overrides.seed is not None and overrides.seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
-    _require_models(["tokenizer", "generator", *(["clip"] if kind == "text" else [])])
+    require_models(["tokenizer", "generator", *(["clip"] if kind == "text" else [])])
     pictures = class_pictures if kind == "class" else text_pictures
-    target, picture = pictures(words, images, overrides, lambda names, seed: _target(names, [], seed, out))
+    target, picture = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     from darkroom.data.grid import save_png
 
     save_png(target, picture)
@@ -104,7 +104,8 @@ def _params(seed: int | None) -> Params:
     return validate(Params, values)
 
 
-def _require_models(names: Sequence[str]) -> None:
+def require_models(names: Sequence[str]) -> None:
+    """Check that models are there. Raises DarkroomError naming the stage of one that is not."""
     for name in names:
         folder = Path("models") / name
         if not any(folder.rglob("manifest.json")):
@@ -114,11 +115,15 @@ def _require_models(names: Sequence[str]) -> None:
             )
 
 
-def _target(texts: Sequence[str], files: Sequence[str], seed: int, out: str | None) -> Path:
-    """Return the path of the grid. Raises DarkroomError for a path inside an output of a stage, which DVC hashes."""
+def grid_path(texts: Sequence[str], files: Sequence[str], end: object, out: str | None, place: Path = PLACE) -> Path:
+    """Return the path of a grid: as given, or in `place` by what it shows, and `end`.
+
+    Raises:
+        DarkroomError: the path is no PNG, or lies inside an output of a stage, which DVC hashes.
+    """
     if out is None:
         words = "-".join([*texts, *(Path(file).stem for file in files)])
-        return PLACE / f"{re.sub(r'[^a-z0-9]+', '-', words.lower())[:_NAME].strip('-') or 'images'}-{seed}.png"
+        return place / f"{re.sub(r'[^a-z0-9]+', '-', words.lower())[:_NAME].strip('-') or 'images'}-{end}.png"
     target = Path(out)
     if target.suffix.lower() != ".png" or target.is_dir():
         raise DarkroomError(f"--out {out}: the grid is a PNG, so name a file that ends in .png.")

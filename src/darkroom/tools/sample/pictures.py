@@ -11,17 +11,11 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.artifacts.manifest import ArtifactError, read_manifest
+from darkroom.artifacts.manifest import ArtifactError
 from darkroom.artifacts.models import CLIP_FOLDER
 from darkroom.data.captioned_grid import captioned_grid
-from darkroom.data.catalog import load_catalog
-from darkroom.data.damage import DamageError
-from darkroom.data.decoding import open_image
-from darkroom.data.images import ImageSpec, to_array
-from darkroom.data.layout import KIND, SHARDS
-from darkroom.data.preparing import Preparation, prepare
+from darkroom.data.images import ImageSpec
 from darkroom.device import set_up_device
-from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.cascade import Decoder
@@ -30,6 +24,7 @@ from darkroom.models.decoder.variations import filling
 from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
+from darkroom.tools.images import preparation, read_image
 from darkroom.tools.sample.unseen import unseen_words
 
 _BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
@@ -101,8 +96,8 @@ def _of_files(
     names, seed = list(params.train_decoder.unets), params.sample_text.seed
     decoder = open_decoder(params.sample_decoder, names, seed, device)
     decoder.cascade.require_clip(clip.fingerprint, str(CLIP_FOLDER))
-    how = _preparation(decoder)
-    given = torch.from_numpy(np.stack([_read(Path(file), how) for file in files]))
+    how = preparation(ImageSpec.of(decoder.metadata))
+    given = torch.from_numpy(np.stack([read_image(Path(file), how) for file in files]))
     embeddings = torch.cat([clip.images(one[None]).cpu() for one in given])
     if decoder.cascade.normalised:
         embeddings = functional.normalize(embeddings, dim=1)
@@ -112,7 +107,7 @@ def _of_files(
     asked = SampleRequest(numbers, embeddings[each], _no_text(decoder, len(each)), None if low is None else low[each])
     if mask is not None:
         grey = replace(how, spec=replace(how.spec, channels="L"))
-        kept = torch.from_numpy(_read(Path(mask), grey) < _WHITE).float()  # (1, H, W)
+        kept = torch.from_numpy(read_image(Path(mask), grey) < _WHITE).float()  # (1, H, W)
         request = replace(asked, resamples=_RESAMPLES)
         holes, asked = filling(decoder, given[each], kept.expand(len(each), -1, -1, -1), request)
         given = holes[::images]
@@ -125,20 +120,3 @@ def _no_text(decoder: Decoder, count: int) -> Tensor | None:
     shapes = [stage.network.config.text_shape for stage in decoder.cascade.stages]
     shape = next((shape for shape in shapes if shape is not None), None)
     return None if shape is None else torch.zeros(count, *shape)
-
-
-def _preparation(decoder: Decoder) -> Preparation:
-    """Return how the decoder's training images were prepared; a random crop becomes one in the middle."""
-    part = next(iter(load_catalog(shards=None).parts))
-    how = Preparation.of(read_manifest(SHARDS / part, KIND))
-    return replace(how, spec=ImageSpec.of(decoder.metadata), crop="center" if how.crop == "random" else how.crop)
-
-
-def _read(path: Path, how: Preparation) -> NDArray[np.uint8]:
-    """Return the image in a file, prepared as the training images were, uint8 (C, H, W)."""
-    try:
-        return to_array(prepare(open_image(path.read_bytes(), how.max_pixels), how, path.stem))
-    except OSError as error:
-        raise DarkroomError(f"cannot read {path}: {error.strerror}.") from error
-    except DamageError as error:
-        raise DarkroomError(f"cannot read {path} as an image: {error}.") from error

@@ -1,0 +1,43 @@
+"""Image files of a person, prepared as the training images were."""
+
+# No effect on any output: reads what a command names
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.artifacts.manifest import read_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.damage import DamageError
+from darkroom.data.decoding import open_image
+from darkroom.data.images import ImageSpec, to_array
+from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.preparing import Preparation, prepare
+from darkroom.errors import DarkroomError
+
+
+def preparation(spec: ImageSpec) -> Preparation:
+    """Return how `ingest` prepared the images of the first part, for another size; a random crop is one in the middle.
+
+    Raises:
+        ArtifactError: there is no catalog, or no part.
+    """
+    part = next(iter(load_catalog(shards=None).parts))
+    how = Preparation.of(read_manifest(SHARDS / part, KIND))
+    return replace(how, spec=spec, crop="center" if how.crop == "random" else how.crop)
+
+
+def read_image(path: Path, how: Preparation) -> NDArray[np.uint8]:
+    """Return the image in a file, prepared, uint8 (C, H, W).
+
+    Raises:
+        DarkroomError: the file cannot be read, or holds no image that can be prepared.
+    """
+    try:
+        return to_array(prepare(open_image(path.read_bytes(), how.max_pixels), how, path.stem))
+    except OSError as error:
+        raise DarkroomError(f"cannot read {path}: {error.strerror}.") from error
+    except DamageError as error:
+        raise DarkroomError(f"cannot read {path} as an image: {error}.") from error

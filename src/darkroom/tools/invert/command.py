@@ -1,0 +1,92 @@
+"""`darkroom invert`: checks a request before torch is imported, inverts the images, and writes what comes of it."""
+
+# No effect on any output: draws what a person asks for
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import open_artifact
+from darkroom.check.check import validated
+from darkroom.environment import choose_device, set_threads
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
+from darkroom.tools.places import require_no_output
+from darkroom.tools.sample.classes import MODEL, Overrides, settings_of
+from darkroom.tools.sample.command import grid_path, require_models
+
+PLACE = Path("logs/invert")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line says.
+
+    split, images, keys: which stored images; keys go before a number.
+    files: image files in place of stored images.
+    labels, text: classes or captions in place of the images' own.
+    to_label, to_text: the edits.
+    steps, solver: None: `sample_generator`'s steps, and the first solver that goes both ways.
+    guidance: on the way to noise and back.
+    edit_guidance: of the edits; None: `sample_generator`'s.
+    weights: as of `darkroom sample`.
+    out: the path of the grid.
+    """
+
+    split: str
+    images: int
+    keys: list[str]
+    files: list[str]
+    labels: list[str]
+    text: list[str]
+    to_label: list[str]
+    to_text: list[str]
+    steps: str | None
+    solver: str | None
+    guidance: float
+    edit_guidance: float | None
+    weights: str | None
+    out: str | None
+
+    @classmethod
+    def of(cls, options: Any) -> "Request":
+        """Return the request of parsed arguments."""
+        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})
+
+
+def invert(request: Request) -> str:
+    """Invert images, write a grid, a table and the noise, and return the table for the terminal.
+
+    Raises:
+        DarkroomError: a value does not fit, a model or an image is missing, or the generator cannot be inverted.
+    """
+    if request.images < 1:
+        raise DarkroomError("--images is 1 or more.")
+    if request.guidance < 0 or (request.edit_guidance or 0) < 0:
+        raise DarkroomError("--guidance and --edit-guidance are 0 or more.")
+    if request.files and request.keys:
+        raise DarkroomError("--from names files and --key stored images: one call each.")
+    require_models(["tokenizer", "generator"])
+    settings_of(Overrides(guidance=request.guidance))  # refuses what the training has no null for
+    sections, run = settings_of(Overrides(weights=request.weights, guidance=request.edit_guidance))
+    names = [*(request.files or request.keys or [request.split]), *(f"to {each}" for each in request.to_label)]
+    target = grid_path([Path(name).stem for name in names], [], f"{request.guidance:g}", request.out, PLACE)
+    others = [target.with_suffix(ending) for ending in (".tsv", ".safetensors")]
+    for path in others:
+        require_no_output(f"--out {request.out}", path)
+    manifest = open_artifact(MODEL, "generator")
+    if manifest.get("condition") in ("image", "text", "tokens"):
+        require_models(["clip"])
+    latents = validated(read_yaml(PARAMS)).encode_latents
+    set_threads(sections.common.threads)
+    choose_device(run.device)
+    from darkroom.artifacts.atomic import write_bytes
+    from darkroom.data.grid import save_png
+    from darkroom.tools.invert.inverting import inverted
+
+    found = inverted(request, manifest, sections, run, latents)
+    save_png(target, found.picture)
+    write_bytes(others[0], found.tsv.encode())
+    write_bytes(others[1], found.noise)
+    return f"{found.table}\n{target}, {others[0].name}, {others[1].name}"

@@ -1,0 +1,285 @@
+"""`darkroom invert`: to noise and back, with an error that steps make smaller; edits; and what is refused."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.cli import main
+from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.images import ImageSpec, to_pil
+from darkroom.data.reader import ImageShards
+from darkroom.diffusion.scalers import LatentScaler
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.sample import DiTSampler
+from darkroom.models.tokenizers.load import load_tokenizer
+from data.making import make_part
+from models.generators.models_made import write_models
+
+ROOT = Path(__file__).parents[3]
+FLOW: dict[str, Any] = {"objective": "flow", "prediction": {}}
+GAUSSIAN: dict[str, Any] = {
+    "objective": "gaussian",
+    "prediction": {"schedule": "linear", "timesteps": 1000, "target": "v", "variance": "fixed_small"},
+}  # v: what follows of ε at the far end is 1 / α of its error, 150 times, which a network that knows nothing makes
+
+
+def write_generator(objective: dict[str, Any], **more: Any) -> None:
+    """Write a generator whose weights are all random, so that its class matters, of little enough size to be smooth."""
+    torch.manual_seed(0)
+    folder = Path("models/generator")
+    shutil.rmtree(folder)
+    model = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2, condition=more.get("condition", "class")))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    write_manifest(
+        folder,
+        "generator",
+        generator_kind="dit",
+        classes=list("0123456789"),
+        image=ImageSpec(16, "RGB", "png").metadata(),
+        latent_shape=[2, 8, 8],
+        latent_mean=[0.1, -0.2],
+        latent_std=[0.5, 2.0],
+        tokenizer=load_tokenizer(Path("models/tokenizer"))[1],
+        files=file_hashes(folder),
+        **objective,
+        **more,
+    )
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with images, models of a flow, dvc.yaml, and a params.yaml of little work."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
+    set_params({})
+    make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(16, "RGB", "png"))
+    Path("data/catalog").mkdir()
+    write_catalog(Path("data/catalog"), ["one"])
+    write_models(profiles=False)
+    write_generator(FLOW)
+    return tmp_path
+
+
+def set_params(diffusion: dict[str, Any], **sampling: Any) -> None:
+    """Write params.yaml with what was trained and how it is sampled."""
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values["run"] = {"device": "cpu"}
+    values["sample_generator"]["common"]["threads"] = 1
+    values["sample_generator"]["dit"] |= {"steps": 4, **sampling}
+    values["train_generator"]["dit"].setdefault("diffusion", {}).update(diffusion)
+    if diffusion.get("objective") == "gaussian":
+        values["train_generator"]["dit"].setdefault("sampling", {}).update(solver="ddim")
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+
+
+def of_gaussian(**sampling: Any) -> None:
+    set_params({"objective": "gaussian", "schedule": "linear", "target": "v"}, **{"solver": "ddim", **sampling})
+    write_generator(GAUSSIAN)
+
+
+def invert(*words: str) -> tuple[list[dict[str, str]], dict[str, torch.Tensor]]:
+    """Return the rows of the table, and the noise with the latents."""
+    assert main(["invert", "--labels", "3", "--out", "logs/x.png", *words]) == 0
+    head, *rows = [line.split("\t") for line in Path("logs/x.tsv").read_text().splitlines()]
+    return [dict(zip(head, row, strict=True)) for row in rows], load_file("logs/x.safetensors")
+
+
+def errors(*words: str) -> np.ndarray:
+    return np.array([float(row["latent_error"]) for row in invert(*words)[0]])
+
+
+def pictures() -> list[np.ndarray]:
+    """Return the rows of the grid, each (H, W, 3)."""
+    grid, height = np.asarray(Image.open("logs/x.png")), 128 + 4 + 33 + 4
+    return [grid[4 + at * height :][2 : 128 + 2] for at in range(grid.shape[0] // height)]
+
+
+@pytest.mark.parametrize(("kind", "solver"), [("flow", "euler"), ("flow", "heun"), ("gaussian", "ddim")])
+def test_more_steps_lose_less(clone: Path, kind: str, solver: str) -> None:
+    if kind == "gaussian":
+        of_gaussian()
+    found = [errors("--steps", steps, "--solver", solver, "--images", "4") for steps in ("4", "16", "64")]
+    for few, more in pairwise(found):  # of first order a quarter; time is embedded too finely for the second of 4 steps
+        assert (more < few / 2).all() and (more > 0).all()
+    if solver == "heun":
+        assert (found[2] < errors("--steps", "64", "--images", "4") / 4).all()
+
+
+def test_noise_is_that_of_the_reversed_solver_and_leads_back(clone: Path) -> None:
+    """By hand: Euler's steps from data to noise in float64, and the image that `sample_generator`'s sampler makes."""
+    rows, found = invert("--images", "5", "--steps", "3")
+    tokenizer, _ = load_tokenizer(Path("models/tokenizer"))
+    images = torch.from_numpy(ImageShards.open_parts(["one"], "test").__getitems__(range(5)))
+    data = LatentScaler([0.1, -0.2], [0.5, 2.0])(tokenizer.encode(images)[0])
+    torch.testing.assert_close(found["latents"], data, rtol=1e-4, atol=1e-5)
+    model, x, labels = DiT.from_pretrained(Path("models/generator")).double(), data.double(), torch.full((5,), 3)
+    with torch.no_grad():
+        for step in range(3):
+            x = x + 1 / 3 * model(x, torch.full((5,), 1000 * step / 3).double(), labels)
+    torch.testing.assert_close(found["noise"].double(), x, rtol=1e-4, atol=1e-4)
+    back = x
+    with torch.no_grad():
+        for step in (3, 2, 1):
+            back = back - 1 / 3 * model(back, torch.full((5,), 1000 * step / 3).double(), labels)
+    lost = (back - data).flatten(1).norm(dim=1) / data.double().flatten(1).norm(dim=1)
+    assert [float(row["latent_error"]) for row in rows] == pytest.approx(lost.tolist(), rel=1e-3)
+    pixels = tokenizer.decode(
+        back.float() * torch.tensor([0.5, 2.0])[:, None, None] + torch.tensor([0.1, -0.2])[:, None, None]
+    )
+    mse = (pixels.double() - images.double()).square().flatten(1).mean(1)
+    assert [float(row["psnr"]) for row in rows] == pytest.approx((10 * (255**2 / mse).log10()).tolist(), rel=0.01)
+
+
+def test_an_image_does_not_depend_on_the_others_or_on_the_call(clone: Path) -> None:
+    """Of six images with batches of four; and both bits and files are those of another call."""
+    many, noise = invert("--images", "6")
+    whole = Path("logs/x.png").read_bytes(), Path("logs/x.safetensors").read_bytes()
+    assert invert("--images", "6")[0] == many
+    assert (Path("logs/x.png").read_bytes(), Path("logs/x.safetensors").read_bytes()) == whole
+    few, alone = invert("--key", many[5]["image"])
+    assert few == many[5:] and torch.equal(alone["noise"][0], noise["noise"][5])
+
+
+def test_a_file_is_prepared_as_the_stored_images(clone: Path) -> None:
+    shards = ImageShards.open_parts(["one"], "test")
+    for row in (0, 1):
+        pixels = np.pad(shards[row], ((0, 0), (0, 0), (3, 3)))  # wider, so cropped in the middle
+        to_pil(pixels).save(f"{row}.png")
+    _, stored = invert("--images", "2")
+    rows, files = invert("--from", "0.png", "1.png")
+    assert torch.equal(files["noise"], stored["noise"]) and [row["image"] for row in rows] == ["0.png", "1.png"]
+
+
+def test_edits_are_the_same_noise_of_other_classes(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One to the own class, at the guidance of the way there, is the image itself."""
+    invert("--images", "3", "--to-label", "3,7", "--edit-guidance", "1")
+    rows = pictures()
+    assert len(rows) == 5 and np.array_equal(rows[3], rows[2]) and not np.array_equal(rows[4], rows[2])
+    assert "mean" in capsys.readouterr().out
+    invert("--images", "3", "--to-label", "7")  # guided as params.yaml says
+    assert not np.array_equal(pictures()[3], rows[4])
+
+
+def test_images_have_their_own_class_where_none_is_given(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shards = ImageShards.open_parts(["one"], "test")
+    row = next(row for row, label in enumerate(shards.labels) if label in list("0123456789"))
+    key, label = shards.keys[row], str(shards.labels[row])
+    assert main(["invert", "--key", key, "--out", "logs/own.png"]) == 0
+    assert Path("logs/own.tsv").read_text().splitlines()[1].startswith(f"{key}\t{label}\t")
+    own = load_file("logs/own.safetensors")["noise"]
+    assert torch.equal(own, invert("--key", key, "--labels", label)[1]["noise"]) if label == "3" else True
+    assert not torch.equal(own, invert("--key", key)[1]["noise"]) or label == "3"
+    assert capsys.readouterr().err == ""
+
+
+def test_guidance_is_none_unless_asked_for(clone: Path) -> None:
+    """Though params.yaml guides what it samples."""
+    plain = invert("--images", "1")[1]["noise"]
+    assert torch.equal(plain, invert("--images", "1", "--guidance", "1")[1]["noise"])
+    assert not torch.equal(plain, invert("--images", "1", "--guidance", "2")[1]["noise"])
+
+
+def test_a_stochastic_section_is_inverted_by_the_first_solver_with_a_way_back(clone: Path) -> None:
+    of_gaussian()
+    plain = invert("--images", "1")[1]["noise"]
+    of_gaussian(eta=1.0)
+    assert torch.equal(invert("--images", "1")[1]["noise"], plain)
+    of_gaussian(solver="ddpm")
+    assert torch.equal(invert("--images", "1")[1]["noise"], plain)
+
+
+def test_a_generator_without_conditions_is_inverted_without(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_params({}, guidance=1.0)
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    values["train_generator"]["dit"].setdefault("model", {})["condition"] = "none"
+    values["train_generator"]["dit"].setdefault("sampling", {})["guidance"] = 1.0
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    write_generator(FLOW, condition="none")
+    assert main(["invert", "--images", "2", "--out", "logs/x.png"]) == 0
+    assert main(["invert", "--labels", "3"]) == 1
+    assert "trained with the condition none, so it reads no --labels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--solver", "euler_maruyama"], "euler_maruyama adds noise on the way, so its steps have no way back"),
+        (["--solver", "dpm"], "dpm reads the steps before, so its steps have no way back: take euler or heun"),
+        (["--solver", "ddim"], "take euler or heun"),
+        (["--steps", "many"], "`sample_generator.dit.steps`"),
+        (["--steps", "0"], "`sample_generator.dit.steps`"),
+        (["--steps", "ddim50"], "steps ddim50 are timesteps of ddpm or ddim"),
+        (["--images", "0"], "--images is 1 or more"),
+        (["--guidance", "-1"], "--guidance and --edit-guidance are 0 or more"),
+        (["--key", "nois-0003"], "--key names nois-0003, and the split test holds no such image; did you mean noise-"),
+        (["--key", "noise-0003", "--from", "x.png"], "--from names files and --key stored images"),
+        (["--from", "nowhere.png"], "cannot read nowhere.png"),
+        (["--from", "dvc.yaml"], "cannot read dvc.yaml as an image"),
+        (["--from", "x.png"], "x.png has no class, which the generator reads: give one with --labels"),
+        (["--from", "x.png", "--labels", "3,4"], "--labels gives 2 for 1 images"),
+        (["--labels", "13"], "the class `13`, which the generator was not trained on"),
+        (["--labels", "3", "--to-label", "13"], "the class `13`, which the generator was not trained on"),
+        (["--text", "a cat"], "reads no --text"),
+        (["--labels", "3", "--to-text", "a cat"], "reads no --to-text"),
+        (["--out", "samples/generator/x.png"], "which the stage sample_generator writes"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    clone: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiTSampler, "latents", None)  # nothing is sampled
+    Image.new("RGB", (20, 16)).save("x.png")
+    assert main(["invert", *words]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("prediction", [{"flow_target": "x0"}, {"path": "vp"}])
+def test_a_flow_without_a_velocity_at_data_is_refused(
+    clone: Path, prediction: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_generator({"objective": "flow", "prediction": prediction})
+    assert main(["invert", "--labels", "3"]) == 1
+    assert "only a predicted velocity of the paths linear and gvp is finite" in capsys.readouterr().err
+
+
+def test_a_generator_of_texts_reads_captions(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest alone is of texts: what is asked of CLIP is what the images are captioned with."""
+    from darkroom.tools.invert import subjects
+
+    asked: list[list[str]] = []
+
+    def embedded(clip: Any, texts: Any, manifest: Any) -> dict[str, torch.Tensor]:
+        asked.append(list(texts))
+        return {"text": torch.arange(4.0 * len(texts)).reshape(-1, 4) + 1}
+
+    monkeypatch.setattr(subjects, "embedded", embedded)
+    monkeypatch.setattr(subjects, "load_clip", lambda: None)
+    monkeypatch.setattr(subjects, "unseen_words", lambda texts, clip: [])
+    found = subjects.stored("test", 12, [])
+    captions = found.captions
+    manifest = json.loads(Path("models/generator/manifest.json").read_text()) | {"condition": "text"}
+    conditions, words = subjects.own_conditions(found, manifest, [], [])
+    assert None in captions and len(captions) == 12
+    assert asked.pop() == [each or "" for each in captions] and words == [each or "no caption" for each in captions]
+    condition: Any = conditions(np.arange(12))
+    assert condition.kept.tolist() == [each is not None for each in captions]
+    assert condition.vector[:, 0].tolist() == [4 * at + 1 if each else 0 for at, each in enumerate(captions)]
+    subjects.own_conditions(found, manifest, [], ["a cat"])
+    assert asked.pop() == ["a cat"] * 12
+    ((name, edit),) = subjects.edits(manifest, [], ["a dog"])
+    assert name == "a dog" and len(edit(np.arange(4))) == 4  # type: ignore[arg-type]
