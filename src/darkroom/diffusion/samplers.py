@@ -218,11 +218,7 @@ def unipc(objective: Gaussian, how: Sampling, generators: Generators | None) -> 
 
 
 def dpm(objective: Gaussian | Flow, how: Sampling, generators: Generators | None) -> Solver:
-    """Return DPM-Solver++(2M), second order in one call a step (Lu et al., 2022, arXiv 2211.01095, algorithm 2).
-
-    x <- (σ' / σ) x - α' (e^-h - 1) D, D = x_0 + h / (2 h_before) (x_0 - x_0 before), h the step of log(α / σ). The
-    first step is of first order; so is the last, which gives x_0.
-    """
+    """Return DPM-Solver++(2M) at the objective's times, see `multistep`; its last step gives x_0."""
     if isinstance(objective, Gaussian):
         times = torch.from_numpy(timesteps_of(len(objective.schedule), how.steps, how.spacing))
         alpha, sigma = objective.levels(times)
@@ -231,16 +227,30 @@ def dpm(objective: Gaussian | Flow, how: Sampling, generators: Generators | None
         times = times_of(objective, how.count)
         alpha, sigma = objective.levels(times)
         times = times[:-1]
+    return multistep(times, alpha, sigma)
+
+
+def multistep(times: Tensor, alpha: Tensor, sigma: Tensor) -> Solver:
+    """Return DPM-Solver++(2M), second order in one call a step (Lu et al., 2022, arXiv 2211.01095, algorithm 2).
+
+    x <- (σ' / σ) x - α' (e^-h - 1) D, D = x_0 + h / (2 h_before) (x_0 - x_0 before), h the step of log(α / σ). The
+    first step is of first order; so is the last.
+
+    Args:
+        times: of the calls, (K,).
+        alpha: α at these times and at the end, float64 (K + 1,).
+        sigma: σ there, float64 (K + 1,), log(α / σ) rising; where it ends at 0, the last step gives x_0.
+    """
     widths = (alpha / sigma).log().diff()
     keep, take = (sigma[1:] / sigma[:-1]).float(), (-alpha[1:] * torch.expm1(-widths)).float()
     lean = (widths[1:] / (2 * widths[:-1])).float()
     before: list[Tensor] = []
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        x0 = found.x0.float()
-        if number == len(keep) - 1:
+        x0, last = found.x0.float(), number == len(keep) - 1
+        if last and sigma[-1] == 0:
             return x0
-        ahead = x0 + lean[number - 1] * (x0 - before[0]) if number else x0
+        ahead = x0 + lean[number - 1] * (x0 - before[0]) if number and not last else x0
         before[:] = [x0]
         return keep[number] * x + take[number] * ahead
 
