@@ -292,6 +292,57 @@ def test_published_weights_have_no_training_of_which_to_ask_more(clone, capsys, 
     assert f"set the former to {plain}." in said
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"train_generator.training.init.url": "hf://a/b@c/d.safetensors"}, "and {none}, so it has no effect: set the"),
+        ({"train_generator.training.init.folder": "src"}, "is src, and {none}, so it has no effect: set the former"),
+        ({"train_generator.training.processes": 2}, "kind is none, which is not trained: set `train_generator.tra"),
+        (
+            {
+                "train_generator.evaluate": {
+                    "every": 64,
+                    "extractor": "models/extractor",
+                    "reference": "data/reference",
+                },
+            },
+            "`train_generator.evaluate.every` is 64, and {none}, so it has no effect: set the former to 0, or the",
+        ),
+        ({"train_generator.embeddings": "data/embeddings"}, "and kind is none, which reads none: set the former to"),
+        ({"train_generator.none.training": {"batch": 8}}, "nothing is trained, so `training` is {{}}"),
+        ({"sample_generator.common.processes": 2}, "`sample_generator.common.processes` is 2, and {none}, so it has"),
+        ({"sample_generator.common.weights": "raw"}, "`sample_generator.common.weights` is raw, and {none}, which"),
+        ({"sample_generator.dit.classifier": "models/classifier"}, "is models/classifier, and {none}, so it has no"),
+        (
+            {"sample_generator.common.captions": {"file": "params.yaml", "clip": "models/clip"}},
+            "is params.yaml, and {none}, so it has no effect: set the former and `.clip` to data/none, or the latter to",
+        ),
+        ({"sample_generator.dit.weaker": "src"}, "`sample_generator.dit.weaker` is src, and {none}, so it has no"),
+        (
+            {"score_generator.bits": {"generator": "models/generator", "latents": "data/latents"}},
+            "`score_generator.bits.generator` is models/generator, and {none}, so it has no effect: set the former and "
+            "`.latents` to data/none, or the latter to dit or pretrained.",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_without_a_generator_nothing_may_ask_for_one(clone, capsys, changes, sentence):
+    change(clone / "params.yaml", "train_generator.kind", "none")
+    assert main(["check"]) == 0
+    for key, value in changes.items():
+        change(clone / "params.yaml", key, value)
+    assert main(["check"]) == 1
+    assert sentence.format(none="`train_generator.kind` is none") in capsys.readouterr().err
+
+
+def test_what_nobody_reads_fits_where_there_is_no_generator(clone):
+    """Neither latents that no patch divides, nor images too few for their blocks."""
+    change(clone / "params.yaml", "train_generator.kind", "none")
+    change(clone / "params.yaml", "train_generator.dit.model.patch", 3)
+    change(clone / "params.yaml", "sample_generator.common.images", 1)
+    check()
+
+
 @pytest.mark.parametrize("weight", [{"min_snr": 5.0}, {"p2_gamma": 0.5}])
 def test_the_bound_takes_no_other_weights(weight):
     with pytest.raises(ValueError, match="loss kl is the bound, whose weights are its own"):

@@ -18,6 +18,7 @@ from darkroom.models.decoder.data import Conditioner, PixelSpace
 from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.opening import DecoderData, config_of
 from darkroom.models.decoder.settings import UNet
+from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.stages.train_decoder import build
@@ -80,6 +81,7 @@ def test_it_is_the_configuration_of_the_original(params: Any) -> None:
     assert "fit each other" in check()
     section = params.train_decoder
     unet, training = section.unets["base"], section.training_of("base")
+    assert validate(schema("train_generator"), given("train_generator")).idle == NO_GENERATOR  # type: ignore[attr-defined]
     assert not given("train_decoder", "up")["train_decoder"]["unets"]["up"]["trained"]
     assert (unet.size, unet.model.channels, unet.model.layers) == (64, [128, 256, 512, 1024], 2)
     assert (unet.model.head_dim, unet.model.norm_groups, unet.model.image_tokens) == (32, 8, 4)

@@ -13,6 +13,7 @@ from darkroom.check.check import check, schema
 from darkroom.data.images import to_array
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import scene
+from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.tokenizers.perceptual import untrained
 from darkroom.models.tokenizers.settings import Params
 from darkroom.params.section import validate
@@ -60,6 +61,7 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     def apply(name: str) -> Params:
         preset.apply(name)
         assert "fit each other" in check()
+        assert validate(schema("train_generator"), given("train_generator")).idle == NO_GENERATOR  # type: ignore[attr-defined]
         found = validate(schema("train_tokenizer"), given("train_tokenizer"))
         assert isinstance(found, Params)
         return found

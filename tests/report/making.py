@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,27 @@ def decoding(reference: str, told: bool) -> None:
             },
         }
         write_json(where[1], card)
+
+
+def without_generator() -> None:
+    """Write samples, scores and curves of the generator as its stages leave them where it is of the kind `none`."""
+    samples, curves = Path("samples/generator"), Path("curves/generator")
+    shutil.rmtree(samples)
+    shutil.rmtree(curves)
+    samples.mkdir()
+    reason = "`train_generator.kind` is none"
+    write_manifest(samples, "samples", images=0, classes=[], sampler={}, reason=reason, files={})
+    curves.mkdir()
+    for folder in ("metrics", "cards"):
+        write_json(Path(folder) / "generator.json", {})
+
+
+def without_clip() -> None:
+    """Write scores and curves of CLIP as `train_clip.source: none` leaves them."""
+    shutil.rmtree("curves/clip")
+    Path("curves/clip").mkdir()
+    for folder in ("metrics", "cards"):
+        write_json(Path(folder) / "clip.json", {})
 
 
 def change(path: str, **changes: Any) -> None:

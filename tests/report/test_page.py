@@ -35,6 +35,8 @@ from report.making import (
     grid,
     part,
     project,
+    without_clip,
+    without_generator,
 )
 
 TITLE = "Digits <script>alert(1)</script> & more"
@@ -118,6 +120,78 @@ def test_samples_of_no_class_stand_in_no_columns(made: Path, condition: str, say
     change("cards/generator.json", samples=manifest_hash(Path("samples/generator")))
     found = page()
     assert says in found.text and "One class a column" not in found.text and "solver euler" in found.text
+
+
+def headings(found: Page) -> list[str]:
+    """Return the titles of the headline numbers and the headings of the trainings, as the text has them."""
+    return [
+        line
+        for line in found.text.splitlines()
+        if line in {"Label accuracy", "PSNR (dB)", "Generator", "Tokenizer", "Extractor", "CLIP", "Generated images"}
+        or line.startswith("Fréchet distance, without its bias")
+    ]
+
+
+def test_a_page_without_a_generator_has_the_tokenizer_alone(made: Path) -> None:
+    assert {"Label accuracy", "Generator", "CLIP"} <= set(headings(page()))
+    without_generator()
+    without_clip()
+    html = render(TITLE, read_inputs())
+    found = Page(html)
+    assert found.faults == [] and len([tag for tag, _ in found.tags if tag == "img"]) == 2
+    assert "No image was generated: train_generator.kind is none." in found.text
+    shown = headings(found)
+    assert {"PSNR (dB)", "Tokenizer", "Extractor"} <= set(shown)
+    assert not {"Label accuracy", "Generator", "CLIP", "Fréchet distance, without its bias"} & set(shown)
+    assert {name: [value for value, _ in cells] for name, cells in found.rows.items()} == {
+        name: [value] for name, value in TOKENIZER.items()
+    }
+    # Nothing generated has no distance, so there is no noise floor to stand beside it.
+    assert "unseen real images" not in html and "noise floor" not in html and 'colspan="2"' in html
+
+
+def test_without_a_generator_the_tokenizers_own_images_are_the_headline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(generating=True)
+    assert "of the tokenizer's own images" not in page().text
+    without_generator()
+    html = render(TITLE, read_inputs())
+    found = Page(html)
+    assert found.faults == []
+    assert "Fréchet distance, without its bias, of the tokenizer's own images" in headings(found)
+    fd = found.rows["fd"]
+    assert [value for value, _ in fd] == [
+        *(OWN["fd"], OWN["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"])
+    ]
+    assert "noise floor" in html and "the first dot lies" in found.text
+
+
+def test_without_a_generator_the_decoders_images_have_the_chart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(told=True)
+    charts = [attributes.get("class") for _, attributes in page().tags].count("floor")
+    without_generator()
+    found = page()
+    assert found.faults == [] and "the first dot lies" in found.text and "first dots" not in found.text
+    assert charts == 1
+    assert [attributes.get("class") for _, attributes in found.tags].count("floor") == 2  # embeddings, and captions
+
+
+def test_the_card_of_a_clip_without_its_scores_is_refused(made: Path) -> None:
+    Path("metrics/clip.json").write_text("{}")
+    with pytest.raises(DarkroomError, match=r"cards/clip\.json is not the card of metrics/clip\.json"):
+        read_inputs()
+
+
+def test_scores_without_samples_are_refused(made: Path) -> None:
+    """`score_generator` did not run since: DVC would run it before the page."""
+    change("samples/generator/manifest.json", images=0)
+    with pytest.raises(DarkroomError, match=r"metrics/generator\.json has scores, and samples/generator no images"):
+        read_inputs()
 
 
 def test_samples_of_another_tokenizer_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

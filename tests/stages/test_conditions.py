@@ -28,6 +28,7 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.generators import fits, sample_settings, score_settings, settings
+from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.conditions import Embedded
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
@@ -90,7 +91,7 @@ def clone(whole, tmp_path, monkeypatch):
     for stage in (train_generator, sample_generator):
         name = stage.__name__.rpartition(".")[2]
         monkeypatch.setattr(stage, "open_state", lambda stage, name=name: nullcontext(Path("state") / name))
-    monkeypatch.setattr(sample_generator.KeptBatches, "place", lambda state, device: state / "batches")
+    monkeypatch.setattr(KeptBatches, "place", lambda state, device: state / "batches")
 
 
 def train(condition: str, how: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:

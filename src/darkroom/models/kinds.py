@@ -39,7 +39,7 @@ GENERATORS = Kinds(
     parts={
         "settings": "train_generator",
         "recipe": "train_generator",
-        "sampler": "models/generator",
+        "sampler": "models/generator",  # of a kind that generates
         "sampling": "models/generator",  # the settings of the sampler
         "imported": "train_generator",  # of a kind that is not trained: its published weights
     },
@@ -52,5 +52,6 @@ GENERATORS = Kinds(
             "pretrained.settings:PretrainedSampling",
             "pretrained.network:load_pretrained",
         ],
+        "none": ["none.settings:NoGenerator", None, None, "none.settings:NoSampling", None],
     },
 )

@@ -22,14 +22,16 @@ class ClipScored:
     protocol: dict[str, Any]
 
 
-def read_clip() -> ClipScored:
-    """Return metrics/clip.json and cards/clip.json.
+def read_clip() -> ClipScored | None:
+    """Return metrics/clip.json and cards/clip.json; None where there is no CLIP, of which both are empty.
 
     Raises:
         ArtifactError: one is missing or broken, they belong to different trainings, or the page cannot explain a score.
     """
-    protocol = read_json(CARD)
-    card, found = typed(ClipCard, protocol, CARD), typed(Scores, read_json(METRICS), METRICS)
+    protocol, scores = read_json(CARD), read_json(METRICS)
+    if protocol == scores == {}:
+        return None
+    card, found = typed(ClipCard, protocol, CARD), typed(Scores, scores, METRICS)
     counts = {name: found.pop(name, None) for name in _COUNTS}
     errors = {error_of(name) for name in found}
     if strange := sorted(set(found) - set(of_group("clip")) - errors):

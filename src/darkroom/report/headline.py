@@ -67,14 +67,19 @@ def _difference(run: Number, real: Number) -> str:
 
 
 def headlines(inputs: Inputs) -> list[Headline]:
-    """Return the headline numbers: label accuracy, a distance for each extractor, conditions, reconstructions."""
+    """Return the headline numbers: label accuracy, a distance for each extractor, conditions, reconstructions.
+
+    The first two are of the generator; without one, of the images that the tokenizer generated, if there are any.
+    """
     found: list[Headline] = []
-    scores, n = inputs.generator.scores, inputs.generator.card.n_fake
+    own = inputs.own.scored if inputs.own else None
+    made, of = (inputs.generator, "") if inputs.generator else (own, ", of the tokenizer's own images")
+    scores, n = (made.scores, made.card.n_fake) if made else ({}, 0)
     if "label_accuracy" in scores:
         fraction = scores["label_accuracy"]
         found.append(
             _share(
-                "Label accuracy",
+                f"Label accuracy{of}",
                 fraction,
                 n,
                 "generated images are classified as the requested class, by a classifier trained on real images",
@@ -87,7 +92,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
             continue
         found.append(
             Headline(
-                f"{DISTANCES[extractor]}, without its bias",
+                f"{DISTANCES[extractor]}, without its bias{of}",
                 run.value,
                 run.text,
                 f"from the real images of the {inputs.reference.split} split. Real images of the "

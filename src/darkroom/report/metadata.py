@@ -92,7 +92,10 @@ class Reference(Metadata):
 
 
 class Samples(Metadata):
-    """samples/generator: classes, images of all and of each class, condition, sampler settings, files beside shards."""
+    """samples/generator: classes, images of all and of each class, condition, sampler settings, files beside shards.
+
+    reason: why there are none.
+    """
 
     classes: list[str]
     images: int
@@ -100,6 +103,7 @@ class Samples(Metadata):
     counts: dict[str, int] = {}
     sampler: dict[str, Any]
     files: dict[str, str] = {}
+    reason: str = ""
 
 
 class ConditionedSamples(Metadata):

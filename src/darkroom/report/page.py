@@ -10,6 +10,7 @@ from markupsafe import Markup
 from darkroom.metrics import table
 from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
+from darkroom.report.clip import ClipScored
 from darkroom.report.codes import drawn as draw_codes
 from darkroom.report.damage import damage_rows, range_of
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
@@ -21,7 +22,8 @@ from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows
 from darkroom.report.trainings import drawn
 from darkroom.terminal.tables import bytes_of
 
-# The others train nothing where no score or loss needs them, or where published weights are used.
+# The others train nothing where no score or loss needs them, or where published weights are used; of the kind `none`
+# the generator does not, either.
 ALWAYS = {"tokenizer", "extractor", "generator"}
 _SPLITS = ("train", "val", "test")
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
@@ -71,11 +73,12 @@ def _bars(row: Row, where: str, others: dict[str, Number | None]) -> Markup | No
 def groups(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
     others = {name.removeprefix("Images "): each.scored for name, each in conditioned_images(inputs)}
-    yield from generated(inputs, inputs.generator, "Generated images", others)
+    if inputs.generator is not None:
+        yield from generated(inputs, inputs.generator, "Generated images", others)
     if inputs.own is not None:
         yield from generated(inputs, inputs.own.scored, "The tokenizer's own images", {})
     for title, each in conditioned_images(inputs):
-        yield from generated(inputs, each.scored, title)
+        yield from generated(inputs, each.scored, title, None if inputs.generator else {})
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.reference.split} split"
     found = inputs.tokenizer.scores
@@ -94,10 +97,10 @@ def groups(inputs: Inputs) -> Iterator[Group]:
 
 def clip_group(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of CLIP's scores and of the prior's, where there are some."""
-    card = inputs.clip.card
-    if found := rows(inputs.clip.scores, table.of_group("clip")):
-        aside = f"{card.captions:,} captions that differ"
-        yield Group(f"CLIP on the {card.reference.split} split", (f"n = {card.images:,}", "", ""), found, aside)
+    clip = inputs.clip
+    if clip is not None and (found := rows(clip.scores, table.of_group("clip"))):
+        aside, split = f"{clip.card.captions:,} captions that differ", clip.card.reference.split
+        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.images:,}", "", ""), found, aside)
     if inputs.prior is not None and (found := rows(inputs.prior.scores, table.of_group("prior"))):
         yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
 
@@ -114,8 +117,8 @@ def pair_groups(inputs: Inputs) -> list[Group]:
 
 def _notes(inputs: Inputs) -> list[str]:
     """Return the notes of the cards, each note once; notes on conditioned images name them."""
-    plain = [inputs.generator, *([inputs.own.scored] if inputs.own else []), inputs.tokenizer]
-    notes = [note for each in plain for note in each.card.notes]
+    plain = [inputs.generator, inputs.own.scored if inputs.own else None, inputs.tokenizer]
+    notes = [note for each in plain if each for note in each.card.notes]
     return list(
         dict.fromkeys(
             [*notes, *(f"{name}: {note}" for name, of in conditioned_images(inputs) for note in of.scored.card.notes)]
@@ -158,7 +161,7 @@ _ASKED = {
 
 def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
     """Return the number of images in the grid of samples: of each class in it as many as there are, or a column."""
-    rows = inputs.sample_grid.rows(len(names))
+    rows = inputs.sample_grid.rows(len(names)) if inputs.sample_grid else 0
     return sum(min(rows, inputs.samples.counts[name]) for name in names)
 
 
@@ -184,6 +187,14 @@ def render(title: str, inputs: Inputs) -> str:
     columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
     counts = inputs.samples.counts
     by_class = inputs.samples.condition == "class"
+    always = ALWAYS if inputs.generator else ALWAYS - {"generator"}
+    cards: dict[str, Scored | ClipScored | None] = {
+        "Generated images": inputs.generator,
+        "The tokenizer's own images": inputs.own.scored if inputs.own else None,
+        "Reconstructions": inputs.tokenizer,
+        **{name: each.scored for name, each in conditioned_images(inputs)},
+        "CLIP": inputs.clip,
+    }
     in_grid = [name for name in inputs.samples.classes if counts.get(name)][:10] if by_class else []
     return environment.get_template("page.html").render(
         title=title,
@@ -191,6 +202,8 @@ def render(title: str, inputs: Inputs) -> str:
         headlines=headlines(inputs),
         groups=scored,
         pairs=pairs,
+        # Without generated images there is no distance, and so no noise floor.
+        columns=3 if any(cell for group in scored for row in group.rows for cell in row.cells[1:]) else 1,
         pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
         notes=_notes(inputs),
         conditioned=dict(conditioned_images(inputs)),
@@ -211,12 +224,6 @@ def render(title: str, inputs: Inputs) -> str:
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
         # Some networks are trained only where they are needed.
-        curves=[drawn(each) for each in inputs.trainings if each.name in ALWAYS or each.train.points],
-        cards={
-            "Generated images": list(flat(inputs.generator.protocol)),
-            **({"The tokenizer's own images": list(flat(inputs.own.scored.protocol))} if inputs.own else {}),
-            "Reconstructions": list(flat(inputs.tokenizer.protocol)),
-            **{name: list(flat(each.scored.protocol)) for name, each in conditioned_images(inputs)},
-            "CLIP": list(flat(inputs.clip.protocol)),
-        },
+        curves=[drawn(each) for each in inputs.trainings if each.name in always or each.train.points],
+        cards={name: list(flat(each.protocol)) for name, each in cards.items() if each},
     )

@@ -1,31 +1,32 @@
-"""Stage `sample_generator`: models in, `samples/generator/` out."""
+"""Stage `sample_generator`: models in, `samples/generator/` out; without a generator an empty one."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import manifest_hash, open_artifact
-from darkroom.data.embeddings import EMBEDDING_PARTS
-from darkroom.data.images import ImageSpec
-from darkroom.device import set_up_device
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.artifacts.models import GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.batches import KeptBatches
-from darkroom.models.generators.conditions import NOTHING, Asked, asked_classes, asked_stored, open_stored
 from darkroom.models.generators.kind_settings import READ
-from darkroom.models.generators.labels import class_rule
-from darkroom.models.generators.load import open_generator
 from darkroom.models.generators.sample_settings import Common, Params
-from darkroom.models.generators.sampler import Sampler, generate, placed
 from darkroom.processes.launch import rank
-from darkroom.stages.generated import write_generated
+from darkroom.stages.empty import write_no_samples
 from darkroom.terminal.progress import with_progress
 from darkroom.training.state import open_state
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from darkroom.models.generators.batches import KeptBatches
+    from darkroom.models.generators.conditions import Asked
+    from darkroom.models.generators.sampler import Sampler
 
 OUT, MODEL = Path("samples/generator"), Path("models/generator")
 _TIMES = 8  # columns of the strip
@@ -37,8 +38,23 @@ def run(params: Params) -> None:
     Batches are kept in the state folder until the stage is done: after a kill it goes on with the next one. Of several
     processes each makes its part of them, and the first writes all.
     """
-    settings = params.sample_generator.common
     require_writable(OUT)
+    found = read_manifest(MODEL, GENERATOR)
+    if not found.get("trained", True):
+        write_no_samples(OUT, found["reason"])
+        return
+    _generate(params)
+
+
+def _generate(params: Params) -> None:
+    # Imported here: no generator needs no torch.
+    from darkroom.data.images import ImageSpec
+    from darkroom.device import set_up_device
+    from darkroom.models.generators.batches import KeptBatches
+    from darkroom.models.generators.load import open_generator
+    from darkroom.stages.generated import write_generated
+
+    settings = params.sample_generator.common
     place = rank()
     processes = None
     if place is not None and place.size > 1:
@@ -46,7 +62,7 @@ def run(params: Params) -> None:
 
         processes = Processes(settings.processes)
     device = set_up_device(settings.threads, params.run.device)
-    manifest = open_artifact(MODEL, "generator")
+    manifest = generator_manifest(MODEL)
     sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device)
     if settings.strip and not hasattr(sampler, "trajectory"):
         raise DarkroomError(
@@ -88,6 +104,8 @@ def run(params: Params) -> None:
 
 def _name(device: torch.device) -> str:
     """Return the kind of device: its type, of a GPU by CUDA its name."""
+    import torch
+
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
@@ -101,6 +119,10 @@ def _read(condition: str, settings: Common) -> dict[str, str]:
 
 def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) -> Asked:
     """Return what each image is asked to show: a class, nothing, a text of a file, or what is stored of a split."""
+    from darkroom.data.embeddings import EMBEDDING_PARTS
+    from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, open_stored
+    from darkroom.models.generators.labels import class_rule
+
     condition, classes = manifest.get("condition", "class"), manifest["classes"]
     if condition == "class":
         key = "sample_generator.common.labels"
@@ -126,6 +148,8 @@ def _sample(
     processes: int,
 ) -> None:
     """Sample the batches that are one process's own and not there yet."""
+    from darkroom.models.generators.sampler import generate
+
     starts = batches.missing(rank, processes)
     total = len(range(0, settings.images, settings.batch)[rank::processes])
     if len(starts) < total:
@@ -144,6 +168,8 @@ def _strip(
     """
     if not settings.strip:
         return None
+    from darkroom.models.generators.sampler import placed
+
     if labels is None:
         chosen = np.arange(min(settings.strip, settings.images))
     else:

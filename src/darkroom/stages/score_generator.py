@@ -1,15 +1,20 @@
 """Stage `score_generator`: samples and reference in, `metrics/generator.json`, its card and `curves/bits/` out."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes
-from darkroom.data.reader import ImageShards
 from darkroom.models.generators.score_settings import BitsSettings, Params
-from darkroom.stages.scoring import Further, score
+from darkroom.stages.empty import unscored
+
+if TYPE_CHECKING:
+    import torch
+
+    from darkroom.data.reader import ImageShards
+    from darkroom.stages.scoring import Further
 
 SAMPLES, METRICS, CARD = Path("samples/generator"), Path("metrics/generator.json"), Path("cards/generator.json")
 BITS, TABLE = Path("curves/bits"), "bits.tsv"
@@ -19,11 +24,17 @@ _COLUMNS = ("timestep", "bits", "bits_se", "x0_mse", "eps_mse")
 def run(params: Params) -> None:
     """Score the samples through every extractor of the reference, and write how it was done.
 
-    The bits per dim of stored latents, where they are wanted, come with a table of their terms by timestep.
+    The bits per dim of stored latents, where they are wanted, come with a table of their terms by timestep; the table
+    of others, and where there are no samples, has no row.
     """
-    for path in (METRICS, CARD, BITS):
-        require_writable(path)
-    settings, lines = params.score_generator, ["\t".join(_COLUMNS)]
+    require_writable(BITS)
+    if unscored(SAMPLES, METRICS, CARD):
+        _write_table([])
+        return
+    from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
+
+    settings = params.score_generator
+    lines: list[str] = []
 
     def measured(images: ImageShards, samples: Mapping[str, Any], device: torch.device) -> Further:
         found, terms = _bits(settings.bits, samples["model"], device)
@@ -32,13 +43,19 @@ def run(params: Params) -> None:
 
     more = measured if settings.bits.wanted else None
     score(SAMPLES, settings, params.reference_stats.inception, params.run.device, METRICS, CARD, more)
+    _write_table(lines)
+
+
+def _write_table(lines: list[str]) -> None:
+    """Write the table of bits per dim, a line for each timestep."""
     with atomic_folder(BITS) as folder:
-        write_bytes(folder / TABLE, ("\n".join(lines) + "\n").encode())
+        write_bytes(folder / TABLE, "".join(f"{line}\n" for line in ["\t".join(_COLUMNS), *lines]).encode())
 
 
 def _bits(settings: BitsSettings, model: str, device: torch.device) -> tuple[Further, list[str]]:
     """Return bits per dim with their terms, and the rows of their table."""
     from darkroom.models.generators.bits import measure_bits  # not wanted by default
+    from darkroom.stages.scoring import Further
 
     scores, terms, count = measure_bits(settings, model, device)
     note = (

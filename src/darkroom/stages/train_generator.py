@@ -1,26 +1,27 @@
-"""Stage `train_generator`: latents or codes in, `models/generator/` and its curves out."""
+"""Stage `train_generator`: latents or codes in, `models/generator/` and its curves out.
+
+Of the kind `none` nothing is trained: the folder says why.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.data.catalog import Catalog, load_catalog
-from darkroom.data.latents import LatentShards
-from darkroom.device import set_up_device
+from darkroom.artifacts.models import GENERATOR
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.data import GeneratorData
-from darkroom.models.generators.evaluation import Evaluation
-from darkroom.models.generators.recipe import GeneratorRecipe
-from darkroom.models.generators.settings import Params
+from darkroom.models.generators.settings import NO_GENERATOR, Params
 from darkroom.models.kinds import GENERATORS
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.training.averages import export_snapshots
+from darkroom.stages.untrained import write_untrained
 from darkroom.training.curves import write_curves
-from darkroom.training.loop import train
 from darkroom.training.state import open_state
-from darkroom.training.trainer import Places
+
+if TYPE_CHECKING:
+    from darkroom.data.catalog import Catalog
+    from darkroom.models.generators.recipe import GeneratorRecipe
 
 OUT, CURVES, LOGS = Path("models/generator"), Path("curves/generator"), Path("logs/train_generator")
 
@@ -36,7 +37,7 @@ def _import(params: Params, catalog: Catalog, shape: Sequence[int], tokenizer: s
         found.model.save_pretrained(folder)
         write_manifest(
             folder,
-            "generator",
+            GENERATOR,
             generator_kind=params.train_generator.kind,
             classes=found.classes,
             image=catalog.spec.metadata(),
@@ -53,10 +54,28 @@ def _import(params: Params, catalog: Catalog, shape: Sequence[int], tokenizer: s
 
 def run(params: Params) -> None:
     """Train the generator that `kind` names, or import it, and write it: averaged weights, the raw ones in `raw/`."""
-    settings = params.train_generator
-    training = settings.own_training
     for path in (OUT, CURVES):
         require_writable(path)
+    if not params.train_generator.generates:
+        write_untrained(OUT, CURVES, GENERATOR, NO_GENERATOR, "no generator is trained")
+        return
+    _train(params)
+
+
+def _train(params: Params) -> None:
+    # Imported here: no generator needs no torch.
+    from darkroom.data.catalog import load_catalog
+    from darkroom.data.latents import LatentShards
+    from darkroom.device import set_up_device
+    from darkroom.models.generators.data import GeneratorData
+    from darkroom.models.generators.evaluation import Evaluation
+    from darkroom.models.tokenizers.load import load_tokenizer
+    from darkroom.training.averages import export_snapshots
+    from darkroom.training.loop import train
+    from darkroom.training.trainer import Places
+
+    settings = params.train_generator
+    training = settings.own_training
     device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog(shards=None)
     tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
@@ -93,7 +112,7 @@ def run(params: Params) -> None:
             export_snapshots(state, recipe.name, folder / "profiles", training)
             write_manifest(
                 folder,
-                "generator",
+                GENERATOR,
                 generator_kind=settings.kind,
                 classes=list(catalog.classes),
                 **({} if data.class_counts is None else {"class_counts": data.class_counts}),

@@ -160,6 +160,14 @@ def test_the_command_compares_commits_experiments_and_the_working_tree(repositor
     assert "| generator.fd | 1 ± 0.01 | 0.5 ± 0.01   | -0.5 ± 0.014 | better by 35.4 se |" in capsys.readouterr().out
 
 
+def test_scores_that_one_of_two_has_alone_are_named(repository, capsys):
+    """As those of the generator, once `train_generator.kind` is none."""
+    for folder in ("metrics", "cards"):
+        (repository / folder / "generator.json").write_text("{}")
+    assert main(["compare"]) == 0
+    assert "\nHEAD alone has scores of: generator.\n" in capsys.readouterr().out + "\n"
+
+
 def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):
     assert main(["compare", "nowhere"]) == 1
     assert "`nowhere` is no commit, branch, tag or experiment" in capsys.readouterr().err

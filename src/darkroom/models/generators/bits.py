@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash
+from darkroom.artifacts.models import generator_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.latents import LatentShards
 from darkroom.diffusion.bound import Bits
@@ -41,7 +42,7 @@ def measure_bits(
         DarkroomError: the generator is another one than that of the samples, follows a flow, or has no classes.
     """
     folder = Path(settings.generator)
-    manifest = open_artifact(folder, "generator")
+    manifest = generator_manifest(folder)
     if manifest_hash(folder) != samples_of:
         raise ArtifactError(
             f"{folder} is not the generator that made samples/generator: sample it (`dvc repro sample_generator`)."

@@ -14,6 +14,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.generators.classifier.settings import CLASSIFIER
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse, require_blocks, require_split
 from darkroom.params.numbers import NO_FILE
@@ -30,6 +31,9 @@ def fits(params: Any) -> None:
         DarkroomError: one does not fit; names its key.
     """
     section, kind = params.train_generator, params.train_generator.kind
+    if not section.generates:
+        _require_no_use(params)
+        return
     size = params.ingest.image_size // params.train_tokenizer.chosen.factor
     if reason := section.chosen.unfit(size):
         refuse(f"`train_generator.{kind}`: {reason}.")
@@ -53,6 +57,30 @@ def fits(params: Any) -> None:
         if weaker is not None:
             _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
+
+
+def _require_no_use(params: Any) -> None:
+    """Check that nothing is asked of a generator where there is none."""
+    section, sampled = params.train_generator, params.sample_generator
+    _require_weights(sampled.common, section)
+    asked: list[tuple[str, Any, Any]] = [  # key, value, the value that asks for nothing
+        ("train_generator.training.init.folder", section.training.init.folder, NO_FILE),
+        ("train_generator.training.init.url", section.training.init.url, None),
+        ("train_generator.evaluate.every", section.evaluate.every, 0),
+        ("sample_generator.common.processes", sampled.common.processes, 1),
+        ("sample_generator.common.captions.file", sampled.common.captions.file, NO_FILE),
+        ("sample_generator.dit.weaker", sampled.dit.weaker, NO_FILE),
+        ("sample_generator.dit.classifier", sampled.dit.classifier, NO_FILE),
+        ("score_generator.bits.generator", params.score_generator.bits.generator, NO_FILE),
+    ]
+    beside = {"score_generator.bits.generator": "latents", "sample_generator.common.captions.file": "clip"}
+    for key, value, nothing in asked:
+        if value != nothing:
+            also = f" and `.{beside[key]}`" if key in beside else ""
+            refuse(
+                f"`{key}` is {value}, and {NO_GENERATOR}, so it has no effect: set the former{also} to "
+                f"{'null' if nothing is None else nothing}, or the latter to dit or pretrained."
+            )
 
 
 def _require_condition(params: Any) -> None:

@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
-from darkroom.artifacts.models import CLASSIFIER
+from darkroom.artifacts.models import CLASSIFIER, GENERATOR
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.data.images import ImageSpec
 from darkroom.diffusion.objectives import stored_diffusion
 from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.guides import GENERATOR, require_guides
+from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.sampler import Sampler
 from darkroom.models.kinds import GENERATORS

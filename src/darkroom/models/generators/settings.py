@@ -37,6 +37,8 @@ class Evaluate(Section):
         return self
 
 
+NO_GENERATOR = "`train_generator.kind` is none"
+
 _sections = {kind: GENERATORS.load("settings", kind) for kind in GENERATORS}
 
 
@@ -47,6 +49,11 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
     """data/embeddings: stored embeddings of CLIP, which the conditions image, text and tokens read; data/none: none."""
     evaluate: Evaluate = Evaluate()
     """Scores of the averaged weights while training, drawn as curves; they decide nothing."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether there is a generator: one that is trained here, or whose published weights are imported."""
+        return GENERATORS.has("recipe", self.kind) or GENERATORS.has("imported", self.kind)
 
     @model_validator(mode="after")
     def _conditioned(self) -> "TrainGenerator":
@@ -98,5 +105,7 @@ class Params(Section):
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: it is."""
-        trains = GENERATORS.has("recipe", self.train_generator.kind)
-        return None if trains else "published weights are taken as they are"
+        kind = self.train_generator.kind
+        if not self.train_generator.generates:
+            return NO_GENERATOR
+        return None if GENERATORS.has("recipe", kind) else "published weights are taken as they are"

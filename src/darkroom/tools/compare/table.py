@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from darkroom.tools.compare.revisions import WORKSPACE, read_results
+from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.verdicts import THRESHOLD, compare, standard_error
 
 _NOTE = "±: one standard error, of the samples alone."
@@ -30,7 +30,8 @@ def table(old: str, new: str, markdown: bool) -> str:
     Raises:
         DarkroomError: an unknown revision, or one without metrics.
     """
-    rows = compare(read_results(old), read_results(new))
+    found = [read_results(revision) for revision in (old, new)]
+    rows = compare(*found)
     frame = pd.DataFrame(
         {
             "score": [f"{row.file}.{row.name}" for row in rows],
@@ -42,7 +43,7 @@ def table(old: str, new: str, markdown: bool) -> str:
     )
     text = _text(frame, markdown)
     note = f"{_NOTE} Below {THRESHOLD:g} of the difference's it is within noise."
-    return f"{text}\n\n{note}{_age(old, new)}"
+    return f"{text}\n\n{note}{_alone(*found)}{_age(old, new)}"
 
 
 def scores(revision: str, markdown: bool) -> str:
@@ -63,6 +64,17 @@ def scores(revision: str, markdown: bool) -> str:
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:
     return frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
+
+
+def _alone(old: Results, new: Results) -> str:
+    """Return a line for each file of metrics that holds scores in one of two revisions alone."""
+    files = {each.name: [name for name, scores in each.metrics.items() if scores] for each in (old, new)}
+    lines = [
+        f"\n{one.name} alone has scores of: {', '.join(names)}."
+        for one, other in ((old, new), (new, old))
+        if (names := sorted(set(files[one.name]) - set(files[other.name])))
+    ]
+    return "".join(lines)
 
 
 def _age(*revisions: str) -> str:

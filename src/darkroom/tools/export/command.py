@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.models import generator_manifest
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import switch_of
@@ -41,7 +42,7 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
     if out.exists():
         raise DarkroomError(f"{out} is there already: remove it, or name another folder with --out.")
     require_no_output(f"--out {out}", out)
-    manifest = open_artifact(MODEL, "generator")
+    manifest = generator_manifest(MODEL)
     if (kind := manifest["generator_kind"]) not in _KINDS:
         raise DarkroomError(f"{MODEL} is of the kind `{kind}`, and a DiT alone can be exported.")
     if weights == "raw" and not (MODEL / "raw").is_dir():

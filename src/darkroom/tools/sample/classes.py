@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.models import GENERATOR, generator_manifest
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.fits import fits
 from darkroom.models.generators.sample_settings import SampleGenerator
+from darkroom.models.generators.settings import NO_GENERATOR
+from darkroom.models.kinds import GENERATORS
 from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
@@ -51,12 +54,17 @@ def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
     """Return the section `sample_generator` of params.yaml with overrides, checked against the training, and `run`.
 
     Raises:
-        DarkroomError: a value is not valid, or does not fit what was trained.
+        DarkroomError: a value is not valid, or does not fit what was trained; or no generator is.
     """
     if overrides.weights is not None and overrides.sigma_rel is not None:
         raise DarkroomError("--sigma-rel and --weights both say which weights: give one of them.")
     values = copy.deepcopy(read_yaml(PARAMS))
-    kind = (values.get("train_generator") or {}).get("kind")
+    kind = str((values.get("train_generator") or {}).get("kind"))
+    if kind in GENERATORS and not GENERATORS.has("sampler", kind):
+        raise DarkroomError(
+            f"{PARAMS}: {NO_GENERATOR}, so there is no generator to sample: set it to dit or pretrained, and run "
+            "`dvc repro train_generator`."
+        )
     steps = overrides.steps
     of_kind = {
         "steps": int(steps) if steps is not None and steps.isdigit() else steps,
@@ -96,7 +104,7 @@ def class_pictures(
         DarkroomError: there is no such class, no generator, or a value does not fit.
     """
     sections, run = settings_of(overrides)
-    manifest = open_artifact(MODEL, "generator")
+    manifest = generator_manifest(MODEL)
     if (condition := manifest.get("condition", "class")) != "class":
         other = "give --text" if condition in TEXTS else "make its images with `dvc repro sample_generator`"
         raise DarkroomError(f"{MODEL} was trained with the condition {condition}, and knows no labels: {other}.")
@@ -127,7 +135,7 @@ def text_pictures(
             fit.
     """
     sections, run = settings_of(overrides)
-    manifest = open_artifact(MODEL, "generator")
+    manifest = generator_manifest(MODEL)
     if (condition := manifest.get("condition", "class")) not in TEXTS:
         raise DarkroomError(
             f"{MODEL} was trained with the condition {condition}, and reads no texts: set "
@@ -154,7 +162,7 @@ def text_pictures(
 def reads_texts() -> bool:
     """Return whether models/generator is there and was trained on texts."""
     there = (MODEL / "manifest.json").is_file()
-    return there and open_artifact(MODEL, "generator").get("condition") in TEXTS
+    return there and open_artifact(MODEL, GENERATOR).get("condition") in TEXTS
 
 
 def _pictures(
