@@ -26,7 +26,7 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.sample_settings import Params
 from darkroom.processes.launch import environments, supervise
-from darkroom.stages import sample_generator
+from darkroom.stages import generated, sample_generator
 from darkroom.training.averages import (
     reconstruct,
 )
@@ -208,7 +208,7 @@ def test_batches_of_other_code_or_models_are_not_taken(
 
     def interrupted() -> None:
         with monkeypatch.context() as patch, pytest.raises(OSError, match="gone"):
-            patch.setattr(sample_generator, "write_generated", lost)
+            patch.setattr(generated, "write_generated", lost)
             shards(images=8)
 
     interrupted()
