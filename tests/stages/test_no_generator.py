@@ -88,13 +88,15 @@ def test_a_dry_run_trains_nothing(clone: Path, capsys: pytest.CaptureFixture[str
     assert f"# trains nothing: {REASON}\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [("sample", "--labels", "3"), ("sample", "--text", "a 3", "--by", "generator")])
+@pytest.mark.parametrize(
+    "words", [("sample", "--labels", "3"), ("sample", "--text", "a 3", "--by", "generator"), ("invert",)]
+)
 def test_nothing_is_sampled_by_hand(clone: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     run("train_generator")
     for model in ("tokenizer", "clip"):
         shutil.copytree("models/generator", f"models/{model}")  # that there is one is asked first
     assert main([*words]) == 1
-    assert f"{REASON}, so there is no generator to sample: set it to dit or pretrained" in capsys.readouterr().err
+    assert f"{REASON}, so there is no generator: set it to dit or pretrained" in capsys.readouterr().err
     edit({}, "dit")
     assert main([*words]) == 1
     assert f"models/generator holds no generator, because {REASON}: set" in capsys.readouterr().err

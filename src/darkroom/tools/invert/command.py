@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.models import generator_manifest
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -75,7 +75,7 @@ def invert(request: Request) -> str:
     others = [target.with_suffix(ending) for ending in (".tsv", ".safetensors")]
     for path in others:
         require_no_output(f"--out {request.out}", path)
-    manifest = open_artifact(MODEL, "generator")
+    manifest = generator_manifest(MODEL)
     if manifest.get("condition") in ("image", "text", "tokens"):
         require_models(["clip"])
     latents = validated(read_yaml(PARAMS)).encode_latents
