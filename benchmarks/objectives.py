@@ -29,10 +29,8 @@ def samplings(hybrid: bool, images: int, guidance: float) -> dict[str, dict[str,
     """Return the samplings of an objective by name, with this guidance where the name says no other."""
     base = {"guidance": guidance}
     if hybrid:
-        ddpm = {"solver": "ddpm", "steps": 250, "spacing": "linspace"}
         return {
-            "DDPM 250": {**ddpm, **base},
-            "DDPM 250, no guidance": {**ddpm, "guidance": 1.0},
+            "DDPM 250": {**base, "solver": "ddpm", "steps": 250, "spacing": "linspace"},
             "DDIM 50": {**base, "solver": "ddim", "steps": 50},
             "DPM-Solver++ 20": {**base, "solver": "dpm", "steps": 20},
         }

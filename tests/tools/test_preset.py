@@ -202,3 +202,11 @@ def test_the_flags_of_a_preset_are_the_preset(clone, name):
     (clone / "params.yaml").write_bytes(before)
     preset.apply(name)
     assert read_yaml(clone / "params.yaml") == flagged
+
+
+def test_comments_behind_an_empty_section_stay_where_they_are():
+    before = "b: {}   # mine\n\n# of d\nd: {}\n\n# of c\nc: 1\n"
+    laid = preset.laid_over(before, {"b.x": 1, "d.x": 2})
+    assert yaml.safe_load(laid) == {"b": {"x": 1}, "d": {"x": 2}, "c": 1}
+    assert laid.index("x: 1") < laid.index("# of d") < laid.index("x: 2") < laid.index("# of c")
+    assert preset.laid_over(laid, {"b.x": preset.DEFAULT_VALUE, "d.x": preset.DEFAULT_VALUE}) == before

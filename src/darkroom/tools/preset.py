@@ -147,6 +147,8 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
         for part in path:
             if part not in place:
                 place.insert(0, part, CommentedMap())
+            if not place[part]:
+                _hand_on(place, part)
             place = place[part]
         if last in place:
             place[last] = value
@@ -174,16 +176,34 @@ def _take_out(document: Any, key: str, behind: Any = None) -> None:
     del place[last]
     if not place and "." in path and not _is_named(path):
         _take_out(document, path, behind)
-    elif behind is not None and place:
-        place.ca.items.setdefault(list(place)[-1], [None, None, behind, None])
-    elif behind is not None:  # behind `{}` comments belong to the next key
+    elif place:
+        if behind is not None:
+            place.ca.items.setdefault(list(place)[-1], [None, None, behind, None])
+    else:  # behind `{}` comments belong to the next key
         above, _, name = path.rpartition(".")
         holder = _value(document, above) if above else document
-        following = dict(pairwise(holder))[name]
-        lines = behind.value.partition("\n")[2].splitlines(keepends=True)
-        holder.ca.items.setdefault(following, [None, None, None, None])[1] = [
-            CommentToken(line, CommentMark(0)) for line in lines
-        ]
+        holder[name] = CommentedMap()
+        holder[name].fa.set_flow_style()  # a comment of its own stands behind `{}`, not before
+        if behind is not None:
+            _put_before_next(holder, name, behind.value.partition("\n")[2])
+
+
+def _hand_on(holder: CommentedMap, name: str) -> None:
+    """Give what stands below the comment of an empty mapping to the next key: the mapping will have values there."""
+    own = holder.ca.items.get(name)
+    if own is None or own[2] is None or name not in dict(pairwise(holder)):
+        return
+    first, _, rest = own[2].value.partition("\n")
+    own[2].value = f"{first}\n"
+    if rest:
+        _put_before_next(holder, name, rest)
+
+
+def _put_before_next(holder: CommentedMap, name: str, text: str) -> None:
+    """Put lines of comments and empty lines before the key that follows one."""
+    following = dict(pairwise(holder))[name]
+    tokens = [CommentToken(line, CommentMark(0)) for line in text.splitlines(keepends=True)]
+    holder.ca.items.setdefault(following, [None, None, None, None])[1] = tokens
 
 
 def _is_named(key: str) -> bool:
