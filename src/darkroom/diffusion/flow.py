@@ -30,6 +30,7 @@ class Flow:
     shift: s of t -> s t / (1 + (s - 1) t), in training and in sampling (Esser et al., 2024, arXiv 2403.03206, section
         5.3.2; for latents of many numbers: Zheng et al., "RAE", 2025, arXiv 2510.11690).
     weight: `velocity` weights a prediction's error so that it is the velocity's.
+    units: of the times that networks embed: `thousand` from 0 at data to 1000, or `sit` from 1 at data to 0 (SiT).
     direction: weight of 1 - cos(v̂, v) (Yao et al., "FasterDiT", 2024, arXiv 2410.10356).
     """
 
@@ -39,6 +40,7 @@ class Flow:
     shift: float = 1.0
     weight: Literal["none", "velocity"] = "none"
     direction: float = 0.0
+    units: Literal["thousand", "sit"] = "thousand"
 
     duration = 1.0
     outputs = 1
@@ -54,6 +56,7 @@ class Flow:
             settings.time_shift,
             settings.flow_weight,
             settings.direction_weight,
+            settings.time_units,
         )
 
     @property
@@ -85,8 +88,8 @@ class Flow:
         return t if self.shift == 1 else self.shift * t / (1 + (self.shift - 1) * t)
 
     def timesteps(self, t: Tensor) -> Tensor:
-        """Return 1000 t, (N,)."""
-        return _TIMESTEPS * t
+        """Return 1000 t, (N,), or 1 - t: the time of SiT, as its networks embed it."""
+        return _TIMESTEPS * t if self.units == "thousand" else 1 - t
 
     def levels(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return α and σ of times (N,), float64 (N,)."""

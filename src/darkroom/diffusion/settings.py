@@ -35,7 +35,7 @@ else:
 
 # The keys of `Diffusion`, beside `objective`, that say what the output of a trained network means.
 _PREDICTION: dict[str, set[str]] = {
-    "flow": {"path", "flow_target", "time_shift"},
+    "flow": {"path", "flow_target", "time_shift", "time_units"},
     "gaussian": {"schedule", "timesteps", "target", "variance", "variance_range"},
 }
 
@@ -61,6 +61,8 @@ class Diffusion(Section):
     """flow, logit_normal: its standard deviation."""
     time_shift: Annotated[float, Field(gt=0)] = 1.0
     """flow: s of t -> s t / (1 + (s - 1) t), in training and sampling; above 1 more noise, for larger images."""
+    time_units: Literal["thousand", "sit"] = "thousand"
+    """flow: times as the network embeds them: 0, data, to 1000 (thousand), or 1, data, to 0 (sit: SiT's weights)."""
     schedule: ScheduleName = "cosine"
     """gaussian: the noise schedule."""
     target: Target = "x0"
@@ -95,10 +97,10 @@ class Diffusion(Section):
 
     def prediction(self) -> dict[str, Any]:
         """Return what a manifest says of the network's output: `objective`, and `prediction` with the keys it reads."""
-        return {
-            "objective": self.objective,
-            "prediction": self.model_dump(include=_PREDICTION.get(self.objective, set())),
-        }
+        said = self.model_dump(include=_PREDICTION.get(self.objective, set()))
+        if said.get("time_units") == "thousand":
+            del said["time_units"]  # manifests of before do not say it
+        return {"objective": self.objective, "prediction": said}
 
 
 class Sampling(Section):

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -40,6 +41,49 @@ def small(classes: int, learned: bool = True, **changes: Any) -> DiT:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
     return model
+
+
+def reference(
+    tensors: dict[str, Tensor], x: Tensor, t: Tensor, labels: Tensor, heads: int = 2, patch: int = 2
+) -> Tensor:
+    """Return what the paper says of tensors of these names: float64, plain sums, no line of anybody's code."""
+    w = {name: value.double().numpy() for name, value in tensors.items()}
+
+    def linear(name: str, value: Any) -> Any:
+        return value @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def silu(value: Any) -> Any:
+        return value / (1 + np.exp(-value))
+
+    def norm(value: Any) -> Any:
+        return (value - value.mean(-1, keepdims=True)) / np.sqrt(value.var(-1, keepdims=True) + 1e-6)
+
+    def gelu(value: Any) -> Any:
+        return 0.5 * value * (1 + np.tanh(np.sqrt(2 / np.pi) * (value + 0.044715 * value**3)))
+
+    x, side = x.double().numpy(), x.shape[-1] // patch
+    angles = t.double().numpy()[:, None] * 10_000 ** -(np.arange(128) / 128)
+    time = linear(
+        "t_embedder.mlp.2", silu(linear("t_embedder.mlp.0", np.concatenate([np.cos(angles), np.sin(angles)], 1)))
+    )
+    c = silu(time + w["y_embedder.embedding_table.weight"][labels])
+    patches = x.reshape(len(x), -1, side, patch, side, patch).transpose(0, 2, 4, 1, 3, 5).reshape(len(x), side**2, -1)
+    kernel = w["x_embedder.proj.weight"]
+    z = patches @ kernel.reshape(len(kernel), -1).T + w["x_embedder.proj.bias"] + w["pos_embed"]
+    for block in sorted({name.split(".")[1] for name in w if name.startswith("blocks.")}):
+        at = f"blocks.{block}"
+        parts = np.split(linear(f"{at}.adaLN_modulation.1", c)[:, None], 6, axis=-1)
+        qkv = linear(f"{at}.attn.qkv", norm(z) * (1 + parts[1]) + parts[0])
+        q, k, v = qkv.reshape(*z.shape[:2], 3, heads, -1).transpose(2, 0, 3, 1, 4)
+        scores = np.exp(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
+        mixed = (scores / scores.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(z.shape)
+        z = z + parts[2] * linear(f"{at}.attn.proj", mixed)
+        hidden = gelu(linear(f"{at}.mlp.fc1", norm(z) * (1 + parts[4]) + parts[3]))
+        z = z + parts[5] * linear(f"{at}.mlp.fc2", hidden)
+    shift, scale = np.split(linear("final_layer.adaLN_modulation.1", c)[:, None], 2, axis=-1)
+    out = linear("final_layer.linear", norm(z) * (1 + scale) + shift)
+    grid = out.reshape(len(x), side, side, patch, patch, -1).transpose(0, 5, 1, 3, 2, 4)
+    return torch.from_numpy(grid.reshape(len(x), -1, side * patch, side * patch))
 
 
 def write_pt(path: Path, model: DiT, **more: Any) -> Path:

@@ -43,7 +43,8 @@ def fits(params: Any) -> None:
     require_blocks("score_generator", blocks, "sample_generator.common.images", images)
     _require_bits(params)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
-        sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}.diffusion"
+        sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}"
+        source += ".diffusion" if "diffusion" in type(section.chosen).model_fields else ""
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
         weaker = getattr(sampling, "weaker_sigma_rel", None)
         alone = weaker is None and getattr(sampling, "weaker", NO_FILE) == NO_FILE

@@ -66,6 +66,8 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any]) -> Non
             f"name one that fits, or {NO_FILE}."
         )
     theirs, ours = found.get("prediction", {}), wanted.get("prediction", {})
+    if "time_units" in theirs or "time_units" in ours:  # a manifest without it is of thousands
+        theirs, ours = ({"time_units": "thousand", **each} for each in (theirs, ours))
     apart = _WITHOUT_VARIANCE | ({"target", "flow_target"} if kind == CLASSIFIER else set())
     for name in sorted(theirs.keys() & ours.keys() - apart):
         if theirs[name] != ours[name]:

@@ -16,7 +16,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import switch_of
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.dit.published import to_published
+from darkroom.models.generators.dit.published import sit_from_ours, to_published
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.tools.export.card import card
 from darkroom.tools.places import require_no_output
@@ -58,9 +58,9 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
         if form == "diffusers":
             _write_diffusers(folder, model, manifest)
         elif form == "pt":
-            torch.save(
-                {name: value.clone() for name, value in to_published(model.state_dict()).items()}, folder / "model.pt"
-            )
+            sit = manifest.get("prediction", {}).get("time_units") == "sit"
+            tensors = sit_from_ours(model.state_dict()) if sit else model.state_dict()
+            torch.save({name: value.clone() for name, value in to_published(tensors).items()}, folder / "model.pt")
         else:
             model.save_pretrained(folder)
         _write_facts(folder, manifest)

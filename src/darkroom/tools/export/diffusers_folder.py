@@ -153,13 +153,21 @@ def _scheduler(manifest: Mapping[str, Any]) -> Any:
             set_alpha_to_one=True,
             timestep_spacing="trailing",
         )
-    if isinstance(objective, Flow) and (objective.path, objective.target) == ("linear", "velocity"):
+    if isinstance(objective, Flow) and (objective.path, objective.target, objective.units) == (
+        "linear",
+        "velocity",
+        "thousand",
+    ):
         from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
         return FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=objective.shift)
-    said = [f"`{name}` {value}" for name, value in manifest["prediction"].items() if name in ("path", "flow_target")]
+    said = [
+        f"`{name}` {value}"
+        for name, value in manifest["prediction"].items()
+        if name in ("path", "flow_target", "time_units")
+    ]
     has = ", ".join(said) or manifest["objective"]
     raise DarkroomError(
-        "diffusers' schedulers follow flows on the straight path by their velocity, and "
+        "diffusers' schedulers follow flows on the straight path by their velocity, in times up to 1000, and "
         f"`train_generator.dit.diffusion` has {has}: take --format pt or safetensors."
     )

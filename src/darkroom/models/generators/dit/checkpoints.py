@@ -250,7 +250,8 @@ def misfit(tensors: Mapping[str, Tensor], config: "DiTConfig") -> str | None:
         learned = found.outputs == 2
         wrong.append(("a learned variance" if learned else "no learned variance", "none" if learned else "one"))
         keys = "`train_generator.dit.diffusion`: `objective` to gaussian and `variance` to "
-        remedies.append(f"set of {keys}{'learned_range' if learned else 'fixed_small'}")
+        otherwise = "; or, if it is a SiT, `time_units` to sit" if learned else ""
+        remedies.append(f"set of {keys}{'learned_range' if learned else 'fixed_small'}{otherwise}")
     size = (found.side or 0) * config.patch
     if found.side is not None and found.patch == config.patch and size != config.size:
         wrong.append((f"latents of {size} x {size}", f"{config.size} x {config.size}"))

@@ -16,6 +16,7 @@ from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.conditions import Condition, Embedded
 from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
+from darkroom.models.generators.dit.published import ours_from_sit
 
 
 @dataclass(frozen=True)
@@ -307,6 +308,7 @@ class DiT(SavedNetwork):
 
     positions: Tensor
     angles: Tensor
+    sit = False  # whether published weights that it begins with are those of a SiT
 
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
@@ -412,7 +414,8 @@ class DiT(SavedNetwork):
                 f"{self.config.heads}: set it to {found.heads}, or leave it empty for a size by name."
             )
         width = found.tensors["patches.weight"].shape[0]
-        return {"positions": sincos_positions(width, self.config.size // self.config.patch), **found.tensors}
+        tensors = ours_from_sit(found.tensors, path) if self.sit else found.tensors
+        return {"positions": sincos_positions(width, self.config.size // self.config.patch), **tensors}
 
     def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
         """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""

@@ -7,6 +7,7 @@ block, and no table of positions.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -48,6 +49,7 @@ _EMBEDDINGS = {
     "labels.": "class_embedder.embedding_table.",
 }
 _PROJECTIONS = ("attn1.to_q.", "attn1.to_k.", "attn1.to_v.")
+_HEAD = ("head.linear.weight", "head.linear.bias")
 _WRAPPERS = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
 
 
@@ -84,6 +86,43 @@ def ours_from_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of the paper's code by our names; names of no DiT stay as they are."""
     named = {_renamed(name, _back(_PAPER), _back(_PAPER_IN_BLOCKS)): tensor for name, tensor in tensors.items()}
     return {name: tensor[0] if name == "positions" and tensor.ndim == 3 else tensor for name, tensor in named.items()}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# SiT (Ma et al., 2024, arXiv 2401.08740): DiT's names, and a velocity that points from noise to data, ours from data to
+# noise. Its networks have a second output, which nothing ever reads.
+
+
+def ours_from_sit(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Return tensors of a SiT, by our names, as those of a network whose velocity points to noise.
+
+    The last layer has p² C outputs, or p² 2 C, of which the second half of each place is dropped. What is left is
+    negated.
+
+    Args:
+        tensors: as read, by our names.
+        path: of the file, for the message.
+
+    Raises:
+        DarkroomError: the last layer has other outputs.
+    """
+    _, channels, patch, _ = tensors["patches.weight"].shape
+    made = dict(tensors)
+    for name in _HEAD:
+        if name not in made:
+            continue
+        if len(made[name]) not in (patch**2 * channels, 2 * patch**2 * channels):
+            raise DarkroomError(
+                f"{path} has {len(made[name])} outputs for the {patch}x{patch}x{channels} numbers of a token, and a "
+                "SiT has as many, or twice as many: name the right file."
+            )
+        made[name] = -made[name].unflatten(0, (patch**2, -1))[:, :channels].flatten(0, 1)
+    return made
+
+
+def sit_from_ours(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors by our names as those of a SiT with one output a channel (`learn_sigma` false there)."""
+    return {name: -tensor if name in _HEAD else tensor for name, tensor in tensors.items()}
 
 
 # ----------------------------------------------------------------------------------------------------------------------

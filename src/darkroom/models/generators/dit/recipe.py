@@ -88,6 +88,7 @@ class DiTRecipe(GeneratorRecipe):
         )
         with seeded(derive(training.seed, "dit/weights")):
             model = DiT(config)
+        model.sit = settings.diffusion.time_units == "sit"
         if stored is not None:
             pooled = stored.__getitems__(spaced_rows(len(stored)), names[:1])[names[0]]
             model.vector.set_scaler(EmbeddingScaler.of(pooled[pooled.any(axis=1)]))

@@ -10,6 +10,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import Shape, read_published
 from darkroom.models.generators.dit.network import DiT, DiTConfig, sincos_positions
+from darkroom.models.generators.dit.published import ours_from_sit
 from darkroom.models.generators.dit.settings import SIZES
 from darkroom.models.generators.pretrained.settings import Pretrained
 from darkroom.remote import telling
@@ -63,7 +64,10 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
             f"{' x '.join(map(str, latent_shape))}: take its tokenizer (`train_tokenizer.kind`: pretrained), and set "
             f"`ingest.image_size` to {side} times the tokenizer's factor."
         )
-    if (outputs == 2) != (settings.variance == "learned_range"):
+    tensors = found.tensors
+    if settings.objective == "flow":
+        tensors, outputs = ours_from_sit(tensors, path), 1
+    elif (outputs == 2) != (settings.variance == "learned_range"):
         raise DarkroomError(
             f"{_KEY}: {path} has {outputs} outputs a channel, and `variance` is {settings.variance}: set it to "
             f"{'learned_range' if outputs == 2 else 'fixed_small or fixed_large'}."
@@ -81,7 +85,7 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
     )
     with torch.random.fork_rng(devices=[]):
         model = DiT(config)
-    tensors = {"positions": sincos_positions(width, side // patch), **found.tensors}
+    tensors = {"positions": sincos_positions(width, side // patch), **tensors}
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

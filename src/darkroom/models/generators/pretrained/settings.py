@@ -1,10 +1,11 @@
 """The sections of the generator `pretrained`: under `train_generator` and under `sample_generator`."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import ScheduleName, Solver, Spacing, Steps
+from darkroom.diffusion.settings import SOLVERS, ScheduleName, Solver, Spacing, Steps
 from darkroom.models.generators.dit.settings import LATENT_SCALE, DiTDiffusion, DiTSampling
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.numbers import NO_FILE, Positive, Sha256
@@ -25,16 +26,22 @@ class Pretrained(Kind):
     """SHA-256 of the file behind the URL."""
     heads: Positive | None = None
     """Attention heads, which a .pt does not show; null: by the file, or by the paper's size of this width."""
+    objective: Literal["gaussian", "flow"] = "gaussian"
+    """gaussian: a DiT, of Gaussian diffusion; flow: a SiT, of the velocity on the straight path (Ma et al., 2024)."""
     schedule: ScheduleName = "linear"
-    """The noise schedule that it was trained with."""
+    """gaussian: the noise schedule that it was trained with."""
     latent_scale: Annotated[float, Field(gt=0)] = LATENT_SCALE
     """The factor of latents that it was trained with."""
     variance: Literal["learned_range", "fixed_small", "fixed_large"] = "learned_range"
-    """Variance of a step that it was trained with; learned_range has a second output."""
+    """gaussian: variance of a step that it was trained with; learned_range has a second output."""
 
     @property
     def diffusion(self) -> DiTDiffusion:
-        """What its output means: the noise of Gaussian diffusion in 1,000 timesteps."""
+        """What its output means: the noise of Gaussian diffusion in 1,000 timesteps, or a SiT's velocity."""
+        if self.objective == "flow":
+            return DiTDiffusion(
+                objective="flow", time_units="sit", time="uniform", normalise="fixed", latent_scale=self.latent_scale
+            )
         return DiTDiffusion(
             objective="gaussian",
             target="eps",
@@ -61,6 +68,14 @@ class Pretrained(Kind):
             )
         if self.revision is not None and self.name is None:
             raise ValueError("revision belongs to a name on the Hub: leave it empty")
+        if self.objective == "flow":
+            for name in ("schedule", "variance"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} is of Gaussian diffusion, and objective is flow: take {name} out")
+            if self.name is not None:
+                raise ValueError(
+                    "objective is flow, and SiTs are .pt files: name it by folder or url, and name is null"
+                )
         if self.training:
             raise ValueError("nothing is trained, so `training` is {}")
         return self
@@ -70,12 +85,21 @@ class PretrainedSampling(DiTSampling):
     """How images are sampled; by default as the paper's published scores."""
 
     solver: Solver = "ddpm"
-    """ddpm, ddim, dpm (DPM-Solver++) or unipc."""
+    """ddpm, ddim, dpm (DPM-Solver++) or unipc; of a SiT euler_maruyama, as its scores, euler, heun or dpm."""
     steps: Steps = 250
     """Steps of the solver."""
     spacing: Spacing = "linspace"
-    """Timesteps from the last one on (trailing), from the first (leading), or both (linspace: the paper's)."""
+    """Timesteps from the last one on (trailing), from the first (leading), or both (linspace: DiT's); of a SiT none."""
     guidance: Annotated[float, Field(ge=0)] = 1.5
     """Scale of guidance, away from the network without its condition; 1: none."""
     guidance_channels: Positive | None = 3
     """Channels that are guided, the first ones: the paper's scores guide 3 of 4; null: all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spaced(cls, values: Any) -> Any:
+        """Leave the paper's spacing out where a solver of flows, which has no timesteps, is chosen."""
+        flow = set(SOLVERS["flow"]) - set(SOLVERS["gaussian"])
+        if isinstance(values, Mapping) and values.get("solver") in flow:
+            return {"spacing": "trailing", **values}
+        return values
