@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,110 +17,40 @@ from PIL import Image
 from torch.nn import functional
 
 from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.check.check import read_params, validated
+from darkroom.artifacts.manifest import ArtifactError, write_manifest
+from darkroom.check.check import validated
 from darkroom.cli import main
-from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.generators import fits, sample_settings, score_settings, settings
+from darkroom.models.generators import fits, score_settings
 from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.conditions import Embedded
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.sample import dit_denoiser
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.models.tokenizers.encode_settings import Params as EncodeParams
-from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
-from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
-from darkroom.stages import encode_latents, reference_stats, sample_generator, score_generator, train_generator
+from darkroom.stages import score_generator
 from darkroom.training.recipe import Batch
-from helpers import run, training
-from models.tokenizers.sections import kl
-from stages.text_models import embed, write_clip, write_data
+from helpers import run
+from stages.text_models import embed, write_clip
+from stages.tiny_generator import INCEPTION, enter_copy, sample, train, write_clone
 
 ROOT = Path(__file__).parents[2]
-VALUES = read_params(ROOT / "params.yaml")
 CONDITIONS = ("class", "none", "image", "text", "tokens")
 SHAPE = (2, 4, 4)
-INCEPTION = VALUES["reference_stats"]["inception"]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A clone with captioned images, every fifth without, embeddings, latents, and what scores."""
-    root = tmp_path_factory.mktemp("clone")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        write_data({"one": True})
-        write_clip()
-        embed({"one": True})
-        torch.manual_seed(0)
-        KLAutoencoder(build(kl(), 3, 8)).save_pretrained(Path("models/tokenizer"))
-        files = file_hashes(Path("models/tokenizer"))
-        write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 8, 8], files=files)
-        values = {"run": run().model_dump(), "encode_latents": {**VALUES["encode_latents"], "batch": 4}}
-        encode_latents.run(EncodeParams.model_validate(values), "one")
-        judge, classes = Path("models/extractor"), load_catalog().classes
-        judge.mkdir(parents=True)
-        Classifier(3, len(classes), [4, 4], 3, 0.0).save_pretrained(judge)
-        files = file_hashes(judge)
-        write_manifest(judge, "extractor", image_shape=[3, 8, 8], classes=list(classes), files=files)
-        how = {"threads": 1, "batch": 8, "blocks": 2, "split": "train", "held_out": "test", "kid_images": 100}
-        values = {"run": run().model_dump(), "reference_stats": {**how, "extractors": ["in_domain"]}}
-        values["reference_stats"]["inception"] = INCEPTION
-        reference_stats.run(validate(of_reference.Params, values))
-        outs = {name: {"outs": [f"{place}/generator"]} for name, place in PLACES.items()}
-        Path("dvc.yaml").write_text(yaml.safe_dump({"stages": outs}))
-    return root
-
-
-PLACES = {"train_generator": "models", "sample_generator": "samples"}
+    return write_clone(tmp_path_factory.mktemp("clone"))
 
 
 @pytest.fixture
 def clone(whole, tmp_path, monkeypatch):
-    """A copy of it, as the working folder."""
-    shutil.copytree(whole, tmp_path / "clone")
-    monkeypatch.chdir(tmp_path / "clone")
-    for stage in (train_generator, sample_generator):
-        name = stage.__name__.rpartition(".")[2]
-        monkeypatch.setattr(stage, "open_state", lambda stage, name=name: nullcontext(Path("state") / name))
-    monkeypatch.setattr(KeptBatches, "place", lambda state, device: state / "batches")
-
-
-def train(condition: str, how: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """Train a tiny DiT, with evaluations and grids, and return its manifest."""
-    model = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "condition": condition}
-    guidance = 1.0 if condition == "none" else 2.0
-    evaluate = {"every": 32, "images": 8, "batch": 4, "extractor": "models/extractor", "reference": "data/reference"}
-    section = {
-        "kind": "dit",
-        "training": training(images=64, batch=4, **changes).model_dump(),
-        "embeddings": "data/embeddings" if condition in ("image", "text", "tokens") else "data/none",
-        "evaluate": evaluate,
-        "dit": {"model": model, "diffusion": {"label_dropout": 0.3}, "sampling": {"steps": 2, "guidance": guidance}},
-    }
-    values = {"run": run(grid_every=64, **(how or {})).model_dump(), "train_generator": section}
-    train_generator.run(validate(settings.Params, values))
-    return json.loads(Path("models/generator/manifest.json").read_text())
-
-
-def sample(condition: str, guidance: float | None = None, **changes: Any) -> tuple[ImageShards, dict[str, Any]]:
-    """Sample 12 images; return them and their manifest."""
-    scale = guidance if guidance is not None else 1.0 if condition == "none" else 2.0
-    section = {
-        "common": {"threads": 1, "images": 12, "batch": 4, "shard_size": 6, **changes},
-        "dit": {"steps": 2, "guidance": scale},
-    }
-    values = {"run": run().model_dump(), "sample_generator": section}
-    sample_generator.run(validate(sample_settings.Params, values))
-    shards = ImageShards.open_folder(Path("samples/generator"), "samples")
-    return shards, json.loads(Path("samples/generator/manifest.json").read_text())
+    enter_copy(whole, tmp_path / "clone", monkeypatch)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
@@ -209,6 +138,36 @@ def test_a_training_on_tokens_resumes_bit_for_bit_and_micro_batches_change_round
     train("tokens", {"micro_batch": 2})
     after = DiT.from_pretrained(Path("models/generator")).state_dict()
     assert all(torch.allclose(value, after[name], atol=2e-3) for name, value in before.items())
+
+
+@pytest.mark.parametrize("condition", ["none", "image", "tokens"])
+def test_a_kill_in_the_middle_of_sampling_leaves_no_trace(clone, monkeypatch, condition):
+    """Nor does the length of the request: one image, seven, and sixty-four that were stopped after the third batch."""
+    train(condition)
+    images = {count: np.concatenate(list(sample(condition, images=count)[0].batches(64))) for count in (1, 7, 64)}
+    whole = files(Path("samples/generator"))
+    keep, starts = KeptBatches.keep, []
+
+    def killed(self, start, made):
+        starts.append(start)
+        if start == 12:
+            raise SystemExit(143)
+        keep(self, start, made)
+
+    shutil.rmtree("samples")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(KeptBatches, "keep", killed)
+        sample(condition, images=64)
+    assert starts == [0, 4, 8, 12]
+    monkeypatch.setattr(KeptBatches, "keep", lambda self, start, made: (starts.append(start), keep(self, start, made)))
+    sample(condition, images=64)
+    assert starts == [0, 4, 8, 12, *range(12, 64, 4)] and files(Path("samples/generator")) == whole
+    for count in (1, 7):
+        np.testing.assert_array_equal(images[count], images[64][:count])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_embeddings_of_another_clip_or_of_other_images_are_refused(clone):

@@ -175,9 +175,9 @@ def trained(kind: str, init: str = "data/none", **section: Any) -> dict[str, Any
     return json.loads(Path("models/generator/manifest.json").read_text())
 
 
-def sampled(kind: str, **changes: Any) -> bytes:
-    """Run the stage and return its images."""
-    common = {**VALUES["sample_generator"]["common"], "threads": 1, "images": 4, "batch": 4, "shard_size": 4}
+def sampled(kind: str, images: int = 4, **changes: Any) -> bytes:
+    """Run the stage and return its first images."""
+    common = {**VALUES["sample_generator"]["common"], "threads": 1, "images": images, "batch": 4, "shard_size": 4}
     values = {"run": RUN, "sample_generator": {"common": common, kind: {**DDIM, **changes}}}
     sample_generator.run(SampleParams.model_validate(values))
     return Path("samples/generator/00000.tar").read_bytes()

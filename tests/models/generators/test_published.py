@@ -4,12 +4,15 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from darkroom.artifacts.hashing import sha256_file
+from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.dit.checkpoints import read_published
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import (
@@ -337,6 +340,32 @@ def test_a_published_dit_is_taken_as_it_is_and_samples(here):
     trained("pretrained", name=None, folder=str(source), latent_scale=0.1)
     assert sampled("pretrained") != one
     assert sampled("pretrained", solver="ddpm", steps=3, spacing="linspace", guidance_channels=1)
+
+
+def test_a_kill_in_the_middle_of_sampling_published_weights_leaves_no_trace(here, monkeypatch):
+    """Nor does the length of the request: noise that is added on the way is each image's own."""
+    classes = write_clone()
+    trained("pretrained", name=None, folder=str(write_diffusers(here / "some", small(len(classes)))))
+    how = {"solver": "ddpm", "steps": 3, "spacing": "linspace"}
+
+    def images(count):
+        sampled("pretrained", images=count, **how)
+        return np.concatenate(list(ImageShards.open_folder(Path("samples/generator"), "samples").batches(64)))
+
+    found = {count: images(count) for count in (1, 7, 64)}
+    assert all((found[count] == found[64][:count]).all() for count in (1, 7))
+    keep = KeptBatches.keep
+
+    def killed(self, start, made):
+        if start == 12:
+            raise SystemExit(143)
+        keep(self, start, made)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(KeptBatches, "keep", killed)
+        images(64)
+    assert len(list(Path(".darkroom/state").rglob("batches-*/*.npy"))) == 3
+    np.testing.assert_array_equal(images(64), found[64])
 
 
 @pytest.mark.parametrize("names", ["catalog", "file", "pipeline", "none"])

@@ -1,0 +1,122 @@
+"""A tiny DiT on a tiny collection, through the stages."""
+
+import json
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.check.check import read_params
+from darkroom.data.catalog import load_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.generators import sample_settings, settings
+from darkroom.models.generators.batches import KeptBatches
+from darkroom.models.tokenizers.encode_settings import Params as EncodeParams
+from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
+from darkroom.params import reference_stats as of_reference
+from darkroom.params.section import validate
+from darkroom.stages import encode_latents, reference_stats, sample_generator, train_generator
+from helpers import run, training
+from models.tokenizers.sections import kl
+from stages.text_models import embed, write_clip, write_data
+
+VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
+INCEPTION = VALUES["reference_stats"]["inception"]
+
+
+def write_clone(root: Path) -> Path:
+    """Write captioned images, every fifth without, embeddings, latents, and what scores; return the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        write_data({"one": True})
+        write_clip()
+        embed({"one": True})
+        torch.manual_seed(0)
+        KLAutoencoder(build(kl(), 3, 8)).save_pretrained(Path("models/tokenizer"))
+        files = file_hashes(Path("models/tokenizer"))
+        write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 8, 8], files=files)
+        values = {"run": run().model_dump(), "encode_latents": {**VALUES["encode_latents"], "batch": 4}}
+        encode_latents.run(EncodeParams.model_validate(values), "one")
+        judge, classes = Path("models/extractor"), load_catalog().classes
+        judge.mkdir(parents=True)
+        Classifier(3, len(classes), [4, 4], 3, 0.0).save_pretrained(judge)
+        files = file_hashes(judge)
+        write_manifest(judge, "extractor", image_shape=[3, 8, 8], classes=list(classes), files=files)
+        how = {"threads": 1, "batch": 8, "blocks": 2, "split": "train", "held_out": "test", "kid_images": 100}
+        values = {"run": run().model_dump(), "reference_stats": {**how, "extractors": ["in_domain"]}}
+        values["reference_stats"]["inception"] = INCEPTION
+        reference_stats.run(validate(of_reference.Params, values))
+        outs = {name: {"outs": [f"{place}/generator"]} for name, place in PLACES.items()}
+        Path("dvc.yaml").write_text(yaml.safe_dump({"stages": outs}))
+    return root
+
+
+PLACES = {"train_generator": "models", "sample_generator": "samples"}
+
+
+def enter_copy(whole: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a copy of it the working folder, with the state of stages in `state`."""
+    shutil.copytree(whole, folder)
+    monkeypatch.chdir(folder)
+    for stage in (train_generator, sample_generator):
+        name = stage.__name__.rpartition(".")[2]
+        monkeypatch.setattr(stage, "open_state", lambda stage, name=name: nullcontext(Path("state") / name))
+    monkeypatch.setattr(KeptBatches, "place", lambda state, device: state / "batches")
+
+
+def train(
+    condition: str,
+    how: dict[str, Any] | None = None,
+    dropout: float = 0.3,
+    evaluate: dict[str, Any] | None = None,
+    sampling: dict[str, Any] | None = None,
+    **changes: Any,
+) -> dict[str, Any]:
+    """Train a tiny DiT, with evaluations and grids, and return its manifest.
+
+    Args:
+        condition: of the DiT.
+        how: changes of the section `run`.
+        dropout: fraction of conditions that are dropped.
+        evaluate: changes of that section.
+        sampling: changes of how grids and evaluations are sampled.
+        changes: of the training.
+    """
+    model = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "condition": condition}
+    guidance = 1.0 if condition == "none" else 2.0
+    scored = {"every": 32, "images": 8, "batch": 4, "extractor": "models/extractor", "reference": "data/reference"}
+    section = {
+        "kind": "dit",
+        "training": training(**{"images": 64, "batch": 4, **changes}).model_dump(),
+        "embeddings": "data/embeddings" if condition in ("image", "text", "tokens") else "data/none",
+        "evaluate": scored | (evaluate or {}),
+        "dit": {
+            "model": model,
+            "diffusion": {"label_dropout": dropout},
+            "sampling": {"steps": 2, "guidance": guidance, **(sampling or {})},
+        },
+    }
+    values = {"run": run(**{"grid_every": 64, **(how or {})}).model_dump(), "train_generator": section}
+    train_generator.run(validate(settings.Params, values))
+    return json.loads(Path("models/generator/manifest.json").read_text())
+
+
+def sample(
+    condition: str, guidance: float | None = None, dit: dict[str, Any] | None = None, **changes: Any
+) -> tuple[ImageShards, dict[str, Any]]:
+    """Sample 12 images; return them and their manifest."""
+    scale = guidance if guidance is not None else 1.0 if condition == "none" else 2.0
+    section = {
+        "common": {"threads": 1, "images": 12, "batch": 4, "shard_size": 6, **changes},
+        "dit": {"steps": 2, "guidance": scale, **(dit or {})},
+    }
+    values = {"run": run().model_dump(), "sample_generator": section}
+    sample_generator.run(validate(sample_settings.Params, values))
+    shards = ImageShards.open_folder(Path("samples/generator"), "samples")
+    return shards, json.loads(Path("samples/generator/manifest.json").read_text())
