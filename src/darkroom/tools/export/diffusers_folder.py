@@ -17,7 +17,8 @@ from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.objectives import stored_objective
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.dit.network import DiT, sincos_positions
+from darkroom.models.generators.dit.embeddings import sincos_positions
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import to_diffusers
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
 

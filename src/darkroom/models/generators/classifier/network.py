@@ -8,7 +8,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.models.generators.dit.network import Block, DiTConfig, TimeEmbedding, sincos_positions
+from darkroom.models.generators.dit.embeddings import TimeEmbedding, sincos_positions
+from darkroom.models.generators.dit.network import Block, DiTConfig
 
 
 @dataclass(frozen=True)

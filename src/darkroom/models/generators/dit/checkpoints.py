@@ -160,7 +160,7 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
         )
     if config and "positions" not in found and isinstance(config.get("sample_size"), int):
         # diffusers saves no table: the one that belongs to the size says for which latents the weights are.
-        from darkroom.models.generators.dit.network import sincos_positions
+        from darkroom.models.generators.dit.embeddings import sincos_positions
 
         width, _, patch, _ = found["patches.weight"].shape
         found["positions"] = sincos_positions(width, config["sample_size"] // patch)

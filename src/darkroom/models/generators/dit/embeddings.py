@@ -1,0 +1,106 @@
+"""What enters the transformer beside the latent: positions, timesteps and conditions, as vectors of its width."""
+
+import math
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from darkroom.diffusion.scalers import EmbeddingScaler
+
+
+def sincos_positions(width: int, side: int) -> Tensor:
+    """Return fixed positions of a side x side grid, row by row, (side², width) float32: of columns, then of rows.
+
+    Half of the width each: sin(p ω_i) for all i, then cos(p ω_i), ω_i = 10000^(-i / (width / 4)), p the column in the
+    first half and the row in the second, as in DiT's published weights (`get_2d_sincos_pos_embed`, whose comments say
+    the opposite of its meshgrid). After Vaswani et al., 2017, arXiv 1706.03762.
+    """
+    frequencies = 10_000 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies  # (side, width / 4)
+    one = torch.cat([angles.sin(), angles.cos()], dim=1)  # (side, width / 2)
+    rows, columns = one[:, None].expand(-1, side, -1), one[None].expand(side, -1, -1)
+    return rearrange(torch.cat([columns, rows], dim=-1), "h w d -> (h w) d").float()
+
+
+def rotary(size: int, side: int) -> Tensor:
+    """Return the angles of rotary positions of a side x side grid, row by row, (side², size / 2) float32.
+
+    Of the pairs of a head's `size` numbers the first half turns by the column, the second by the row, at the
+    frequencies 10000^(-i / (size / 4)).
+    """
+    frequencies = 10_000 ** -(torch.arange(size // 4, dtype=torch.float64) / (size // 4))
+    angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies
+    rows, columns = angles[:, None].expand(-1, side, -1), angles[None].expand(side, -1, -1)
+    return rearrange(torch.cat([columns, rows], dim=-1), "h w d -> (h w) d").float()
+
+
+def turned(x: Tensor, angles: Tensor) -> Tensor:
+    """Return x (..., N, D) with each pair of numbers i and i + D / 2 turned by angles (N, D / 2), of x's dtype."""
+    first, second = x.float().chunk(2, dim=-1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
+
+
+class TimeEmbedding(nn.Module):
+    """Timesteps from 0 to about 1000, (N,), to a vector, (N, width): 256 sinusoids, then a two-layer network."""
+
+    def __init__(self, width: int, frequencies: int = 256) -> None:
+        super().__init__()
+        half = frequencies // 2
+        rates = torch.exp(-math.log(10_000) * torch.arange(half, dtype=torch.float64) / half)
+        self.rates: Tensor
+        self.register_buffer("rates", rates.float(), persistent=False)
+        self.mlp = nn.Sequential(nn.Linear(frequencies, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, timesteps: Tensor) -> Tensor:
+        """Return the embedding of each timestep."""
+        angles = timesteps[:, None] * self.rates
+        return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
+
+
+class VectorEmbedding(nn.Module):
+    """CLIP's embeddings, (N, D), to vectors, (N, width): standardised, or the learned null, then a two-layer network.
+
+    As pooled texts enter SD3 (Esser et al., 2024, arXiv 2403.03206, section 4).
+
+    mean, std: of the elements of stored embeddings, saved with the weights.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(length))
+        self.register_buffer("std", torch.ones(length))
+        self.null = nn.Parameter(torch.zeros(length))
+        self.mlp = nn.Sequential(nn.Linear(length, width), nn.SiLU(), nn.Linear(width, width))
+
+    @torch.no_grad()
+    def set_scaler(self, scaler: EmbeddingScaler) -> None:
+        """Take in mean and standard deviation of the elements of stored embeddings."""
+        self.mean.copy_(scaler.mean)
+        self.std.copy_(scaler.std)
+
+    def forward(self, vectors: Tensor, kept: Tensor) -> Tensor:
+        """Return a vector for each; the null's where `kept`, bool (N,), is false."""
+        unit = (vectors.float() - self.mean) / self.std
+        return self.mlp(torch.where(kept[:, None], unit, self.null))
+
+
+class TokenEmbedding(nn.Module):
+    """CLIP's encodings of texts, (N, L, W), to tokens, (N, L, width): a two-layer network, or the learned null.
+
+    As texts enter PixArt-α (Chen et al., 2023, arXiv 2310.00426).
+    """
+
+    def __init__(self, shape: tuple[int, int], width: int) -> None:
+        super().__init__()
+        self.null = nn.Parameter(torch.zeros(shape))
+        self.mlp = nn.Sequential(nn.Linear(shape[1], width), nn.GELU(approximate="tanh"), nn.Linear(width, width))
+
+    def forward(self, encodings: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tokens, and which of them are attended to, bool (N, L): of the null all, of a text its own."""
+        inside = (encodings != 0).any(dim=2) | ~kept[:, None]
+        return self.mlp(torch.where(kept[:, None, None], encodings.float(), self.null)), inside
