@@ -284,6 +284,14 @@ def test_every_solver_takes_the_timesteps_of_the_spacing(objective: Gaussian, so
     assert float(found.std()) == pytest.approx(0.5, rel=0.3 if solver == "ddpm" else 0.1)
 
 
+@pytest.mark.parametrize("steps", [2, 5])  # of which 1 - a' - σ² is below 0 in float32
+def test_few_steps_of_ddim_with_all_noise_are_finite(steps: int) -> None:
+    objective = Gaussian(NoiseSchedule.named("cosine", 1000))
+    noise = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = sample(lambda x, t, b: Denoised(0.5 * x), noise, objective, how("ddim", steps, eta=1.0), generators(2))
+    assert bool(found.isfinite().all())
+
+
 @pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
 def test_the_noise_of_ddim_has_the_size_of_its_formula(objective: Gaussian, eta: float) -> None:
     """σ² = η² (1 - a') / (1 - a) (1 - a / a'): with η 1 that of DDPM between the timesteps that are taken."""

@@ -180,7 +180,8 @@ def ddim(objective: Gaussian, how: Sampling, generators: Generators | None) -> S
         x0, now, then = found.x0.float(), alpha_bar[number], alpha_bar[number + 1]
         epsilon = (x - now**0.5 * x0) / (1 - now) ** 0.5
         sigma = how.eta * ((1 - then) / (1 - now) * (1 - now / then)) ** 0.5
-        x = then**0.5 * x0 + (1 - then - sigma**2) ** 0.5 * epsilon
+        left = (1 - then - sigma**2).clamp(min=0)  # with η 1, and next to nothing left in x, below 0 by rounding
+        x = then**0.5 * x0 + left**0.5 * epsilon
         if how.eta > 0:
             assert generators is not None  # noise is added, and each image has its own
             x = x + sigma * normal(x, generators)

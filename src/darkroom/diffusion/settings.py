@@ -28,6 +28,8 @@ SOLVERS: dict[str, tuple[str, ...]] = {
     "gaussian": ("ddim", "ddpm", "dpm", "unipc"),
 }
 
+_MARGIN = 2e-3  # of times, as far as the ends of a flow's lie from 0 and 1
+
 if TYPE_CHECKING:
     ObjectiveName = str
 else:
@@ -145,6 +147,11 @@ class Sampling(Section):
             raise ValueError(f"spacing is read by {known}, and solver is {self.solver}: set it to trailing")
         if self.guidance_variance and self.solver != "ddpm":
             raise ValueError(f"guidance_variance is read by ddpm only, and solver is {self.solver}: set it to false")
+        if isinstance(self.steps, str) and self.spacing != type(self).model_fields["spacing"].default:
+            raise ValueError(
+                f"spacing ({self.spacing}) is that of a number of steps, and steps is {self.steps}, which says itself "
+                "which timesteps: take spacing out"
+            )
         if self.spacing != "trailing" and self.steps == 1:
             raise ValueError(
                 f"spacing {self.spacing} has its only step at the timestep with least noise, and sampling begins with "
@@ -186,6 +193,9 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
     if sampling.guidance_variance and not diffusion.learns_variance:
         remedy = "only a learned variance is guided: set the former to false"
         return Misfit("guidance_variance", True, "variance", diffusion.variance, remedy)
+    if diffusion.objective == "flow" and sampling.spacing != type(sampling).model_fields["spacing"].default:
+        remedy = "a flow has no timesteps, so take the former out"
+        return Misfit("spacing", sampling.spacing, "objective", diffusion.objective, remedy)
     if diffusion.objective == "gaussian":
         from darkroom.diffusion.spacing import timesteps_of
 
@@ -195,7 +205,29 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
             timesteps_of(timesteps, sampling.steps, sampling.spacing)
         except ValueError as error:
             return Misfit("steps", sampling.steps, "timesteps", timesteps, str(error))
-    return None
+    return _unguided(sampling, diffusion, timesteps)
+
+
+def _unguided(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit | None:
+    """Return that the interval of guidance holds the time of no step; None: it does, or nothing guides."""
+    low, high = sampling.guidance_from, sampling.guidance_to
+    scales = (sampling.guidance - 1, getattr(sampling, "classifier_scale", 0.0))
+    total, shift = (timesteps, 1.0) if diffusion.objective == "gaussian" else (None, diffusion.time_shift)
+    if (low, high) == (0.0, 1.0) or not any(scales) or isinstance(shift, str):  # known once the latents are
+        return None
+    from darkroom.diffusion.spacing import called_at
+
+    times = called_at(sampling.solver, sampling.steps, total, sampling.spacing, shift, sampling.last_step)
+    if ((times >= low - _MARGIN) & (times <= high + _MARGIN)).any():
+        return None
+    near = sorted({f"{each:.3g}" for each in (times[times < low].max(initial=-1), times[times > high].min(initial=2))})
+    found = " and ".join(each for each in near if each not in ("-1", "2"))
+    remedy = (
+        f"none of {sampling.count} steps lies between guidance_from ({low}) and guidance_to ({high}), the nearest at "
+        f"{found}, so none is guided: widen the interval, or take more steps"
+    )
+    key = "guidance_to" if high < 1 else "guidance_from"
+    return Misfit(key, getattr(sampling, key), "objective", diffusion.objective, remedy)
 
 
 def require_fit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, timesteps: tuple[str, int]) -> None:

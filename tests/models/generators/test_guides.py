@@ -98,6 +98,20 @@ def test_another_training_is_refused_by_what_differs(
     require_guides("sample_generator.dit", sampling, ours)
 
 
+def test_a_guided_variance_is_that_of_the_weaker_network_too(clone: Path) -> None:
+    said = {"schedule": "linear", "target": "eps", "variance_range": "linear"}
+    ours = {"objective": "gaussian", "prediction": {**said, "variance": "learned_range"}}
+    Path("given").mkdir()
+    write_manifest(Path("given"), "generator", **{**ours, "prediction": {**said, "variance": "fixed_small"}}, files={})
+    for guided in (False, True):
+        sampling = SimpleNamespace(weaker="given", classifier="data/none", guidance_variance=guided)
+        if not guided:
+            require_guides("sample_generator.dit", sampling, ours)
+            continue
+        with pytest.raises(DarkroomError, match=r"with `diffusion\.variance` fixed_small, and the generator with"):
+            require_guides("sample_generator.dit", sampling, ours)
+
+
 def test_a_folder_that_is_not_there_is_named_with_its_key(clone: Path) -> None:
     change(weaker="models/of-before")
     with pytest.raises(DarkroomError, match=r"sample_generator\.dit\.weaker` is models/of-before, which does not"):

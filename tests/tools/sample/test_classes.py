@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from darkroom.cli import main
 from darkroom.models.generators.dit.sample import DiTSampler
-from darkroom.tools.sample.classes import numbers_of
+from darkroom.tools.sample.classes import Overrides, numbers_of, settings_of
 from models.generators.models_made import write_models
 
 ROOT = Path(__file__).parents[3]
@@ -72,6 +72,15 @@ def test_an_image_is_a_function_of_class_seed_and_number(clone: Path, monkeypatc
 )
 def test_what_the_command_line_says_goes_before_params_yaml(clone: Path, words: tuple[str, str]) -> None:
     assert not equal(draw("--labels", "3", *words)[0], draw("--labels", "3")[0])
+
+
+def test_steps_that_say_which_timesteps_need_no_spacing(clone: Path) -> None:
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    values["train_generator"]["dit"] |= {"diffusion": {"objective": "gaussian"}, "sampling": {"solver": "ddim"}}
+    values["sample_generator"]["dit"] |= {"solver": "ddpm", "spacing": "linspace"}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    for steps, spacing in (("ddim5", "trailing"), ("10", "linspace")):
+        assert settings_of(Overrides(steps=steps))[0].dit.spacing == spacing
 
 
 def test_weights_may_lie_in_a_file_a_model_or_a_checkpoint(clone: Path) -> None:

@@ -26,7 +26,7 @@ def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: boo
         DarkroomError: a folder holds something else, or was trained otherwise; names folder and key.
     """
     if (weaker := getattr(sampling, "weaker", NO_FILE)) != NO_FILE:
-        _require(f"{key}.weaker", weaker, GENERATOR, wanted)
+        _require(f"{key}.weaker", weaker, GENERATOR, wanted, getattr(sampling, "guidance_variance", False))
     condition = wanted.get("condition", "class")
     if condition != "class" and getattr(sampling, "classifier_scale", 0.0):
         raise DarkroomError(
@@ -38,8 +38,8 @@ def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: boo
         _require(f"{key}.classifier", classifier, CLASSIFIER, wanted)
 
 
-def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any]) -> None:
-    """Check the manifest of a guide against that of the generator."""
+def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], variance: bool = False) -> None:
+    """Check the manifest of a guide against that of the generator, and with `variance` what it says of the variance."""
     if not (Path(folder) / NAME).is_file():
         raise DarkroomError(
             f"`{key}` is {folder}, which holds no {NAME}: name a folder as models/{kind} of another run, or {NO_FILE}."
@@ -68,7 +68,8 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any]) -> Non
     theirs, ours = found.get("prediction", {}), wanted.get("prediction", {})
     if "time_units" in theirs or "time_units" in ours:  # a manifest without it is of thousands
         theirs, ours = ({"time_units": "thousand", **each} for each in (theirs, ours))
-    apart = _WITHOUT_VARIANCE | ({"target", "flow_target"} if kind == CLASSIFIER else set())
+    apart = set() if variance else _WITHOUT_VARIANCE
+    apart |= {"target", "flow_target"} if kind == CLASSIFIER else set()
     for name in sorted(theirs.keys() & ours.keys() - apart):
         if theirs[name] != ours[name]:
             raise DarkroomError(

@@ -75,6 +75,8 @@ def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
     section = values.setdefault("sample_generator", {})
     for name, changes in ((kind, of_kind), ("common", of_all)):
         section[name] = (section.get(name) or {}) | {key: value for key, value in changes.items() if value is not None}
+    if isinstance(of_kind["steps"], str):  # which says itself which timesteps
+        section[kind].pop("spacing", None)
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
         section["common"] |= {"weights": named, "sigma_rel": None, "average_images": None}
