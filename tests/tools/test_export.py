@@ -215,14 +215,31 @@ def scored(model=None, **sampler):
     Path("samples/generator").mkdir(parents=True, exist_ok=True)
     made = model or manifest_hash(Path("models/generator"))
     write_manifest(Path("samples/generator"), "samples", model=made, sampler={"sigma_rel": None, **sampler})
+    Path("cards").mkdir(exist_ok=True)
+    Path("cards/generator.json").write_text(json.dumps({"samples": manifest_hash(Path("samples/generator"))}))
 
 
 @pytest.mark.parametrize(
-    "how", [{"weights": "raw"}, {"weights": "ema", "sigma_rel": 0.1}, {"model": "0" * 64, "weights": "ema"}]
+    "how",
+    [
+        {"weights": "raw"},
+        {"weights": "ema", "sigma_rel": 0.1},
+        {"weights": "ema", "checkpoint": 640},
+        {"model": "0" * 64, "weights": "ema"},
+    ],
 )
 def test_scores_of_other_weights_are_not_on_the_page(here, how):
     written(small(3))
     scored(**how)
+    assert main(["export", "--format", "safetensors"]) == 0
+    assert "| fd |" not in Path("export/README.md").read_text()
+
+
+def test_scores_of_samples_of_before_are_not_on_the_page(here):
+    written(small(3))
+    scored(weights="ema")
+    made = manifest_hash(Path("models/generator"))
+    write_manifest(Path("samples/generator"), "samples", model=made, sampler={"weights": "ema", "seed": 2})
     assert main(["export", "--format", "safetensors"]) == 0
     assert "| fd |" not in Path("export/README.md").read_text()
 

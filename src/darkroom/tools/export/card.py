@@ -125,13 +125,16 @@ def _seen(manifest: Mapping[str, Any]) -> str:
 
 def _scores() -> list[str]:
     """Return a table of metrics/generator.json; nothing where samples of these weights were not scored."""
+    folder = Path("samples/generator")
     try:
         found = json.loads(Path("metrics/generator.json").read_text())
-        samples = read_manifest(Path("samples/generator"), "samples")
+        scored = json.loads(Path("cards/generator.json").read_text()).get("samples")
+        samples = read_manifest(folder, "samples")
     except (OSError, ValueError, DarkroomError):
         return []
-    how = samples["sampler"]
-    if samples["model"] != manifest_hash(Path("models/generator")) or how["weights"] != "ema" or how.get("sigma_rel"):
+    how = samples.get("sampler", {})
+    others = how.get("weights") != "ema" or how.get("sigma_rel") or how.get("checkpoint")
+    if others or samples["model"] != manifest_hash(Path("models/generator")) or scored != manifest_hash(folder):
         return []
     rows = [
         f"| {name} | {value:.5g} | {found.get(f'{name}_se', '')} |"
