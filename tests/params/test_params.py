@@ -94,6 +94,11 @@ FAULTS = [
         "integer; or: String should match pattern",
     ),
     ("sample_generator.dit.steps", 0, "`sample_generator.dit.steps` is 0: Input should be greater than 0; or: Input"),
+    (
+        "train_generator.evaluate",
+        {"every": 64, "images": 3, "extractor": "models/extractor", "reference": "data/reference"},
+        "`train_generator.evaluate.images` is 3: Input should be greater than or equal to 4",
+    ),
     ("sample_generator.dit.steps", "ddim50", "steps ddim50 are timesteps of ddpm or ddim, and solver is euler"),
     ("sample_generator.dit.last_step", 0.1, "last_step is read by euler_maruyama only, and solver is euler"),
     ("sample_generator.dit.spacing", "linspace", "spacing is read by ddim, ddpm, dpm, unipc, and solver is euler"),

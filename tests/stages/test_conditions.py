@@ -21,6 +21,7 @@ from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.check.check import validated
 from darkroom.cli import main
 from darkroom.data.reader import ImageShards
+from darkroom.data.texts import read_texts
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
@@ -205,7 +206,8 @@ def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
     Path("params.yaml").write_text(yaml.safe_dump(values))
     shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
     alone = draw("--text", "a ring")
-    Path("texts").write_text("two red circles\n\na ring\n")
+    Path("texts").write_text("two red circles\n\na ring\n", encoding="utf-8-sig")  # with a byte-order mark
+    assert read_texts(Path("texts"), "texts") == ["two red circles", "a ring"]
     both = draw("--text-file", "texts", "--by", "generator")
     assert len(alone) == 1 and len(both) == 2
     np.testing.assert_array_equal(both[1], alone[0])

@@ -6,7 +6,7 @@ from darkroom.errors import DarkroomError
 
 
 def read_texts(path: Path, name: str) -> list[str]:
-    """Return the lines of a file in UTF-8, without blanks at their ends; empty lines are left out.
+    """Return the lines of a file in UTF-8, with or without a byte-order mark; no blanks at their ends, no empty lines.
 
     Args:
         path: the file.
@@ -16,7 +16,7 @@ def read_texts(path: Path, name: str) -> list[str]:
         DarkroomError: it cannot be read, or holds no text.
     """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise DarkroomError(f"{name} cannot be read: {error}.") from error
     if not any(lines):

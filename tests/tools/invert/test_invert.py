@@ -194,6 +194,17 @@ def test_guidance_is_none_unless_asked_for(clone: Path) -> None:
     assert not torch.equal(plain, invert("--images", "1", "--guidance", "2")[1]["noise"])
 
 
+def test_guidance_leads_away_from_the_weaker_network_also_where_edits_are_not_guided(clone: Path) -> None:
+    """Of a weaker network that is the same one there is nothing to lead away from, as there is from its null."""
+    shutil.copytree("models/generator", "weaker")
+    words = ("--images", "1", "--guidance", "2", "--edit-guidance", "1")
+    set_params({}, weaker="weaker")
+    same = invert(*words)[1]["noise"]
+    torch.testing.assert_close(same, invert("--images", "1")[1]["noise"])
+    set_params({})
+    assert not torch.allclose(invert(*words)[1]["noise"], same, atol=1e-3)
+
+
 def test_a_stochastic_section_is_inverted_by_the_first_solver_with_a_way_back(clone: Path) -> None:
     of_gaussian()
     plain = invert("--images", "1")[1]["noise"]

@@ -17,7 +17,7 @@ class Evaluate(Section):
 
     every: Annotated[int, Field(ge=0)] = 0
     """Images between evaluations; 0: none."""
-    images: Annotated[int, Field(ge=2)] = 500
+    images: Annotated[int, Field(ge=4)] = 500
     """Images generated for each evaluation."""
     batch: Positive = 125
     """Images in a forward pass."""

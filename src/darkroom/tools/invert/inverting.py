@@ -77,10 +77,11 @@ def inverted(
         DarkroomError: see `invert`.
     """
     device = set_up_device(sections.common.threads, run.device)
-    opened, section = open_generator(MODEL, manifest, sections, sections.common, device)
+    guided = _guided(sections, manifest["generator_kind"], request.guidance)
+    opened, _ = open_generator(MODEL, manifest, guided, sections.common, device)
     if not isinstance(opened, DiTSampler):
         raise DarkroomError(f"{MODEL} is of the kind {manifest['generator_kind']}, which makes images of no noise.")
-    sampler = opened
+    sampler, section = opened, getattr(sections, manifest["generator_kind"])
     how = _solver(request, section, sampler, manifest)
     if request.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(request.weights)))
@@ -116,6 +117,14 @@ def inverted(
         _tsv(subjects.names, words, numbers),
         save({"noise": noise.contiguous(), "latents": data.contiguous()}),
     )
+
+
+def _guided(sections: Any, kind: str, guidance: float) -> Any:
+    """Return the sections as the generator is opened by them: what guides is there if there and back alone need it."""
+    section = getattr(sections, kind, None)
+    if section is None or section.guidance != 1:
+        return sections
+    return sections.model_copy(update={kind: section.model_copy(update={"guidance": guidance})})
 
 
 def _solver(request: Request, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
