@@ -7,7 +7,7 @@ A key that the settings gain becomes an axis by itself where its values are name
 import heapq
 import random
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, count, product
 from typing import Any, Literal, get_args, get_origin
 
@@ -206,14 +206,9 @@ class Search:
                 rows.append(row)
         return rows
 
-    def product(self, names: Container[str]) -> Iterator[Row]:
-        """Yield an accepted row for each combination of the values of some keys that any has, the others by chance.
-
-        Args:
-            names: the last parts of the keys.
-        """
+    def product(self, keys: Sequence[str]) -> Iterator[Row]:
+        """Yield an accepted row for each combination of the values of some keys that any has, the others by chance."""
         self.bar()
-        keys = [key for key in self.axes if key.rpartition(".")[2] in names]
         for values in product(*(self.axes[key] for key in keys)):
             row = self.completed(dict(zip(keys, values, strict=True)))
             if row is not None:
