@@ -147,7 +147,7 @@ class Sampling(Section):
             raise ValueError(f"spacing is read by {known}, and solver is {self.solver}: set it to trailing")
         if self.guidance_variance and self.solver != "ddpm":
             raise ValueError(f"guidance_variance is read by ddpm only, and solver is {self.solver}: set it to false")
-        if isinstance(self.steps, str) and self.spacing != type(self).model_fields["spacing"].default:
+        if isinstance(self.steps, str) and self.spaced:
             raise ValueError(
                 f"spacing ({self.spacing}) is that of a number of steps, and steps is {self.steps}, which says itself "
                 "which timesteps: take spacing out"
@@ -165,6 +165,11 @@ class Sampling(Section):
                 "guide everywhere"
             )
         return self
+
+    @property
+    def spaced(self) -> bool:
+        """Whether a spacing was asked for: neither that of Darkroom nor that of the section."""
+        return self.spacing not in ("trailing", type(self).model_fields["spacing"].default)
 
     @property
     def count(self) -> int:
@@ -193,7 +198,7 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
     if sampling.guidance_variance and not diffusion.learns_variance:
         remedy = "only a learned variance is guided: set the former to false"
         return Misfit("guidance_variance", True, "variance", diffusion.variance, remedy)
-    if diffusion.objective == "flow" and sampling.spacing != type(sampling).model_fields["spacing"].default:
+    if diffusion.objective == "flow" and sampling.spaced:
         remedy = "a flow has no timesteps, so take the former out"
         return Misfit("spacing", sampling.spacing, "objective", diffusion.objective, remedy)
     if diffusion.objective == "gaussian":
