@@ -1,5 +1,6 @@
 """The transformer: its size and start as in the paper, its blocks against diffusers', its file."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -127,6 +128,21 @@ def test_a_fresh_model_is_adaln_zero():
     assert not model(torch.randn(2, 4, 8, 8), torch.rand(2), torch.tensor([0, 10])).any()
 
 
+def test_a_fresh_model_has_the_deviations_of_the_paper():
+    """Linear layers and patches Xavier-uniform, the tables of time and labels normal with 0.02, biases 0."""
+    torch.manual_seed(0)
+    model = DiT(replace(SMALL, width=64, classes=1000))
+    for weight in (model.labels.weight, model.time.mlp[0].weight, model.time.mlp[2].weight):
+        assert (
+            float(weight.detach().std()) == pytest.approx(0.02, rel=0.05) and float(weight.detach().abs().max()) > 0.05
+        )
+    for weight in (model.blocks[0].qkv.weight, model.blocks[1].out.weight, model.patches.weight.flatten(1)):
+        bound = (6 / sum(weight.shape)) ** 0.5
+        assert 0.98 * bound < float(weight.detach().abs().max()) <= bound
+        assert float(weight.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert not any(parameter.any() for name, parameter in model.named_parameters() if name.endswith("bias"))
+
+
 class Fixed(torch.nn.Module):
     """An embedding that is what it was given."""
 
@@ -223,6 +239,19 @@ def test_time_embedding_begins_with_cosines_of_the_timestep():
     rates = 10_000 ** (-torch.arange(128) / 128)
     assert torch.allclose(seen[0][0, :128], torch.cos(250 * rates), atol=1e-4)
     assert torch.allclose(seen[0][0, 128:], torch.sin(250 * rates), atol=1e-4)
+
+
+def test_whole_timesteps_turn_as_the_paper_s_code_rounds_its_rates():
+    """An error of a rate in its last bit is one of up to 6e-5 in the angle at timestep 999."""
+    embedding, seen = TimeEmbedding(8), []
+    embedding.mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    embedding(torch.tensor([999]))
+    embedding(torch.tensor([999.0]))
+    angles = 999 * torch.exp(-math.log(10_000) * torch.arange(128, dtype=torch.float32) / 128)
+    assert torch.equal(seen[0], torch.cat([angles.cos(), angles.sin()])[None])
+    exact = torch.exp(-math.log(10_000) * torch.arange(128, dtype=torch.float64) / 128).float()
+    assert torch.equal(seen[1], torch.cat([(999 * exact).cos(), (999 * exact).sin()])[None])  # those of flows
+    assert not torch.equal(seen[0], seen[1])
 
 
 def test_patches_stay_where_they_were():

@@ -65,6 +65,19 @@ def test_the_loss_is_the_formula_in_float64():
     assert found == pytest.approx(((xt - (noise - x0)) ** 2).mean(), rel=1e-5)
 
 
+def test_the_loss_of_the_noise_is_the_formula_in_float64():
+    positions = list(range(6))
+    made, given = recipe(objective="gaussian", schedule="linear", timesteps=50, label_dropout=0.0), batch(positions)
+    found = made.loss(given)["loss"].item()
+    mean, logvar = given.data["mean"].double().numpy(), given.data["logvar"].double().numpy()
+    normals, uniforms = (each.astype(np.float64) for each in random_numbers(9, "dit/train", positions, 65, 2))
+    posterior, noise = normals[:, :32].reshape(6, *SHAPE), normals[:, 32:64].reshape(6, *SHAPE)
+    left = np.cumprod(1 - np.linspace(0.002, 0.4, 50))[(50 * uniforms[:, 0]).astype(int)][:, None, None, None]
+    x0 = (mean + np.exp(logvar / 2) * posterior - np.array(MEAN)[:, None, None]) / np.array(STD)[:, None, None]
+    xt = left**0.5 * x0 + (1 - left) ** 0.5 * noise  # an untrained DiT answers 0, and Spy adds x_t
+    assert found == pytest.approx(((xt - noise) ** 2).mean(), rel=1e-5)
+
+
 def test_an_image_meets_the_same_noise_time_and_label_in_any_batch():
     made = recipe()
     made.loss(batch([0, 1, 2, 3, 4, 5, 6, 7]))
