@@ -136,5 +136,6 @@ def test_the_preview_is_guided_where_labels_were_dropped(dropout):
     with torch.no_grad():
         assert made.preview().shape == (50, *SHAPE)
     labels = torch.arange(50) % 5
+    assert made.columns == 5  # of the grid: a class a column, of so few classes too
     asked = torch.cat([labels, torch.full_like(labels, made.model.null_label)]) if dropout else labels
     assert made.model.calls and all(torch.equal(call[2], asked) for call in made.model.calls)

@@ -83,6 +83,16 @@ def test_steps_that_say_which_timesteps_need_no_spacing(clone: Path) -> None:
         assert settings_of(Overrides(steps=steps))[0].dit.spacing == spacing
 
 
+def test_an_average_goes_before_a_kept_checkpoint(clone: Path) -> None:
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    values["train_generator"]["training"] |= {"keep_every": 6400, "ema_profiles": [0.1]}
+    values["sample_generator"]["common"]["checkpoint"] = 6400
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    common = settings_of(Overrides(sigma_rel=0.1))[0].common
+    assert (common.checkpoint, common.sigma_rel) == (None, 0.1)
+    assert settings_of(Overrides(steps="3"))[0].common.checkpoint == 6400
+
+
 def test_weights_may_lie_in_a_file_a_model_or_a_checkpoint(clone: Path) -> None:
     raw = draw("--labels", "3", "--weights", "raw")[0]
     file = Path("models/generator/raw/model.safetensors")

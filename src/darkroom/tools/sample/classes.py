@@ -73,6 +73,8 @@ def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
     }
     of_all = {"seed": overrides.seed, "sigma_rel": overrides.sigma_rel}
     section = values.setdefault("sample_generator", {})
+    if overrides.sigma_rel is not None:  # the average, and not a kept checkpoint
+        section["common"] = {**(section.get("common") or {}), "checkpoint": None}
     for name, changes in ((kind, of_kind), ("common", of_all)):
         section[name] = (section.get(name) or {}) | {key: value for key, value in changes.items() if value is not None}
     if isinstance(of_kind["steps"], str):  # which says itself which timesteps

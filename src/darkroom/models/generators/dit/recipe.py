@@ -30,6 +30,7 @@ from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 _BANDS = 4  # of the time, in validation
+_COLUMNS = 10  # of the grid, a class or a stored condition each
 
 
 class DiTRecipe(GeneratorRecipe):
@@ -69,6 +70,7 @@ class DiTRecipe(GeneratorRecipe):
         self.evaluation_settings = sampling
         self.evaluation, self.asked = evaluation, asked
         self.evaluate_every = evaluation.every if evaluation else 0
+        self.columns = min(_COLUMNS, model.config.classes) if model.config.condition == "class" else _COLUMNS
 
     @classmethod
     def build(
@@ -163,7 +165,7 @@ class DiTRecipe(GeneratorRecipe):
         They are guided where conditions were dropped: nothing else teaches what the null looks like.
         """
         device = next(self.model.parameters()).device
-        columns = min(10, self.model.config.classes) if self.model.config.condition == "class" else 10
+        columns = self.columns
         asked = self.asked or asked_classes(balanced(columns))
         condition = placed(asked, np.arange(10 * columns) % columns, device)
         shape = self.tokenizer.latent_shape
