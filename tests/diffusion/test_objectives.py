@@ -3,6 +3,7 @@
 The objective that is added is a class in a file, a line in `OBJECTIVES` and its solvers in `settings.SOLVERS`.
 """
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,7 @@ from darkroom.models.prior.network import PriorConfig, PriorNetwork
 from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.prior.sample import Prior, sample_prior
 from darkroom.models.prior.settings import PriorDiffusion, PriorSampling
+from darkroom.params.descriptions import description
 from darkroom.training.recipe import Batch
 from models.decoder import small_decoder
 
@@ -165,6 +167,23 @@ def test_every_network_is_sampled_by_every_solver_that_fits(build, objective, so
 def test_what_does_not_fit_is_found(objective, solver, steps, key):
     found = misfit(Sampling(solver=solver, steps=steps, guidance=1.0), Diffusion(objective=objective), 100)
     assert (None if found is None else found.key) == key
+
+
+def test_keys_of_one_objective_are_known_by_their_descriptions():
+    """Of all keys of one objective alone another value is found under the other, and under its own none."""
+    other = {"flow": "gaussian", "gaussian": "flow"}
+    of = {
+        name: re.match(r"(flow|gaussian)\b[^.]*:", description(DiTDiffusion, name))
+        for name in DiTDiffusion.model_fields
+    }
+    assert sum(each is not None for each in of.values()) > 15
+    for name, found in of.items():
+        if name == "objective" or found is None:
+            continue
+        changed = DiTDiffusion(objective=found[1]).model_copy(update={name: "another"})
+        assert changed.unread() is None
+        said = changed.model_copy(update={"objective": other[found[1]]}).unread()
+        assert said is not None and said.startswith(f"{name} is of the objective {found[1]}, and objective is ")
 
 
 def test_a_manifest_tells_what_the_output_means():

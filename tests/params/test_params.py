@@ -100,6 +100,18 @@ FAULTS = [
         "`train_generator.evaluate.images` is 3: Input should be greater than or equal to 4",
     ),
     ("sample_generator.dit.steps", "ddim50", "steps ddim50 are timesteps of ddpm or ddim, and solver is euler"),
+    (
+        "train_generator.dit.diffusion",
+        {"variance": "learned_range", "target": "v"},
+        "`train_generator.dit.diffusion`: target and variance are of the objective gaussian, and objective is flow: "
+        "take them out, or set objective to gaussian",
+    ),
+    (
+        "train_generator.dit.diffusion",
+        {"objective": "gaussian", "path": "vp"},
+        "path is of the objective flow, and objective is gaussian: take path out, or set objective to flow",
+    ),
+    ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is read with normalise fixed only"),
     ("sample_generator.dit.last_step", 0.1, "last_step is read by euler_maruyama only, and solver is euler"),
     ("sample_generator.dit.spacing", "linspace", "spacing is read by ddim, ddpm, dpm, unipc, and solver is euler"),
     ("sample_generator.common.checkpoint", 640, "`train_generator.training.keep_every` is null: set the former to"),

@@ -67,7 +67,9 @@ def test_the_loss_is_the_formula_in_float64():
 
 def test_the_loss_of_the_noise_is_the_formula_in_float64():
     positions = list(range(6))
-    made, given = recipe(objective="gaussian", schedule="linear", timesteps=50, label_dropout=0.0), batch(positions)
+    flow = {"time_mean": 0.0, "time_std": 1.0}  # the defaults of what is not read here
+    made = recipe(objective="gaussian", schedule="linear", timesteps=50, label_dropout=0.0, **flow)
+    given = batch(positions)
     found = made.loss(given)["loss"].item()
     mean, logvar = given.data["mean"].double().numpy(), given.data["logvar"].double().numpy()
     normals, uniforms = (each.astype(np.float64) for each in random_numbers(9, "dit/train", positions, 65, 2))

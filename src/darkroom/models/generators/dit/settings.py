@@ -98,6 +98,17 @@ class DiTDiffusion(Diffusion):
     label_dropout: Fraction = 0.1
     """Fraction of labels, or of other conditions, replaced by the learned null, for guidance."""
 
+    @model_validator(mode="after")
+    def _is_read(self) -> "DiTDiffusion":
+        if sentence := self.unread():
+            raise ValueError(sentence)
+        if self.latent_scale != LATENT_SCALE and self.normalise != "fixed":
+            raise ValueError(
+                f"latent_scale is read with normalise fixed only, and normalise is {self.normalise}: take latent_scale "
+                "out, or set normalise to fixed"
+            )
+        return self
+
     def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
         """Return mean and deviation by which latents are normalised, of those of the latents, (C,) each.
 
