@@ -4,10 +4,12 @@ import fcntl
 import hashlib
 import subprocess
 import sys
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from darkroom import cli
 from darkroom.tools.doctor import clone, examine, findings, machine, packages
@@ -99,11 +101,34 @@ def test_a_compiler_is_needed_where_a_section_compiles(monkeypatch, tmp_path):
     assert found.level == "ok" and found.text.endswith("gee 1.2")
 
 
-def test_trackers_that_are_named_must_be_installed(monkeypatch):
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: name == "tensorboard" or None)
-    assert levels(packages.extras({"run": {"trackers": ["tensorboard"]}})) == ["ok", "ok"]
-    assert levels(packages.extras({"run": {"trackers": ["wandb"]}})) == ["ok", "fault"]
-    assert levels(packages.extras(None)) == ["ok", "ok"]
+@pytest.mark.parametrize(
+    ("params", "extra", "key"),
+    [
+        ({"run": {"trackers": ["wandb"]}}, "wandb", "`run.trackers`"),
+        ({"parts": {"one": {"source": "hub"}}}, "hub", "`parts.one.source`"),
+        (
+            {"train_clip": {"source": "pretrained", "pretrained": {"open_clip": "ViT-B-32/x"}}},
+            "open_clip",
+            "`train_clip.pretrained.open_clip`",
+        ),
+    ],
+)
+def test_an_extra_that_params_yaml_asks_for_must_be_installed(monkeypatch, params, extra, key):
+    there: set[str] = set()
+    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: name in there or None)
+    assert {found.level for found in packages.extras(None)} == {"ok"}
+    found = {each.subject: each for each in packages.extras(params)}
+    assert found[extra].level == "fault" and key in found[extra].text and "pip install" in found[extra].text
+    assert {each.level for name, each in found.items() if name != extra} == {"ok"}
+    there.add(packages.EXTRAS[extra][0])
+    assert {each.level for each in packages.extras(params)} == {"ok"}
+
+
+def test_the_extras_are_those_of_the_project():
+    declared = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name: [package] for name, (_, package) in packages.EXTRAS.items()} == {
+        name: [Requirement(text).name for text in texts] for name, texts in declared.items() if name != "dev"
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------------

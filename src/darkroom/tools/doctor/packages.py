@@ -20,7 +20,13 @@ from darkroom.tools.doctor.findings import Finding, note, ok, problem
 LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 _SET_UP = "run `make setup`, which makes .venv from requirements.lock, and `source .venv/bin/activate`"
 _NAMED = 8  # maximum number of packages that are listed by name
-EXTRAS = ("tensorboard", "wandb")
+# The extras of pyproject.toml: the module and the package of each.
+EXTRAS = {
+    "hub": ("datasets", "datasets"),
+    "open_clip": ("open_clip", "open_clip_torch"),
+    "tensorboard": ("tensorboard", "tensorboard"),
+    "wandb": ("wandb", "wandb"),
+}
 
 
 def python() -> Iterator[Finding]:
@@ -107,15 +113,28 @@ def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def extras(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Compare the optional trackers with `run.trackers`."""
-    asked = list(((params or {}).get("run") or {}).get("trackers") or [])
-    for name in EXTRAS:
-        there = importlib.util.find_spec(name) is not None
-        if name in asked and not there:
+    """Compare the optional packages with what params.yaml asks for."""
+    asked = dict(_asked(params or {}))
+    for extra, (module, package) in EXTRAS.items():
+        there = importlib.util.find_spec(module) is not None
+        key = asked.get(extra)
+        if key and not there:
             yield problem(
-                name, f"`run.trackers` names it, and it is not installed: `pip install {name}`, or take it out."
+                extra,
+                f"{key} asks for it, and it is not installed: `pip install {package}`, or choose otherwise.",
             )
-        elif there:
-            yield ok(name, f"{installed(name)}, {'in' if name in asked else 'not in'} `run.trackers`")
         else:
-            yield ok(name, "not installed, and not in `run.trackers`")
+            have = installed(package) if there else "not installed"
+            yield ok(extra, f"{have}, and {f'{key} asks for it' if key else 'nothing in params.yaml asks for it'}")
+
+
+def _asked(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each extra that params.yaml asks for, and the key that does."""
+    for name in (params.get("run") or {}).get("trackers") or []:
+        yield name, "`run.trackers`"
+    for name, part in (params.get("parts") or {}).items():
+        if part.get("source") == "hub":
+            yield "hub", f"`parts.{name}.source`"
+    clip = params.get("train_clip") or {}
+    if clip.get("source") == "pretrained" and (clip.get("pretrained") or {}).get("open_clip"):
+        yield "open_clip", "`train_clip.pretrained.open_clip`"
