@@ -114,7 +114,11 @@ FAULTS = [
     ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is read with normalise fixed only"),
     ("sample_generator.dit.last_step", 0.1, "last_step is read by euler_maruyama only, and solver is euler"),
     ("sample_generator.dit.spacing", "linspace", "spacing is read by ddim, ddpm, dpm, unipc, and solver is euler"),
-    ("sample_generator.common.checkpoint", 640, "`train_generator.training.keep_every` is null: set the former to"),
+    (
+        "sample_generator.common.checkpoint",
+        640,
+        "`train_generator.training.keep_every` is null, so none is kept: set",
+    ),
     ("sample_generator.common.sigma_rel", 0.1, "`train_generator.training.ema_profiles` is []: give that widths"),
     ("sample_text.prior.guidance_channels", 3, "guidance_channels are of images, and the prior makes embeddings"),
     ("train_generator.training.ema_start", 76800, "ema_start (76800) must be below images (76800)"),

@@ -420,6 +420,14 @@ STORED = {"train_generator__embeddings": "data/embeddings"}
             },
             ("sample_generator.common.captions.file", "cannot be read"),
         ),
+        (
+            {"train_generator__kind": "pretrained", CAPTIONS: {"file": "README.md", "clip": "models/clip"}},
+            ("sample_generator.common.captions.file", "`train_generator.kind` is pretrained"),
+        ),
+        (
+            {"train_generator__dit__model__size": "XL"},
+            ("`train_generator.dit.model.size` is XL", "train_generator.dit.model.width", "128, 4, 4"),
+        ),
         ({"train_generator__kind": "pretrained", **STORED}, ("train_generator.embeddings", "kind is pretrained")),
     ],
 )

@@ -34,6 +34,7 @@ def fits(params: Any) -> None:
     if not section.generates:
         _require_no_use(params)
         return
+    _require_size(section)
     size = params.ingest.image_size // params.train_tokenizer.chosen.factor
     if reason := section.chosen.unfit(size):
         refuse(f"`train_generator.{kind}`: {reason}.")
@@ -58,6 +59,18 @@ def fits(params: Any) -> None:
         if weaker is not None:
             _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
+
+
+def _require_size(section: Any) -> None:
+    """Check that a size of the transformer by name is not hidden behind numbers."""
+    model = getattr(section.chosen, "model", None)
+    size, numbers = getattr(model, "size", None), [getattr(model, name, None) for name in ("width", "depth", "heads")]
+    if size not in (None, "S") and None not in numbers:  # S, the default, may stand there for nothing
+        key = f"train_generator.{section.kind}.model"
+        refuse(
+            f"`{key}.size` is {size}, and `{key}.width`, `.depth` and `.heads` are {', '.join(map(str, numbers))}, so "
+            "the former has no effect: set the three to null, or leave the size out."
+        )
 
 
 def _require_no_use(params: Any) -> None:
@@ -89,9 +102,12 @@ def _require_condition(params: Any) -> None:
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
     condition = section.chosen.condition
     if common.captions.given and condition not in READ:
+        key = f"`train_generator.{section.kind}.model.condition` is {condition}, which reads no text"
+        if not hasattr(section.chosen, "model"):
+            key = f"`train_generator.kind` is {section.kind}, which reads no text"
         refuse(
-            f"`sample_generator.common.captions.file` is {common.captions.file}, and `train_generator.{section.kind}."
-            f"model.condition` is {condition}, which reads no text: set the latter to text or tokens."
+            f"`sample_generator.common.captions.file` is {common.captions.file}, and {key}: train a dit with the "
+            f"condition text or tokens, or set the former and `.clip` to {NO_FILE}."
         )
     if condition == "class":
         return
@@ -181,8 +197,8 @@ def _require_weights(common: Any, section: Any) -> None:
         every = section.own_training.keep_every
         refuse(
             f"`sample_generator.common.checkpoint` is {common.checkpoint}, and `train_generator.training.keep_every` "
-            f"is {'null' if every is None else every}: set the former to a multiple of the latter below the training's "
-            "images, rounded up to whole batches."
+            f"is {'null, so none is kept' if every is None else every}: set the former to a multiple of the latter "
+            "below the training's images, rounded up to whole batches."
         )
     elif common.sigma_rel is not None:
         names = {"sigma_rel": "sigma_rel", "images": "average_images"}

@@ -127,7 +127,7 @@ def edits(manifest: Mapping[str, Any], labels: Sequence[str], texts: Sequence[st
     _require_read(manifest.get("condition", "class"), labels, texts, "--to-label", "--to-text")
     if labels:
         classes = [str(name) for name in manifest["classes"]]
-        return [(classes[number], of_classes([number])) for number in numbers_of(labels, classes)]
+        return [(classes[number], of_classes([number])) for number in numbers_of(labels, classes, "--to-label")]
     if not texts:
         return []
     found = _text_embeddings(texts, manifest)

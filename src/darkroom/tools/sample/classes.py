@@ -202,7 +202,7 @@ def _pictures(
     return path, captioned_grid(rows, list(names), columns=1, scale=scale)
 
 
-def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int]:
+def numbers_of(words: Sequence[str], classes: Sequence[str], option: str = "--labels") -> list[int]:
     """Return the numbers of classes, given by name or, where none has that name, by number.
 
     Raises:
@@ -212,5 +212,5 @@ def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int]:
 
     names = [name.strip() for word in words for name in ([word] if word in classes else word.split(","))]
     if not all(names):
-        raise DarkroomError("--labels is a list of classes, by name or number: --labels 3,5.")
-    return [class_number(name, classes, "--labels names") for name in names]
+        raise DarkroomError(f"{option} is a list of classes, by name or number: {option} 3,5.")
+    return [class_number(name, classes, f"{option} names") for name in names]
