@@ -2,9 +2,7 @@
 
 import copy
 import json
-import os
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,7 @@ from darkroom.stages import score_generator
 from darkroom.training.recipe import Batch
 from helpers import run
 from stages.text_models import embed, write_clip
-from stages.tiny_generator import INCEPTION, enter_copy, sample, train, write_clone
+from stages.tiny_generator import INCEPTION, enter_copy, sample, train, train_until, write_clone
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = ("class", "none", "image", "text", "tokens")
@@ -120,18 +118,7 @@ def test_a_training_on_tokens_resumes_bit_for_bit_and_micro_batches_change_round
     train("tokens")
     whole = Path("models/generator/model.safetensors").read_bytes()
     shutil.rmtree("state")
-    loss, seen = DiTRecipe.loss, []
-
-    def killed(self, batch):
-        seen.extend(batch.positions.tolist())
-        if len(seen) == 40:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return loss(self, batch)
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(DiTRecipe, "loss", killed)
-        train("tokens")
-    assert len(seen) == 40
+    train_until(40, "tokens", monkeypatch)
     train("tokens")
     assert Path("models/generator/model.safetensors").read_bytes() == whole
     shutil.rmtree("state")

@@ -1,9 +1,7 @@
 """What a generator shows while it trains, through the stage: scores, grids; and Heun's method through the stages."""
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +12,12 @@ from PIL import Image
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators import score_settings
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.params.section import validate
 from darkroom.random import normal
 from darkroom.stages import score_generator
 from helpers import run
-from stages.tiny_generator import INCEPTION, enter_copy, sample, train, write_clone
+from stages.tiny_generator import INCEPTION, enter_copy, sample, train, train_until, write_clone
 
 GRIDS, CURVES = Path("logs/train_generator/grids"), Path("curves/generator")
 UNSCORED = {"every": 0, "extractor": "data/none", "reference": "data/none"}
@@ -74,18 +71,7 @@ def test_evaluations_change_no_weight_and_a_stopped_training_draws_the_same_curv
     assert weights["model.safetensors"] == plain and list(curve("kid")) == [32, 64]
     for path in ("state", "logs", "curves"):
         shutil.rmtree(path)
-    loss, seen = DiTRecipe.loss, []
-
-    def stopped(self, batch):
-        seen.extend(batch.positions.tolist())
-        if len(seen) == 48:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return loss(self, batch)
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(DiTRecipe, "loss", stopped)
-        train("class")
-    assert len(seen) == 48
+    train_until(48, "class", monkeypatch)
     train("class")
     assert files(CURVES) == curves and files(Path("models/generator")) == weights and files(GRIDS) == grids
 

@@ -1,7 +1,9 @@
 """A tiny DiT on a tiny collection, through the stages."""
 
 import json
+import os
 import shutil
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,13 @@ from darkroom.data.reader import ImageShards
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.generators import sample_settings, settings
 from darkroom.models.generators.batches import KeptBatches
+from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.tokenizers.encode_settings import Params as EncodeParams
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import encode_latents, reference_stats, sample_generator, train_generator
+from darkroom.training.recipe import Batch
 from helpers import run, training
 from models.tokenizers.sections import kl
 from stages.text_models import embed, write_clip, write_data
@@ -105,6 +109,22 @@ def train(
     values = {"run": run(**{"grid_every": 64, **(how or {})}).model_dump(), "train_generator": section}
     train_generator.run(validate(settings.Params, values))
     return json.loads(Path("models/generator/manifest.json").read_text())
+
+
+def train_until(images: int, condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train as `train` does; while the loss of image number `images` is computed, the process gets SIGTERM."""
+    loss, seen = DiTRecipe.loss, []
+
+    def stopped(self: DiTRecipe, batch: Batch) -> Any:
+        seen.extend(batch.positions.tolist())
+        if len(seen) == images:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss(self, batch)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(DiTRecipe, "loss", stopped)
+        train(condition)
+    assert len(seen) == images
 
 
 def sample(

@@ -8,7 +8,7 @@ from torch import Tensor
 from darkroom.diffusion.denoiser import Denoise, Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.samplers import Solver, follow, times_of, velocity_of
+from darkroom.diffusion.samplers import Solver, euler_along, follow, heun_along, times_of
 from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
 from darkroom.errors import DarkroomError
@@ -66,23 +66,9 @@ def _ddim_reversed(objective: Gaussian, how: Sampling) -> Solver:
 
 
 def _euler_reversed(objective: Any, how: Sampling) -> Solver:
-    times = times_of(objective, how.count).flip(0)
-    widths = times.diff()
-    return Solver(times[:-1], lambda found, number, x: x + widths[number] * velocity_of(found))
+    return euler_along(times_of(objective, how.count).flip(0))
 
 
 def _heun_reversed(objective: Any, how: Sampling) -> Solver:
     times = times_of(objective, how.count).flip(0)
-    widths = times.diff()
-    calls = torch.stack([times[:-1], times[1:]], dim=1).flatten()
-    before: list[Tensor] = []  # of the step: its x, and the velocity there
-
-    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        velocity, width = velocity_of(found), widths[number // 2]
-        if number % 2 == 0:
-            before[:] = x, velocity
-            return x + width * velocity
-        start, slope = before
-        return start + width * 0.5 * (slope + velocity)
-
-    return Solver(calls, step)
+    return heun_along(times, torch.stack([times[:-1], times[1:]], dim=1).flatten())

@@ -78,23 +78,34 @@ def times_of(objective: Any, steps: int, last: float = 0.0) -> Tensor:
 
 
 def euler(objective: Objective, how: Sampling, generators: Generators | None) -> Solver:
-    """Return Euler's method on equal steps: x <- x + (t_next - t) v(x, t)."""
-    times = times_of(objective, how.count)
-    widths = times.diff()
-    return Solver(times[:-1], lambda found, number, x: x + widths[number] * velocity_of(found))
+    """Return Euler's method on equal steps."""
+    return euler_along(times_of(objective, how.count))
 
 
 def heun(objective: Objective, how: Sampling, generators: Generators | None) -> Solver:
     """Return Heun's second-order method: two calls a step, one in the last (Karras et al., 2022, algorithm 1)."""
     times = times_of(objective, how.count)
+    return heun_along(times, torch.cat([times[:1], times[1:-1].repeat_interleave(2)]))
+
+
+def euler_along(times: Tensor) -> Solver:
+    """Return Euler's method through these times, forwards or backwards: x <- x + (t_next - t) v(x, t)."""
     widths = times.diff()
-    calls = torch.cat([times[:1], times[1:-1].repeat_interleave(2)])
+    return Solver(times[:-1], lambda found, number, x: x + widths[number] * velocity_of(found))
+
+
+def heun_along(times: Tensor, calls: Tensor) -> Solver:
+    """Return Heun's method through these times: x <- x + (t_next - t) (v(x, t) + v(x', t_next)) / 2, x' by Euler's.
+
+    Args:
+        times: (K + 1,), rising or falling.
+        calls: the times of the calls, both ends of each step in turn; without the last one the last step is Euler's.
+    """
+    widths = times.diff()
     before: list[Tensor] = []  # of the step: its x, and the velocity there
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:
         velocity, width = velocity_of(found), widths[number // 2]
-        if number == len(calls) - 1:
-            return x + width * velocity
         if number % 2 == 0:
             before[:] = x, velocity
             return x + width * velocity

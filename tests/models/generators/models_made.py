@@ -1,7 +1,9 @@
 """An untrained tokenizer and a small generator, as their stages write them."""
 
+import shutil
 from pathlib import Path
 
+import pytest
 import torch
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
@@ -12,6 +14,14 @@ from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.training.averages import Average, export_snapshots, power_decay, snapshot_due, write_snapshot
 from helpers import training
 from models.tokenizers.sections import kl
+
+
+def enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make it the working folder, with dvc.yaml, one CPU thread and no GPU."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    shutil.copy(Path(__file__).parents[3] / "dvc.yaml", "dvc.yaml")
 
 
 def write_models(profiles: bool) -> None:

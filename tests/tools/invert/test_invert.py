@@ -23,7 +23,7 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.tokenizers.load import load_tokenizer
 from data.making import make_part
-from models.generators.models_made import write_models
+from models.generators.models_made import enter, write_models
 
 ROOT = Path(__file__).parents[3]
 FLOW: dict[str, Any] = {"objective": "flow", "prediction": {}}
@@ -62,10 +62,7 @@ def write_generator(objective: dict[str, Any], **more: Any) -> None:
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with images, models of a flow, dvc.yaml, and a params.yaml of little work."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
+    enter(tmp_path, monkeypatch)
     set_params({})
     make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(16, "RGB", "png"))
     Path("data/catalog").mkdir()

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from darkroom.cli import main
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.tools.sample.classes import Overrides, numbers_of, settings_of
-from models.generators.models_made import write_models
+from models.generators.models_made import enter, write_models
 
 ROOT = Path(__file__).parents[3]
 SIDE = 128 + 2  # of an image of 16 pixels, and the padding beside it
@@ -24,10 +24,7 @@ SIDE = 128 + 2  # of an image of 16 pixels, and the padding beside it
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the models, dvc.yaml, and a params.yaml of little work."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
+    enter(tmp_path, monkeypatch)
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
     values["run"] = {"device": "cpu"}
     values["sample_generator"]["common"]["threads"] = 1

@@ -16,11 +16,8 @@ def sincos_positions(width: int, side: int) -> Tensor:
     first half and the row in the second, as in DiT's published weights (`get_2d_sincos_pos_embed`, whose comments say
     the opposite of its meshgrid). After Vaswani et al., 2017, arXiv 1706.03762.
     """
-    frequencies = 10_000 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
-    angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies  # (side, width / 4)
-    one = torch.cat([angles.sin(), angles.cos()], dim=1)  # (side, width / 2)
-    rows, columns = one[:, None].expand(-1, side, -1), one[None].expand(side, -1, -1)
-    return rearrange(torch.cat([columns, rows], dim=-1), "h w d -> (h w) d").float()
+    angles = _angles(width // 4, side)
+    return _on_grid(torch.cat([angles.sin(), angles.cos()], dim=1))
 
 
 def rotary(size: int, side: int) -> Tensor:
@@ -29,9 +26,19 @@ def rotary(size: int, side: int) -> Tensor:
     Of the pairs of a head's `size` numbers the first half turns by the column, the second by the row, at the
     frequencies 10000^(-i / (size / 4)).
     """
-    frequencies = 10_000 ** -(torch.arange(size // 4, dtype=torch.float64) / (size // 4))
-    angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies
-    rows, columns = angles[:, None].expand(-1, side, -1), angles[None].expand(side, -1, -1)
+    return _on_grid(_angles(size // 4, side))
+
+
+def _angles(count: int, side: int) -> Tensor:
+    """Return p 10000^(-i / count) of each place p and frequency i, (side, count) float64."""
+    frequencies = 10_000 ** -(torch.arange(count, dtype=torch.float64) / count)
+    return torch.arange(side, dtype=torch.float64)[:, None] * frequencies
+
+
+def _on_grid(of_place: Tensor) -> Tensor:
+    """Return numbers of the places of an axis, (side, D), for a grid, (side², 2 D) float32: column, then row."""
+    side = len(of_place)
+    rows, columns = of_place[:, None].expand(-1, side, -1), of_place[None].expand(side, -1, -1)
     return rearrange(torch.cat([columns, rows], dim=-1), "h w d -> (h w) d").float()
 
 
