@@ -139,7 +139,7 @@ def _add_invert(invert: argparse.ArgumentParser) -> None:
 
     several: dict[str, Any] = {"action": "append", "default": []}
     add("--split", "stored images of this split; %(default)s", choices=["train", "val", "test"], default="test")
-    add("--images", "how many, the first ones; %(default)s", type=int, default=8)
+    add("--images", "how many, drawn of the split; %(default)s", type=int, default=8)
     add("--key", "the stored image of this key; may come several times", dest="keys", metavar="KEY", **several)
     add(
         "--from",

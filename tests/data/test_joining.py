@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
+from darkroom.data.draw import drawn, repeats
 from darkroom.data.joining import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
@@ -30,19 +31,19 @@ def made_of(folder: Path, keys, caption=None):
 
 def test_each_sample_finds_its_original(tmp_path, originals):
     keys = originals.keys[::-1]
-    rows = original_rows(made_of(tmp_path / "samples", keys), originals, Path("samples"))
+    rows = original_rows(made_of(tmp_path / "samples", keys), originals, {}, Path("samples"))
     assert rows == list(range(len(originals)))[::-1]
 
 
 def test_a_sample_of_no_image_is_refused_with_its_key(tmp_path, originals):
     with pytest.raises(ArtifactError, match=r"^samples/x holds nobody, and no image of the split.*dvc repro"):
-        original_rows(made_of(tmp_path / "samples", [originals.keys[0], "nobody"]), originals, Path("samples/x"))
+        original_rows(made_of(tmp_path / "samples", [originals.keys[0], "nobody"]), originals, {}, Path("samples/x"))
 
 
 def test_a_sample_of_another_caption_is_refused_with_its_key(tmp_path, originals):
     key = originals.keys[0]
     with pytest.raises(ArtifactError, match=rf"^samples/x: {key} was made for the caption 'another', and its original"):
-        original_rows(made_of(tmp_path / "samples", [key], "another"), originals, Path("samples/x"))
+        original_rows(made_of(tmp_path / "samples", [key], "another"), originals, {}, Path("samples/x"))
 
 
 def test_parts_that_share_keys_keep_their_own_originals(tmp_path):
@@ -50,4 +51,6 @@ def test_parts_that_share_keys_keep_their_own_originals(tmp_path):
         make_part(tmp_path / "data/shards", part)
     both = ImageShards.open_parts(["one", "two"], "test", tmp_path / "data/shards")
     assert len(set(both.keys)) == len(both) // 2
-    assert original_rows(made_of(tmp_path / "samples", both.keys), both, Path("samples")) == list(range(len(both)))
+    rows = drawn(len(both), len(both) // 2)
+    made = made_of(tmp_path / "samples", both.keys_of(rows))
+    assert original_rows(made, both, repeats(both.keys, both.captions, rows), Path("samples")) == rows

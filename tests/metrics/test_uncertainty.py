@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.uncertainty import assign_blocks, block_slices, jackknife
+from darkroom.metrics.uncertainty import assign_blocks, jackknife
 
 
 def test_debiases_the_plug_in_variance_exactly() -> None:
@@ -22,21 +23,28 @@ def test_error_of_a_mean_is_the_standard_error_of_block_means() -> None:
 
 
 @given(st.integers(2, 40), st.integers(0, 300))
-def test_blocks_are_contiguous_even_and_complete(blocks: int, extra: int) -> None:
-    samples = 2 * blocks + extra
-    block = assign_blocks(samples, blocks).tolist()
-    assert block == [i * blocks // samples for i in range(samples)]
-    sizes = np.bincount(block)
+def test_blocks_are_even_and_complete(blocks: int, extra: int) -> None:
+    sizes = np.bincount(assign_blocks(2 * blocks + extra, blocks))
     assert len(sizes) == blocks and sizes.max() - sizes.min() <= 1
-    slices = block_slices(assign_blocks(samples, blocks))
-    assert [block.index(b) for b in range(blocks)] == [start for start, _ in slices]
-    assert [stop - start for start, stop in slices] == sizes.tolist()
 
 
-def test_blocks_hold_the_classes_of_the_whole() -> None:
-    classes = np.arange(1000) % 10
-    block = assign_blocks(1000, 10).numpy()
-    assert all((np.bincount(classes[block == b]) == 10).all() for b in range(10))
+@given(st.integers(2, 12), st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
+def test_classes_are_spread_evenly_in_whatever_order_they_come(blocks: int, counts: list[int], seed: int) -> None:
+    classes = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts) + 1), [*counts, 2 * blocks]))
+    block = assign_blocks(len(classes), blocks, torch.from_numpy(classes)).numpy()
+    sizes = np.bincount(block, minlength=blocks)
+    assert sizes.max() - sizes.min() <= 1
+    for number in np.unique(classes):
+        of_class = np.bincount(block[classes == number], minlength=blocks)
+        assert of_class.max() - of_class.min() <= 1
+
+
+@pytest.mark.parametrize("classes", [None, torch.zeros(1000, dtype=torch.int64)])
+def test_a_block_is_no_stretch_of_the_samples(classes: torch.Tensor | None) -> None:
+    block = assign_blocks(1000, 10, classes).numpy()
+    assert all(np.flatnonzero(block == b).std() > 200 for b in range(10))  # 289 at random, 29 where they are contiguous
+    stretch = np.bincount(block[:100], minlength=10)
+    assert stretch.max() < 25 and stretch.std() > 0.5  # nor dealt out in turn
 
 
 @pytest.mark.parametrize(("samples", "blocks", "words"), [(19, 10, "too few"), (100, 1, "at least 2 blocks")])

@@ -18,6 +18,7 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.check.check import validated
 from darkroom.cli import main
+from darkroom.data.draw import drawn as drawn_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.texts import read_texts
 from darkroom.diffusion.flow import Flow
@@ -68,7 +69,7 @@ def test_each_condition_is_trained_sampled_and_scored(clone, condition):
     else:
         test = ImageShards.open_parts(["one"], "test")
         rows = [row for row, text in enumerate(test.captions) if condition == "image" or text is not None]
-        texts = [test.captions[row] or test.keys[row] for row in rows]
+        texts = [test.captions[rows[at]] or test.keys[rows[at]] for at in drawn_rows(len(rows))]
         assert images.captions == [texts[number % len(texts)] for number in range(14)] and len(texts) < 14
     assert (set(images.labels) == {None}) == (condition == "none") == (not any(manifest["counts"].values()))
     values = {"threads": 1, "batch": 8, "blocks": 2}

@@ -248,7 +248,7 @@ def test_a_sample_without_its_original_is_refused_with_its_key(clone):
 
 
 def test_a_caption_that_is_no_scenes_is_refused_with_its_key_before_any_work(clone, oracle, monkeypatch):
-    monkeypatch.setattr(scoring_pairs, "original_rows", lambda samples, originals, where: list(range(12)))
+    monkeypatch.setattr(scoring_pairs, "original_rows", lambda samples, originals, repeats, where: list(range(12)))
     monkeypatch.setattr(scoring_pairs, "image_scores", lambda *_: pytest.fail("work"))
     write_samples(caption=lambda text: "a handwritten seven")
     with pytest.raises(
@@ -259,7 +259,7 @@ def test_a_caption_that_is_no_scenes_is_refused_with_its_key_before_any_work(clo
 
 def test_a_missing_caption_is_refused_with_its_key_and_no_captions_are_noted(clone, monkeypatch):
     monkeypatch.setattr(scoring_pairs, "open_clip", lambda path, key: Means())
-    monkeypatch.setattr(scoring_pairs, "original_rows", lambda samples, originals, where: list(range(12)))
+    monkeypatch.setattr(scoring_pairs, "original_rows", lambda samples, originals, repeats, where: list(range(12)))
     third = originals().captions[2]
     write_samples(caption=lambda text: None if text == third else text)
     with pytest.raises(ArtifactError, match=rf"^samples/decoder: {originals().keys[2]} has no caption"):

@@ -13,6 +13,7 @@ from PIL import Image
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, read_manifest
+from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
@@ -138,7 +139,8 @@ def test_guidance_without_dropped_texts_is_refused():
 
 def test_images_of_captions_stand_beside_their_originals(clone):
     found, test = make(), ImageShards.open_parts(["first", "second"], "test")
-    captioned = [row for row, caption in enumerate(test.captions) if caption is not None][:5]
+    all_captioned = [row for row, caption in enumerate(test.captions) if caption is not None]
+    captioned = [all_captioned[place] for place in drawn(len(all_captioned), 5)]
     assert found.keys == test.keys_of(captioned)
     assert found.captions == [test.captions[row] for row in captioned]
     assert found.labels == ["noise"] * 5

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.uncertainty import Jackknife, block_slices, jackknife
+from darkroom.metrics.uncertainty import Jackknife, jackknife
 
 _ROWS = 1024  # of a tile of the kernel matrix: 1024 x 1024 float64 are 8 MB
 
@@ -56,7 +56,7 @@ def kernel_jackknife(reference: Tensor, reference_within: float, features: Tenso
         reference: features of real images, shape (m, D), float32.
         reference_within: `within(reference)`.
         features: of generated images, shape (n, D), float32.
-        block: shape (n,), int64, non-decreasing, from `assign_blocks`.
+        block: shape (n,), int64, from `assign_blocks`.
 
     Returns:
         The U-statistic (it may be below 0), the same debiased (it has no bias, so nearly equal), its standard error.
@@ -69,7 +69,7 @@ def kernel_jackknife(reference: Tensor, reference_within: float, features: Tenso
             f"features of length {features.shape[1]} do not compare with a reference of length {reference.shape[1]}: "
             "both must come from one extractor; run reference_stats again (`dvc repro`)."
         )
-    parts = [features[start:stop] for start, stop in block_slices(block)]
+    parts = [features[block == index] for index in range(int(block.max()) + 1)]
     sizes = torch.tensor([len(part) for part in parts], dtype=torch.float64)
     cross = torch.stack([_pair_sum(part, reference) for part in parts])  # (B,)
     pairs = torch.zeros(len(parts), len(parts), dtype=torch.float64)

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.frechet import covariance_root, frechet_jackknife
 from darkroom.metrics.kernel import kernel_jackknife, within
@@ -92,8 +93,8 @@ class Reference:
 def build_reference(extractor: str, sha256: str, batches: Iterable[Tensor], total: int, kid_images: int) -> Reference:
     """Return the reference of `total` real images whose features come in batches (n, D) float32.
 
-    Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, evenly spaced, so that
-    every part of the data counts for the kernel distance.
+    Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, drawn, in the order in
+    which they come.
 
     Raises:
         DarkroomError: fewer than 2 images, or another number than `total`.
@@ -103,7 +104,7 @@ def build_reference(extractor: str, sha256: str, batches: Iterable[Tensor], tota
             f"a reference needs at least 2 images, not {total}: choose another `reference_stats.split`."
         )
     kept = min(kid_images, total)
-    rows = torch.arange(kept) * total // kept
+    rows = torch.tensor(sorted(drawn(total, kept)))
     sums: BlockMoments | None = None
     kid_features: list[Tensor] = []
     seen = 0
@@ -145,8 +146,6 @@ def moments_of(features: Tensor) -> Moments:
 
 def distances(features: Tensor, reference: Reference, blocks: int) -> dict[str, float]:
     """Return the distances of generated images from a reference, from their features (N, D) float32.
-
-    Sample i lies in block i · blocks // N: classes are mixed evenly, so every block has those of the whole.
 
     Returns:
         `fd`: Fréchet distance at exactly N, comparable with others at that N; `fd_debiased`: without its bias in 1/N;

@@ -9,12 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
+from darkroom.random import order
 
 _WHERE = "the scoring stage's section of params.yaml"
+_SEED = 0  # of the blocks
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,16 @@ def jackknife(value: float, without: Sequence[float]) -> Jackknife:
     )
 
 
-def assign_blocks(samples: int, blocks: int) -> Tensor:
-    """Return the block of each sample, shape (samples,), int64: block of i = i · blocks // samples, so contiguous.
+def assign_blocks(samples: int, blocks: int, classes: Tensor | None = None) -> Tensor:
+    """Return the block of each sample, shape (samples,), int64: drawn at random, the classes spread evenly.
 
-    Samples in a row have the classes of the whole (`models/generators/labels.py`), so contiguous blocks do; where
-    sample i has class i modulo their number, blocks by i modulo B would each lack classes.
+    Samples may lie class by class, so no block is a stretch of them. Blocks differ by at most one sample, and by at
+    most one sample of a class: the error is that of images of the given classes, of which only the images are chance.
+
+    Args:
+        samples: how many there are.
+        blocks: B.
+        classes: class number of each sample, (samples,) int64; None: they are of no class.
 
     Raises:
         DarkroomError: fewer than 2 blocks, or fewer than 2 samples a block.
@@ -60,14 +68,12 @@ def assign_blocks(samples: int, blocks: int) -> Tensor:
             f"{samples} samples are too few for {blocks} blocks of at least 2: "
             f"make more samples, or lower `blocks` in {_WHERE}."
         )
-    return torch.arange(samples) * blocks // samples
-
-
-def block_slices(block: Tensor) -> list[tuple[int, int]]:
-    """Return [start, stop) of each block of a (N,) block vector that never decreases, as `assign_blocks` makes it."""
-    counts = torch.bincount(block).tolist()
-    stops = torch.bincount(block).cumsum(0).tolist()
-    return [(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
+    mixed = torch.from_numpy(order(_SEED, samples, np.arange(samples)))
+    if classes is not None:
+        mixed = mixed[torch.argsort(classes[mixed], stable=True)]  # class by class, mixed inside each
+    block = torch.empty(samples, dtype=torch.int64)
+    block[mixed] = torch.arange(samples) % blocks  # dealt out like cards
+    return block
 
 
 def mean_and_error(name: str, values: Sequence[float]) -> dict[str, float]:

@@ -56,7 +56,7 @@ def _pictures(
 
 
 def run(params: Params) -> None:
-    """Decode the embeddings of a split's first images, and write them beside their originals."""
+    """Decode the embeddings of images drawn of a split, and write them beside their originals."""
     require_writable(OUT)
     if not trained(list(params.train_decoder.unets)):
         write_no_samples(OUT, "no U-Net is trained")
@@ -67,6 +67,7 @@ def run(params: Params) -> None:
 def _sample(params: Params) -> None:
     # Imported here: nothing to decode needs no torch.
     from darkroom.data.catalog import load_catalog
+    from darkroom.data.draw import drawn, repeats
     from darkroom.data.reader import ImageShards
     from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
@@ -77,7 +78,7 @@ def _sample(params: Params) -> None:
     catalog = load_catalog(shards=None)
     parts = list(catalog.parts)
     images = ImageShards.open_parts(parts, section.split)
-    rows = list(range(min(section.images or len(images), len(images))))
+    rows = drawn(len(images), section.images)
     decoder = open_decoder(section, names, section.seed, device)
     told = conditioned_by(decoder, parts, section.split, images)
     cascade = decoder.cascade
@@ -101,6 +102,7 @@ def _sample(params: Params) -> None:
             else "none",
             clip=cascade.clip,
             split=section.split,
+            repeats=repeats(images.keys, images.captions, rows),
             sampler=section.model_dump(exclude={"threads", "shard_size", "pictures"}),
             files={path.name: sha256_file(path) for path in sorted(folder.glob("*.png"))},
             **shards,

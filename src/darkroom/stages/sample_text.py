@@ -44,7 +44,7 @@ def open_imagination(params: Params, device: torch.device, clip: str, where: str
 
 
 def run(params: Params) -> None:
-    """Make images of the captions of a split's first images that have one, and write them beside the originals."""
+    """Make images of captions drawn of a split, and write them beside the originals."""
     require_writable(OUT)
     if not read_manifest(PRIOR_FOLDER, PRIOR)["trained"]:
         write_no_samples(OUT, "there is no prior")
@@ -60,6 +60,7 @@ def _sample(params: Params) -> None:
     import torch
 
     from darkroom.data.catalog import load_catalog
+    from darkroom.data.draw import drawn, repeats
     from darkroom.data.embeddings import EmbeddingShards, captioned_parts, require_same_images
     from darkroom.data.reader import ImageShards
     from darkroom.data.shards import write_shards
@@ -74,7 +75,8 @@ def _sample(params: Params) -> None:
     images = ImageShards.open_parts(parts, section.split)
     stored = EmbeddingShards.open_parts(parts, section.split)
     require_same_images(stored, images)
-    rows = captioned_rows(stored.captions)[: section.images]
+    captioned = captioned_rows(stored.captions)
+    rows = [captioned[place] for place in drawn(len(captioned), section.images)]
     if not rows:
         raise DarkroomError(
             f"no image of the split {section.split} has a caption, so there is no text to make an image of: give the "
@@ -105,6 +107,7 @@ def _sample(params: Params) -> None:
             condition="text",
             clip=stored.clip,
             split=section.split,
+            repeats=repeats(images.keys, images.captions, rows),
             sampler=section.model_dump(exclude={"threads"}) | {"decoder": decoding.model_dump(exclude={"shard_size"})},
             files={"grid.png": sha256_file(folder / "grid.png")},
             **shards,

@@ -10,6 +10,7 @@ from torch import Tensor
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes, write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
+from darkroom.data.draw import drawn
 from darkroom.data.grid import image_grid, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
@@ -88,7 +89,7 @@ def run(params: Params) -> None:
     with atomic_folder(GRID) as folder:
         columns = min(_COLUMNS, settings.grid_images, len(shards))
         count = min(settings.grid_images, len(shards)) // columns * columns  # whole rows
-        chosen = torch.from_numpy(shards.__getitems__(range(count)))
+        chosen = torch.from_numpy(shards.__getitems__(drawn(len(shards), count)))
         shown = reconstruct_all(tokenizer, chosen, batch, device)
         save_png(
             folder / "grid.png", image_grid(rows(chosen.numpy(), shown.numpy(), columns), columns=columns, scale=2)

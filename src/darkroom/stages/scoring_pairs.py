@@ -126,7 +126,9 @@ def measure_pairs(
 ) -> Further:
     """Return the scores of each sample against its original and its caption; first opens all evaluators."""
     originals = ImageShards.open_parts(list(load_catalog().parts), manifest["split"])
-    pairs = Pairs(samples, originals, original_rows(samples, originals, where), batch, device)
+    pairs = Pairs(
+        samples, originals, original_rows(samples, originals, manifest.get("repeats", {}), where), batch, device
+    )
     scores: dict[str, float] = {}
     metadata: dict[str, Any] = {}
     notes: list[str] = []

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.data import draw
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.settings import UNet
@@ -185,7 +186,7 @@ def test_the_preview_shows_validation_images_then_training_images() -> None:
     made.val.all = {name: values[::-1] for name, values in made.val.all.items()}
     shown = made.preview().reshape(2, 2, 2, 10, 16, 16)  # split, row of ten, original or made
     for number, rows in enumerate((made.val, made.train)):
-        originals = rows.__getitems__(range(12))["images"][:, 0]
+        originals = rows.__getitems__(draw.drawn(len(rows), 12))["images"][:, 0]
         assert (shown[number, 0, 0] == originals[:10]).all() and (shown[number, 1, 0, :2] == originals[10:]).all()
         assert (shown[number, 1, :, 2:] == 255).all() and (shown[number, 0, 1] != originals[:10]).any()
     made.val.all = {name: values[:0] for name, values in made.val.all.items()}

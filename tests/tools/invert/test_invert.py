@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.cli import main
 from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.draw import drawn
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.scalers import LatentScaler
@@ -121,7 +122,8 @@ def test_noise_is_that_of_the_reversed_solver_and_leads_back(clone: Path) -> Non
     """By hand: Euler's steps from data to noise in float64, and the image that `sample_generator`'s sampler makes."""
     rows, found = invert("--images", "5", "--steps", "3")
     tokenizer, _ = load_tokenizer(Path("models/tokenizer"))
-    images = torch.from_numpy(ImageShards.open_parts(["one"], "test").__getitems__(range(5)))
+    shards = ImageShards.open_parts(["one"], "test")
+    images = torch.from_numpy(shards.__getitems__(drawn(len(shards), 5)))
     data = LatentScaler([0.1, -0.2], [0.5, 2.0])(tokenizer.encode(images)[0])
     torch.testing.assert_close(found["latents"], data, rtol=1e-4, atol=1e-5)
     model, x, labels = DiT.from_pretrained(Path("models/generator")).double(), data.double(), torch.full((5,), 3)
@@ -154,9 +156,9 @@ def test_an_image_does_not_depend_on_the_others_or_on_the_call(clone: Path) -> N
 
 def test_a_file_is_prepared_as_the_stored_images(clone: Path) -> None:
     shards = ImageShards.open_parts(["one"], "test")
-    for row in (0, 1):
+    for place, row in enumerate(drawn(len(shards), 2)):
         pixels = np.pad(shards[row], ((0, 0), (0, 0), (3, 3)))  # wider, so cropped in the middle
-        to_pil(pixels).save(f"{row}.png")
+        to_pil(pixels).save(f"{place}.png")
     _, stored = invert("--images", "2")
     rows, files = invert("--from", "0.png", "1.png")
     assert torch.equal(files["noise"], stored["noise"]) and [row["image"] for row in rows] == ["0.png", "1.png"]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.data.draw import drawn
 from darkroom.metrics.retrieval import class_embeddings, recalls, zero_shot
 from darkroom.models.clip.captions import CaptionedImages
 from darkroom.models.clip.network import Contrastive
@@ -19,9 +20,10 @@ Encode = Callable[[Tensor], Tensor]
 
 
 class Examples:
-    """The first captioned images of a split, their distinct captions, and prompts of classes.
+    """Captioned images drawn of a split, their distinct captions, and prompts of classes.
 
     every: the number of training images between two scores.
+    count: the number of images.
 
     Args:
         images: the captioned images of the split.
@@ -35,11 +37,13 @@ class Examples:
         self, images: CaptionedImages, prompts: Mapping[str, Sequence[str]], most: int, batch: int, every: int = 0
     ) -> None:
         self.images, self.prompts, self.batch, self.every = images, prompts, batch, every
-        self.count = min(most, len(images))
+        self.rows = np.array(drawn(len(images), most), dtype=np.int64)
+        self.count = len(self.rows)
         # The distinct captions in the order of their first images.
-        self.texts, self.captions = np.unique(images.numbers[: self.count], return_inverse=True)
+        self.texts, self.captions = np.unique(images.numbers[self.rows], return_inverse=True)
         names = {name: number for number, name in enumerate(prompts)}
-        self.labels = np.array([names.get(label or "", -1) for label in images.labels()[: self.count]], dtype=np.int64)
+        labels = images.labels()
+        self.labels = np.array([names.get(labels[row] or "", -1) for row in self.rows], dtype=np.int64)
 
     def scores(self, model: Contrastive, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of a CLIP in training; process `rank` of `count` computes its shard, and all get them."""
@@ -75,7 +79,7 @@ class Examples:
             count: the number of processes.
             gather: concatenates the rows of all processes.
         """
-        share = np.array_split(np.arange(self.count), count)[rank]
+        share = np.array_split(self.rows, count)[rank]
         groups = [share[at : at + self.batch] for at in range(0, len(share), self.batch)]
         found = [
             padded(images, torch.from_numpy(self.images.__getitems__(rows.tolist())["images"]), self.batch, device)

@@ -121,7 +121,7 @@ class Evaluate(Section):
     split: Literal["val", "test"] = "test"
     """Split that is evaluated when the training ends."""
     images: Annotated[int, Field(ge=2)] = 5000
-    """Largest number of images, the first ones of the split."""
+    """Largest number of images, drawn of the split."""
     batch: Positive = 64
     """Images in a forward pass."""
     prompts: list[Annotated[str, Field(pattern=r"\{label\}")]] = []

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from darkroom.data.draw import drawn
 from darkroom.diffusion.denoiser import clip_x0
 from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import sample
@@ -175,7 +176,7 @@ class DecoderRecipe(Recipe):
 
     def _previewed(self, stream: str, source: IndexedDataset) -> NDArray[np.uint8]:
         """Return originals and what is made under their conditions, row above row, the last ones filled with white."""
-        rows = list(range(min(self.settings.grids.images, len(source))))
+        rows = drawn(len(source), self.settings.grids.images)
         device = next(self.model.parameters()).device
         data = {
             name: torch.as_tensor(np.asarray(value)).to(device) for name, value in source.__getitems__(rows).items()

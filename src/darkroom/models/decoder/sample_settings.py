@@ -78,7 +78,7 @@ class SampleDecoder(Decoding):
     split: Literal["test", "val", "train"] = "test"
     """Split whose image embeddings are decoded."""
     images: Positive | None = None
-    """Number of embeddings that are decoded, the first ones of the split; null: all."""
+    """Number of embeddings that are decoded, drawn of the split; null: all."""
     pictures: Pictures = Pictures()
     """Further pictures beside the grid, of the first images; 0: none."""
 

@@ -133,7 +133,7 @@ class Grids(Section):
     """The grids while training: images of both splits, and what is made under their conditions."""
 
     images: Positive = 10
-    """Images of the validation split, and as many of the train split, the first ones."""
+    """Images drawn of the validation split, and as many of the train split."""
     guidance: Annotated[float, Field(ge=0)] | None = None
     """Scale of guidance; null: 2.0 where every condition is dropped at times, else none."""
     solver: Solver | None = None

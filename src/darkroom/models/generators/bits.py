@@ -11,10 +11,10 @@ from torch import Tensor
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash
 from darkroom.artifacts.models import generator_manifest
 from darkroom.data.catalog import load_catalog
+from darkroom.data.draw import drawn
 from darkroom.data.latents import LatentShards
 from darkroom.diffusion.bound import Bits
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.scalers import spaced_rows
 from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.generators.data import LabelledLatents
@@ -67,7 +67,7 @@ def measure_bits(
             f"{folder} was trained on other latents or classes than {settings.latents} and data/catalog hold: train it "
             "again (`dvc repro train_generator`)."
         )
-    rows = spaced_rows(len(latents), min(settings.images, len(latents))) if len(latents) else []
+    rows = drawn(len(latents), settings.images)
     if not rows:
         raise DarkroomError(f"`score_generator.bits.split` is {settings.split}, which has no images: name another.")
     data = LabelledLatents(latents, catalog)

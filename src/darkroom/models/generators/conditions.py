@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.draw import drawn
 from darkroom.data.embeddings import EmbeddingShards
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
@@ -108,7 +109,7 @@ def asked_classes(class_of: ClassOf) -> Asked:
 
 
 def asked_stored(shards: EmbeddingShards, condition: str, classes: Sequence[str]) -> Asked:
-    """Return what is asked of a generator of images or of texts: image i is made of stored row i modulo their number.
+    """Return what is asked of a generator of images or of texts: image i is made of the stored row drawn i-th, in turn.
 
     Args:
         shards: the stored embeddings of a split; images without a caption are left out where texts are read.
@@ -125,6 +126,7 @@ def asked_stored(shards: EmbeddingShards, condition: str, classes: Sequence[str]
             f"none of the {len(captions):,} images has a caption, and `train_generator.dit.model.condition` is "
             f"{condition}: give the source captions (`parts` and the source's section in params.yaml)."
         )
+    rows = rows[drawn(len(rows))]
     numbers = {name: number for number, name in enumerate(classes)}
     known = np.array([numbers.get(labels[row] or "", -1) for row in rows], np.int64)
 

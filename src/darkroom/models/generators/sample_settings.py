@@ -48,7 +48,7 @@ class Common(Section):
     labels: Literal["balanced", "frequency"] | dict[str, Positive] = "balanced"
     """Class of image i: i modulo their number (balanced), frequency (as in the training split), or numbers by class."""
     split: Literal["train", "val", "test"] = "test"
-    """Split whose stored embeddings and captions image i is made of, in turn, where the condition is read from them."""
+    """Split whose stored embeddings and captions images are made of, drawn, where the condition is read from them."""
     captions: Captions = Captions()
     """Captions from a file, where the condition is a text, in place of those stored of `split`."""
     batch: Positive = 125

@@ -20,7 +20,7 @@ class BitsSettings(Section):
     split: Literal["train", "val", "test"] = "test"
     """Split of the latents."""
     images: Positive = 100
-    """Latents, evenly spaced over the split; each is put through the network once for each timestep."""
+    """Latents, drawn of the split; each is put through the network once for each timestep."""
     batch: Positive = 50
     """Latents in a forward pass."""
     seed: Seed = 0

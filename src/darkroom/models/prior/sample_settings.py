@@ -20,7 +20,7 @@ class SampleText(Section):
     split: Literal["test", "val", "train"] = "test"
     """Split whose captions are the texts."""
     images: Positive | None = None
-    """Number of captions, the first ones of the split; null: all."""
+    """Number of captions, drawn of the split; null: all."""
     prior: PriorSampling = PriorSampling()
     """How the prior is sampled."""
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.data.draw import drawn
 from darkroom.models.prior.data import CaptionedEmbeddings
 from darkroom.models.prior.sample import Prior, sample_prior
 from darkroom.models.prior.settings import Evaluate
@@ -38,7 +39,7 @@ def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
 
 
 class Scorer:
-    """Scores a prior in training on the first validation images that have a caption.
+    """Scores a prior in training on drawn validation images that have a caption.
 
     every: images of the training between scores.
     """
@@ -53,7 +54,7 @@ class Scorer:
         """Return `cosines`. Process `rank` of so many samples its share, and all get the scores; {} below 2 images."""
         if self.count < 2:
             return {}
-        mine = np.array_split(np.arange(self.count), processes)[rank].tolist()
+        mine = np.array_split(drawn(len(self.rows), self.count), processes)[rank].tolist()
         found = sample_rows(prior, self.rows, mine, self.how)
         made, true, text = gather(found).unbind(dim=1)
         return cosines(made, true, text)

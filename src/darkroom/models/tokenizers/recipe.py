@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from darkroom.data.draw import drawn
 from darkroom.device import of_all_processes
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.kind_settings import Kind
@@ -177,9 +178,9 @@ class TokenizerRecipe(Recipe):
         return in_rows(self.columns, images, self.model.reconstruct(images))
 
     def shown(self) -> Tensor:
-        """Return the images of the grids while training, uint8 (N, C, H, W): the first ones, of validation if any."""
+        """Return the images of the grids while training, uint8 (N, C, H, W): drawn, of validation if any."""
         source = self.val if len(self.val) else self.train
-        rows = range(min(self.settings.grid_images, len(source)))
+        rows = drawn(len(source), self.settings.grid_images)
         return torch.from_numpy(source.__getitems__(rows)["images"]).to(self.device)
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.catalog import load_catalog
+from darkroom.data.draw import drawn
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
@@ -41,7 +42,7 @@ class Subjects:
 
 
 def stored(split: str, count: int, keys: Sequence[str]) -> Subjects:
-    """Return images of a split: those with some keys, or the first ones.
+    """Return images of a split: those with some keys, or drawn ones.
 
     Raises:
         DarkroomError: the split has no image, or none with a key; names the nearest.
@@ -50,7 +51,7 @@ def stored(split: str, count: int, keys: Sequence[str]) -> Subjects:
     if not len(shards):
         raise DarkroomError(f"the split {split} has no image: name another with --split, or files with --from.")
     known = shards.keys if keys else []
-    rows = [_row(key, known, split) for key in keys] if keys else list(range(min(count, len(shards))))
+    rows = [_row(key, known, split) for key in keys] if keys else drawn(len(shards), count)
     labels, captions = shards.labels, shards.captions
     return Subjects(
         torch.from_numpy(shards.__getitems__(rows)),
