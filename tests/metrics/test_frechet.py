@@ -3,11 +3,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import linalg
 from torch import Tensor, nn
 from torchmetrics.image.fid import FrechetInceptionDistance
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.frechet import covariance_root, frechet_distance, frechet_jackknife
+from darkroom.metrics.frechet import (
+    covariance_root,
+    few_jackknife,
+    frechet_distance,
+    frechet_few,
+    frechet_jackknife,
+    frechet_of_two,
+)
 from darkroom.metrics.moments import BlockMoments, Moments
 from darkroom.metrics.uncertainty import assign_blocks
 
@@ -125,3 +133,49 @@ def test_another_length_is_refused() -> None:
     reference = fit(draw(0))
     with pytest.raises(DarkroomError, match="of length 4 do not compare with a reference of length 6"):
         frechet_distance(reference, reference.cov, fit(draw(0, d=4)))
+
+
+def exact(x: np.ndarray, y: np.ndarray) -> float:
+    """The distance whatever the ranks: the cross term is the nuclear norm of centred X Yᵀ, of no square root at all."""
+    one, two = ((z - z.mean(0)) / np.sqrt(len(z) - 1) for z in (x, y))
+    cross = np.linalg.svd(one @ two.T, compute_uv=False).sum()
+    return float(((x.mean(0) - y.mean(0)) ** 2).sum() + (one**2).sum() + (two**2).sum() - 2 * cross)
+
+
+def few(x: np.ndarray, y: np.ndarray) -> float:
+    reference = fit(x)
+    return frechet_few(reference, covariance_root(reference.cov), torch.tensor(y))
+
+
+def test_agrees_with_scipy() -> None:
+    x, y = draw(3, 900, 64), draw(4, 700, 64)
+    s1, s2 = np.cov(x.T), np.cov(y.T)
+    root = np.trace(linalg.sqrtm(s1 @ s2)).real
+    found = float(((x.mean(0) - y.mean(0)) ** 2).sum() + np.trace(s1) + np.trace(s2) - 2 * root)
+    assert distance(x, y) == pytest.approx(found, rel=1e-9)
+    assert few(x, y) == pytest.approx(found, rel=1e-9)  # the small form holds for many samples too
+    assert frechet_of_two(torch.tensor(x), torch.tensor(y)) == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.parametrize(("n", "m"), [(400, 30), (30, 400), (40, 30), (30, 30)])
+def test_the_small_form_is_exact(n: int, m: int) -> None:
+    x, y = draw(0, n, 100), draw(1, m, 100)
+    found = frechet_of_two(torch.tensor(x), torch.tensor(y))
+    assert found == pytest.approx(exact(x, y), rel=1e-12)
+    assert few(x, y) == pytest.approx(found, rel=1e-9)
+    assert frechet_of_two(torch.tensor(y), torch.tensor(x)) == pytest.approx(found, rel=1e-12)
+    order = np.random.default_rng(2).permutation(m)
+    assert few(x, y[order]) == pytest.approx(few(x, y), rel=1e-12)
+    assert 0 <= frechet_of_two(torch.tensor(x), torch.tensor(x)) < 1e-9
+
+
+def test_the_small_jackknife_is_the_brute_force_one() -> None:
+    x, y = draw(0, 200, 40), draw(1, 23, 40)
+    reference, block = fit(x), assign_blocks(23, 4)
+    found = few_jackknife(reference, covariance_root(reference.cov), torch.tensor(y), block)
+    without = np.array([exact(x, y[(block != b).numpy()]) for b in range(4)])
+    assert found.value == pytest.approx(exact(x, y), rel=1e-9)
+    assert found.debiased == pytest.approx(4 * exact(x, y) - 3 * without.mean(), rel=1e-8)
+    assert found.se == pytest.approx(np.sqrt(3 / 4 * ((without - without.mean()) ** 2).sum()), rel=1e-8)
+    with pytest.raises(DarkroomError, match="of length 4 do not compare with a reference of length 40"):
+        few_jackknife(reference, reference.cov, torch.tensor(y[:, :4]), block)

@@ -5,6 +5,10 @@ d²(1, 2) = |μ₁ - μ₂|² + tr(S₁ + S₂ - 2 (S₁^½ S₂ S₁^½)^½)
 Source: Dowson and Landau, "The Fréchet distance between multivariate normal distributions", 1982; Heusel et al., "GANs
 trained by a two time-scale update rule converge to a local Nash equilibrium", 2017 (FID). The inner matrix is
 symmetric, so its eigenvalues are real and `eigh` finds them: exact, and it needs no general matrix root.
+
+Of N samples with N below the number of features D, S₂ = ZᵀZ with the N rows of Z = (Y - μ₂) / √(N - 1), and the cross
+term is the sum of the N singular values of Z S₁^½ (of two such sets, of Z₂ Z₁ᵀ): exact too, where the eigenvalues of a
+(D, D) matrix are mostly rounding, and much faster.
 """
 
 import torch
@@ -31,17 +35,21 @@ def covariance_root(cov: Tensor) -> Tensor:
     return (vectors * _spectrum(values)) @ vectors.T
 
 
+def _require_length(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise DarkroomError(
+            f"features of length {found} do not compare with a reference of length {wanted}: "
+            "both must come from one extractor; run reference_stats again (`dvc repro`)."
+        )
+
+
 def frechet_distance(reference: Moments, root: Tensor, other: Moments) -> float:
     """Return the (squared) Fréchet distance of `other` from `reference`, whose covariance root is `root`. At least 0.
 
     Raises:
         DarkroomError: another number of features.
     """
-    if reference.mean.shape != other.mean.shape:
-        raise DarkroomError(
-            f"features of length {len(other.mean)} do not compare with a reference of length {len(reference.mean)}: "
-            "both must come from one extractor; run reference_stats again (`dvc repro`)."
-        )
+    _require_length(len(other.mean), len(reference.mean))
     inner = root @ other.cov @ root
     # tr (S₁^½ S₂ S₁^½)^½ is the sum of the roots of the eigenvalues.
     cross = _spectrum(torch.linalg.eigvalsh((inner + inner.T) / 2)).sum()
@@ -58,3 +66,69 @@ def frechet_jackknife(reference: Moments, root: Tensor, sums: BlockSums) -> Jack
     full = frechet_distance(reference, root, sums.all())
     blocks = range(len(sums.count))
     return jackknife(full, [frechet_distance(reference, root, sums.without(block)) for block in blocks])
+
+
+def _centred(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean (D,) of rows (N, D), and Z = (rows - mean) / √(N - 1), so that their covariance is ZᵀZ."""
+    if len(rows) < 2:
+        raise DarkroomError(f"a covariance needs at least 2 samples, not {len(rows)}: score more images.")
+    mean = rows.mean(0)
+    return mean, (rows - mean) / (len(rows) - 1) ** 0.5
+
+
+def _nuclear(matrix: Tensor) -> Tensor:
+    """Return the sum of the singular values of a matrix (A, B), from the triangle of its QR decomposition."""
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    return torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R).sum()
+
+
+def frechet_few(reference: Moments, root: Tensor, features: Tensor) -> float:
+    """Return the Fréchet distance of N samples from a reference, in the small form. At least 0.
+
+    Args:
+        reference: of real images.
+        root: `covariance_root` of its covariance, (D, D) float64.
+        features: of the samples, (N, D), any float dtype; meant for N <= D, exact for any.
+
+    Raises:
+        DarkroomError: another number of features, or fewer than 2 samples.
+    """
+    _require_length(features.shape[1], len(reference.mean))
+    mean, rows = _centred(features.double())
+    return _few(reference, mean, rows, _nuclear(rows @ root))
+
+
+def _few(reference: Moments, mean: Tensor, rows: Tensor, cross: Tensor) -> float:
+    """Return the distance, from the mean and the centred rows of the samples and the cross term."""
+    means = (reference.mean - mean).square().sum()
+    return max(0.0, float(means + reference.cov.trace() + rows.square().sum() - 2 * cross))
+
+
+def frechet_of_two(features: Tensor, others: Tensor) -> float:
+    """Return the Fréchet distance of two sets of samples, (N, D) and (M, D), N and M meant to be below D. At least 0.
+
+    Raises:
+        DarkroomError: another number of features, or fewer than 2 samples in a set.
+    """
+    _require_length(others.shape[1], features.shape[1])
+    (mean, rows), (other_mean, other_rows) = _centred(features.double()), _centred(others.double())
+    spread = rows.square().sum() + other_rows.square().sum()
+    means = (mean - other_mean).square().sum()
+    return max(0.0, float(means + spread - 2 * _nuclear(rows @ other_rows.T)))
+
+
+def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> Jackknife:
+    """Return what `frechet_jackknife` does, in the small form, of features (N, D) in blocks (N,) int64.
+
+    The product with the root, (N, D), is made once: a distance without a block costs its singular values alone.
+    """
+    _require_length(features.shape[1], len(reference.mean))
+    samples = features.double()
+    turned = samples @ root  # (N, D); centring commutes with the product
+
+    def distance(keep: Tensor) -> float:
+        mean, rows = _centred(samples[keep])
+        return _few(reference, mean, rows, _nuclear(_centred(turned[keep])[1]))
+
+    every = torch.ones(len(samples), dtype=torch.bool)
+    return jackknife(distance(every), [distance(block != index) for index in block.unique().tolist()])

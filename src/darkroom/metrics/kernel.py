@@ -1,4 +1,4 @@
-"""Kernel distance: the unbiased squared maximum mean discrepancy with the cubic kernel, over all pairs.
+"""Kernel distances: the unbiased squared maximum mean discrepancy, over all pairs, of any kernel.
 
 MMD² = Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) + Σ_{i≠j} k(yᵢ, yⱼ) / n(n-1) - 2 Σ_{ij} k(xᵢ, yⱼ) / mn,   k(x, y) = (x·y / D + 1)³
 
@@ -10,6 +10,8 @@ The two sets must hold different images: a reconstruction compared with its own 
 the value falls below 0.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -17,46 +19,57 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import Jackknife, jackknife
 
 _ROWS = 1024  # of a tile of the kernel matrix: 1024 x 1024 float64 are 8 MB
+# From float64 rows (m, D) and (n, D) to the kernel of all pairs, (m, n) float64.
+Kernel = Callable[[Tensor, Tensor], Tensor]
 
 
-def _pair_sum(x: Tensor, y: Tensor) -> Tensor:
+def cubic(x: Tensor, y: Tensor) -> Tensor:
+    """Return (xᵢ·yⱼ / D + 1)³, (m, n)."""
+    tile = (x @ y.T).div_(x.shape[1]).add_(1)
+    return tile * tile * tile
+
+
+def _pair_sum(x: Tensor, y: Tensor, kernel: Kernel) -> Tensor:
     """Return Σ_ij k(xᵢ, yⱼ) of float32 (m, D) and (n, D), tile by tile, as a float64 scalar."""
     total = torch.zeros((), dtype=torch.float64)
     for left in x.split(_ROWS):
         left = left.double()
         for right in y.split(_ROWS):
-            tile = (left @ right.double().T).div_(x.shape[1]).add_(1)
-            total += (tile * tile * tile).sum().cpu()
+            total += kernel(left, right.double()).sum().cpu()
     return total
 
 
-def _self_sum(x: Tensor) -> Tensor:
+def _self_sum(x: Tensor, kernel: Kernel) -> Tensor:
     """Return Σ_{i≠j} k(xᵢ, xⱼ) of float32 (m, D): each pair of tiles once, the diagonal taken off tile by tile."""
     total = torch.zeros((), dtype=torch.float64)
     tiles = x.split(_ROWS)
     for index, tile in enumerate(tiles):
-        diagonal = (tile.double().square().sum(1) / x.shape[1] + 1).pow(3).sum().cpu()
-        total += _pair_sum(tile, tile) - diagonal
+        exact = tile.double()
+        same = kernel(exact, exact)
+        total += (same.sum() - same.trace()).cpu()
         if later := tiles[index + 1 :]:
-            total += 2 * sum(_pair_sum(tile, other) for other in later)
+            total += 2 * sum(_pair_sum(tile, other, kernel) for other in later)
     return total
 
 
-def within(features: Tensor) -> float:
+def within(features: Tensor, kernel: Kernel = cubic) -> float:
     """Return Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) of features (m, D) float32, m at least 2: a reference's term, kept with it."""
     if len(features) < 2:
         raise DarkroomError(f"a kernel distance needs at least 2 reference images, not {len(features)}.")
-    return float(_self_sum(features)) / (len(features) * (len(features) - 1))
+    return float(_self_sum(features, kernel)) / (len(features) * (len(features) - 1))
 
 
-def kernel_jackknife(reference: Tensor, reference_within: float, features: Tensor, block: Tensor) -> Jackknife:
+def kernel_jackknife(
+    reference: Tensor, reference_within: float, features: Tensor, block: Tensor, kernel: Kernel = cubic
+) -> Jackknife:
     """Return the kernel distance with its error over the blocks of the generated images.
 
     Args:
         reference: features of real images, shape (m, D), float32.
-        reference_within: `within(reference)`.
+        reference_within: `within(reference)`, of the same kernel.
         features: of generated images, shape (n, D), float32.
         block: shape (n,), int64, from `assign_blocks`.
+        kernel: k.
 
     Returns:
         The U-statistic (it may be below 0), the same debiased (it has no bias, so nearly equal), its standard error.
@@ -71,12 +84,12 @@ def kernel_jackknife(reference: Tensor, reference_within: float, features: Tenso
         )
     parts = [features[block == index] for index in range(int(block.max()) + 1)]
     sizes = torch.tensor([len(part) for part in parts], dtype=torch.float64)
-    cross = torch.stack([_pair_sum(part, reference) for part in parts])  # (B,)
+    cross = torch.stack([_pair_sum(part, reference, kernel) for part in parts])  # (B,)
     pairs = torch.zeros(len(parts), len(parts), dtype=torch.float64)
     for row, left in enumerate(parts):
-        pairs[row, row] = _self_sum(left)
+        pairs[row, row] = _self_sum(left, kernel)
         for column in range(row):
-            pairs[row, column] = pairs[column, row] = _pair_sum(left, parts[column])
+            pairs[row, column] = pairs[column, row] = _pair_sum(left, parts[column], kernel)
 
     def distance(keep: Tensor) -> float:
         n = sizes[keep].sum()

@@ -7,6 +7,7 @@ float32 sums err by 1e-2.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -100,6 +101,13 @@ class BlockMoments:
             self.total[index] += rows.sum(0)
             # Rank-n update in place: Σxxᵀ += XᵀX without a second (D, D) matrix, 10x faster at batch 32, D = 2048.
             self.outer[index].addmm_(rows.T, rows)
+
+    def merge(self, other: Self) -> Self:
+        """Add the sums of another part of the samples, in the same blocks, and return this object."""
+        self.count += other.count
+        self.total += other.total
+        self.outer += other.outer
+        return self
 
     def compute(self) -> BlockSums:
         """Return the sums over all batches. They are the tensors of this object: read, do not modify."""

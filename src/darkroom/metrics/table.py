@@ -7,6 +7,7 @@ A new metric of generated images is a file beside this one with a class (`Sample
 from collections.abc import Mapping
 from dataclasses import replace
 
+from darkroom.metrics.feature_scores import FEATURE_SCORES
 from darkroom.metrics.labels import ClassMetric
 from darkroom.metrics.retrieval_scores import RETRIEVAL
 from darkroom.metrics.score import SampleMetric, Score
@@ -52,6 +53,13 @@ DISTANCES = (
     ),
     replace(_DEBIASED, name="fid_debiased", meaning="fid without its bias of order 1/n, so that it compares across n."),
     replace(_KERNEL, name="inception_kid", meaning="The kernel distance in the features of the Inception network."),
+    replace(
+        _FRECHET,
+        name="sfid",
+        meaning="sFID: the Fréchet distance in Inception's features of places, the first 7 channels of a layer of 17 x "
+        "17: it sees where things are, and fid does not.",
+        title="sFID",
+    ),
 )
 
 # The variational bound of stored latents under a generator, not of generated images.
@@ -339,7 +347,7 @@ PRIOR = (
 def scores() -> dict[str, Score]:
     """Return all scores by name, in the order of the tables."""
     measured = [score for metric in SAMPLE_METRICS for score in metric.scores]
-    found = (*DISTANCES, *measured, *BITS, *IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR)
+    found = (*DISTANCES, *FEATURE_SCORES, *measured, *BITS, *IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR)
     return {score.name: score for score in found}
 
 
