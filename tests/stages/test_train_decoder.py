@@ -3,7 +3,9 @@
 import copy
 import json
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,9 +27,12 @@ from darkroom.models.clip.embed_settings import Params as EmbedParams
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
 from darkroom.models.decoder.data import embedded
+from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.opening import open_data
 from darkroom.models.decoder.sample_settings import Params as SampleParams
 from darkroom.models.decoder.settings import Params
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.params.evaluate import Evaluate
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
 from darkroom.training.data import Augmentation, Images, mirrored
 from darkroom.training.loop import seeded
@@ -117,7 +122,12 @@ def mirror_images() -> None:
 
 
 def params(
-    name: str = "base", weights: str = "data/none", tokenizer: bool = False, latents: bool = False, **unet: Any
+    name: str = "base",
+    weights: str = "data/none",
+    tokenizer: bool = False,
+    latents: bool = False,
+    evaluate: dict[str, Any] | None = None,
+    **unet: Any,
 ) -> Params:
     how = training(images=16, validate_every=16, learning_rate=0.001)
     changes = {"size": 8, **unet}
@@ -129,6 +139,7 @@ def params(
             "tokenizer": "models/tokenizer" if tokenizer else "data/none",
             "latents": "data/latents" if latents else "data/none",
             "timesteps": 20,
+            "evaluate": evaluate or {},
             "training": how.model_dump(),
             "unets": {name: told},
         },
@@ -187,6 +198,75 @@ def test_from_shards_to_samples_with_an_up_sampler(clone: Path) -> None:
     assert manifest["clip"] == load_clip().fingerprint and manifest["condition"] == "image"
     assert set(manifest["files"]) == {"grid.png", "variations.png", "interpolations.png", "inpainted.png"}
     assert (Path("curves/decoder/base/metrics.json")).is_file() or any(Path("curves/decoder/base").iterdir())
+
+
+def write_extractor() -> None:
+    folder, classes = Path("models/extractor"), load_catalog().classes
+    folder.mkdir(parents=True)
+    with seeded(0):
+        Classifier(3, len(classes), [4, 4], 3, 0.0).save_pretrained(folder)
+    write_manifest(folder, "extractor", image_shape=[3, 16, 16], classes=list(classes), files=file_hashes(folder))
+
+
+def curve(unet: str, name: str) -> dict[int, float]:
+    """Return the points of a curve, by images seen."""
+    (path,) = (Path("curves/decoder") / unet).rglob(f"eval/{name}.tsv")
+    rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    return {int(row[0]): float(row[-1]) for row in rows}
+
+
+def test_scores_while_training_are_curves_of_each_u_net_and_change_no_weight(clone: Path) -> None:
+    """Of pixels, of an up-sampler, and of latents, whose images are of the whole size."""
+    write_extractor()
+    asked = {"every": 8, "images": 5, "batch": 2, "extractor": "models/extractor"}
+    for made, name in ((params, "base"), (up_sampler, "up"), (partial(params, tokenizer=True, latents=True), "base")):
+        train_decoder.run(made(), name)
+        plain = weights(name)
+        shutil.rmtree("state")
+        train_decoder.run(made(evaluate=asked), name)
+        assert weights(name) == plain
+        for score in ("fd", "fd_debiased", "kid", "psnr"):
+            assert list(curve(name, score)) == [8, 16], score
+        assert 3 < curve(name, "psnr")[16] < 40
+        shutil.rmtree("state")
+
+
+def test_scores_while_training_need_images_of_the_validation_split(clone: Path) -> None:
+    write_extractor()
+    device, asked = torch.device("cpu"), Evaluate(every=8, extractor="models/extractor")
+    with pytest.raises(DarkroomError, match=r"has 3 images.*ingest.splits.val"):
+        Evaluation.open(asked, load_catalog(), 3, device)
+    assert Evaluation.open(Evaluate(), load_catalog(), 3, device) is None
+    with pytest.raises(ValueError, match="extractor must be named"):
+        Evaluate(every=8)
+
+
+def test_scores_while_training_know_good_images_from_bad_ones_for_any_number_of_processes(clone: Path) -> None:
+    write_extractor()
+    asked = Evaluate(every=8, images=20, batch=3, extractor="models/extractor")
+    evaluation = Evaluation.open(asked, load_catalog(), 24, torch.device("cpu"))
+    images = torch.from_numpy(ImageShards.open_parts(["one", "two"], "train").__getitems__(range(24)))[..., ::2, ::2]
+
+    def real(rows: Sequence[int]) -> torch.Tensor:
+        return images[list(rows)]
+
+    def scores(made: Any, count: int = 1) -> dict[str, float]:
+        shares: list[list[torch.Tensor]] = []  # of each process, what it gathers, in order
+
+        def keep(values: torch.Tensor) -> torch.Tensor:
+            shares[-1].append(values)
+            return torch.rand(20, 3) if len(values.shape) > 1 or not len(values) else values
+
+        for rank in range(count):
+            shares.append([])
+            evaluation.scores(made, 24, real, 24, rank, count, keep)
+        both = iter(torch.cat([each for each in turn if len(each)]) for turn in zip(*shares, strict=True))
+        return evaluation.scores(made, 24, real, 24, 0, 1, lambda values: next(both))
+
+    same = scores(lambda rows: (real(rows), real(rows)))
+    worse = scores(lambda rows: (255 - real(rows), real(rows)))
+    assert same["fd"] < 0.5 * worse["fd"] and same["psnr"] > 60 > 20 > worse["psnr"]
+    assert scores(lambda rows: (real(rows), real(rows)), count=3) == same
 
 
 def test_the_grid_is_of_originals_beside_samples_with_their_captions(clone: Path) -> None:

@@ -20,6 +20,7 @@ from darkroom.training.curves import write_curves
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
+    from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import DecoderData
     from darkroom.models.decoder.recipe import DecoderRecipe
 
@@ -27,7 +28,7 @@ MODELS, CURVES, LOGS = DECODER_FOLDER, Path("curves/decoder"), Path("logs")
 _LEFT_OUT = "this U-Net is left out of the cascade"
 
 
-def build(params: Params, name: str, opened: DecoderData) -> DecoderRecipe:
+def build(params: Params, name: str, opened: DecoderData, evaluation: Evaluation | None = None) -> DecoderRecipe:
     """Return the recipe with its untrained U-Net."""
     from darkroom.diffusion.objectives import objective_of
     from darkroom.models.decoder.network import DecoderUNet
@@ -43,7 +44,15 @@ def build(params: Params, name: str, opened: DecoderData) -> DecoderRecipe:
     objective = objective_of(settings.diffusion, section.timesteps)
     rows = opened.rows
     return DecoderRecipe(
-        model, settings, objective, opened.space, opened.conditioner, training.seed, rows["train"], rows["val"]
+        model,
+        settings,
+        objective,
+        opened.space,
+        opened.conditioner,
+        training.seed,
+        rows["train"],
+        rows["val"],
+        evaluation,
     )
 
 
@@ -83,6 +92,7 @@ def run(params: Params, name: str) -> None:
 def _train(params: Params, name: str, catalog: Catalog) -> None:
     # Imported here: a U-Net that is left out needs no torch.
     from darkroom.device import set_up_device
+    from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import open_data, weights_key
     from darkroom.training.initial import initial_manifest, initialise, require_same
     from darkroom.training.loop import train
@@ -92,7 +102,8 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
     settings, training = section.unets[name], section.training_of(name)
     device = set_up_device(training.threads, params.run.device)
     opened = open_data(section, name, catalog, device)
-    recipe = build(params, name, opened)
+    evaluation = Evaluation.open(section.evaluate, catalog, len(opened.rows["val"]), device)
+    recipe = build(params, name, opened, evaluation)
     model, metadata = recipe.model, {"image": catalog.spec.metadata(), "catalog": catalog.fingerprint}
     metadata |= _facts(params, name, opened)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")

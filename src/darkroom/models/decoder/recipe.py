@@ -1,6 +1,8 @@
 """Trains a U-Net of the unCLIP decoder: denoising under CLIP's embeddings, and under the image that it enlarges."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,12 @@ from darkroom.diffusion.denoiser import clip_x0
 from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import sample
 from darkroom.models.decoder.data import Conditioner, Space
+from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.settings import LowResolution, UNet
 from darkroom.random import derive, normal, random_numbers
-from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
+from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 _GUIDANCE = 2.0  # of grids, where `grids.guidance` names none
 # Columns of the uniform numbers of a position.
@@ -51,6 +54,7 @@ class DecoderRecipe(Recipe):
         seed: int,
         train: IndexedDataset,
         val: IndexedDataset,
+        evaluation: Evaluation | None = None,
     ) -> None:
         """Take in the parts.
 
@@ -63,6 +67,7 @@ class DecoderRecipe(Recipe):
             seed: the training's.
             train: what is trained on.
             val: what is validated on.
+            evaluation: scores while it trains; None: none.
         """
         self.model, self.settings, self.objective = model, settings, objective
         self.space, self.conditioner, self.seed = space, conditioner, seed
@@ -71,6 +76,8 @@ class DecoderRecipe(Recipe):
         self.modules: dict[str, nn.Module] = {"unet": model}
         self.phases = (Phase("unet", self.loss),)
         self.blocks = model.blocks
+        self.evaluation = evaluation
+        self.evaluate_every = evaluation.settings.every if evaluation else 0
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, conditions dropped; randomness follows from each image's place in the training."""
@@ -177,13 +184,34 @@ class DecoderRecipe(Recipe):
     def _previewed(self, stream: str, source: IndexedDataset) -> NDArray[np.uint8]:
         """Return originals and what is made under their conditions, row above row, the last ones filled with white."""
         rows = drawn(len(source), self.settings.grids.images)
+        shown = [images.cpu().numpy() for images in self._made(stream, source, rows)]
+        both = np.stack([_filled(images, self.columns) for images in reversed(shown)], axis=1)
+        return both.reshape(-1, *both.shape[3:])  # of (rows, 2, 10, C, S, S)
+
+    @torch.no_grad()
+    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
+        """Return the scores of `train_decoder.evaluate`: images of the validation split's conditions, made as grids."""
+        assert self.evaluation is not None  # the loop asks where `evaluate_every` is above 0
+        made = partial(self._made, "evaluate", self.val)
+        real = partial(self._real, self.train)
+        return self.evaluation.scores(made, len(self.val), real, len(self.train), rank, count, gather)
+
+    def _read(self, source: IndexedDataset, rows: Sequence[int]) -> Batch:
         device = next(self.model.parameters()).device
-        data = {
-            name: torch.as_tensor(np.asarray(value)).to(device) for name, value in source.__getitems__(rows).items()
-        }
-        batch, config = Batch(np.array(rows), data), self.model.config
-        random = self._draw(batch, stream)
-        whole = self.space.data(data)
+        data = source.__getitems__(rows)
+        return Batch(
+            np.array(rows), {name: torch.as_tensor(np.asarray(value)).to(device) for name, value in data.items()}
+        )
+
+    def _real(self, source: IndexedDataset, rows: Sequence[int]) -> Tensor:
+        """Return images of some rows at the size of the U-Net, uint8 (N, C, S, S)."""
+        return self.space.images(downsampled(self.space.data(self._read(source, rows).data), self.model.config.size))
+
+    def _made(self, stream: str, source: IndexedDataset, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return what is made under the conditions of some rows, and their images, each uint8 (N, C, S, S)."""
+        batch, config = self._read(source, rows), self.model.config
+        random, device = self._draw(batch, stream), next(self.model.parameters()).device
+        whole = self.space.data(batch.data)
         conditions = self._conditions(batch, whole, random, drops=False)
         shape = (config.image_channels, config.size, config.size)
         noise = torch.from_numpy(normal(self.seed, f"decoder/{stream}/noise", rows, shape)).to(device)
@@ -192,9 +220,7 @@ class DecoderRecipe(Recipe):
         how = self.settings.grids.sampling(self.settings.diffusion, self.objective.duration)
         seeds = [derive(self.seed, f"decoder/{stream}/steps", row) for row in rows]
         found = sample(denoise, noise, self.objective, how, [torch.Generator().manual_seed(each) for each in seeds])
-        shown = [self.space.images(each).cpu().numpy() for each in (downsampled(whole, config.size), found)]
-        both = np.stack([_filled(images, self.columns) for images in shown], axis=1)  # (rows, 2, 10, C, S, S)
-        return both.reshape(-1, *both.shape[3:])
+        return self.space.images(found), self.space.images(downsampled(whole, config.size))
 
     def _guidance(self, conditions: Conditions) -> float:
         """Return the scale of grids: as asked, else guided where the unconditional prediction is learned."""

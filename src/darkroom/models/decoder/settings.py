@@ -15,6 +15,7 @@ from darkroom.diffusion.settings import (
     preview_sampling,
     require_fit,
 )
+from darkroom.params.evaluate import Evaluate
 from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive
 from darkroom.params.overrides import OWN_TRAINING, Overrides, merged, require_known
 from darkroom.params.run import Run
@@ -262,6 +263,8 @@ class TrainDecoder(Section):
     """data/latents: stored latents are read; data/none: images are encoded while training."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule of all U-Nets."""
+    evaluate: Evaluate = Evaluate()
+    """Scores of the averaged weights of each U-Net while training, drawn as curves; they decide nothing."""
     training: Training
     """The keys of `training` that have another value here."""
     unets: Annotated[dict[PartName, UNet], Field(min_length=1)]

@@ -16,7 +16,7 @@ from darkroom.metrics.reference import Reference, distances
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
 from darkroom.models.generators.conditions import Asked
 from darkroom.models.generators.sampler import Sampler, generate
-from darkroom.models.generators.settings import Evaluate
+from darkroom.models.generators.settings import EvaluateGenerator
 from darkroom.training.recipe import Gather
 
 _BLOCKS = 10
@@ -27,7 +27,7 @@ class Evaluation:
 
     def __init__(
         self,
-        settings: Evaluate,
+        settings: EvaluateGenerator,
         judge: Evaluator,
         reference: Reference,
         classes: Sequence[str],
@@ -37,7 +37,7 @@ class Evaluation:
         self.every = settings.every
 
     @classmethod
-    def open(cls, settings: Evaluate, catalog: Catalog) -> "Evaluation | None":
+    def open(cls, settings: EvaluateGenerator, catalog: Catalog) -> "Evaluation | None":
         """Return the evaluation that `train_generator.evaluate` asks for, or None.
 
         Raises:

@@ -1,39 +1,28 @@
 """The sections that `train_generator` reads."""
 
-from typing import Annotated
-
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
+from darkroom.params.evaluate import Evaluate
 from darkroom.params.kinds import of_kinds
-from darkroom.params.numbers import NO_FILE, Positive, Seed
+from darkroom.params.numbers import NO_FILE, Seed
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
 
-class Evaluate(Section):
+class EvaluateGenerator(Evaluate):
     """Scores of the averaged weights while training: a look, which decides nothing."""
 
-    every: Annotated[int, Field(ge=0)] = 0
-    """Images between evaluations; 0: none."""
-    images: Annotated[int, Field(ge=4)] = 500
-    """Images generated for each evaluation."""
-    batch: Positive = 125
-    """Images in a forward pass."""
     seed: Seed = 2
     """Seed of their initial noise."""
-    extractor: str = NO_FILE
-    """models/extractor: the feature network of the scores; data/none: no evaluation."""
     reference: str = NO_FILE
     """data/reference: the statistics of the real images; data/none: no evaluation."""
 
     @model_validator(mode="after")
-    def _judged(self) -> "Evaluate":
-        if self.every and NO_FILE in (self.extractor, self.reference):
-            raise ValueError(
-                "every is above 0, so extractor and reference must be named: models/extractor and data/reference"
-            )
+    def _compared(self) -> "EvaluateGenerator":
+        if self.every and self.reference == NO_FILE:
+            raise ValueError("every is above 0, so reference must be named: data/reference")
         return self
 
 
@@ -47,7 +36,7 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
 
     embeddings: str = NO_FILE
     """data/embeddings: stored embeddings of CLIP, which the conditions image, text and tokens read; data/none: none."""
-    evaluate: Evaluate = Evaluate()
+    evaluate: EvaluateGenerator = EvaluateGenerator()
     """Scores of the averaged weights while training, drawn as curves; they decide nothing."""
 
     @property

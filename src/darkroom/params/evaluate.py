@@ -1,0 +1,27 @@
+"""Scores of averaged weights while they are trained: how often, of how many images, by which network."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from darkroom.params.numbers import NO_FILE, Positive
+from darkroom.params.section import Section
+
+
+class Evaluate(Section):
+    """Scores of the averaged weights while training: a look, which decides nothing."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Images between evaluations; 0: none."""
+    images: Annotated[int, Field(ge=4)] = 500
+    """Images generated for each evaluation."""
+    batch: Positive = 125
+    """Images in a forward pass."""
+    extractor: str = NO_FILE
+    """models/extractor: the feature network of the scores; data/none: no evaluation."""
+
+    @model_validator(mode="after")
+    def _judged(self) -> "Evaluate":
+        if self.every and self.extractor == NO_FILE:
+            raise ValueError("every is above 0, so extractor must be named: models/extractor")
+        return self
