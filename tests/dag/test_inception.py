@@ -30,6 +30,7 @@ def test_fid_stands_beside_fd_and_only_what_reads_it_runs(fresh: Sandbox):
     assert after.items() >= before.items()
     assert set(after) - set(before) == {"fid", "fid_debiased", "fid_se", "inception_kid", "inception_kid_se"}
     card = json.loads((fresh.root / "cards/generator.json").read_text())
-    assert card["extractors"]["inception"]["sha256"] == sha256 and card["extractors"]["inception"]["dim"] == 2048
+    extractor = card["protocol"]["extractors"]["inception"]
+    assert extractor["sha256"] == sha256 and extractor["dim"] == 2048
     assert any("inception" in note for note in card["notes"])
     fresh.assert_nothing_to_do()

@@ -15,6 +15,7 @@ def card(**changes: Any) -> dict[str, Any]:
         "reference_id": "cd" * 32,
         "reference_split": "train",
         "n_fake": 1000,
+        "classes": "frequency",
         "blocks": 10,
         "seed": 1,
         "sampler": {"solver": "euler", "steps": 25, "guidance": 1.5, "weights": "ema"},
@@ -24,13 +25,15 @@ def card(**changes: Any) -> dict[str, Any]:
 
 def test_holds_the_whole_protocol() -> None:
     found = json.loads(json.dumps(card()))
-    assert found["extractors"]["in_domain"]["sha256"] == "ab" * 32
-    assert found["extractors"]["in_domain"]["resize"] == "none"
-    assert found["reference"] == {"id": "cd" * 32, "split": "train"}
-    assert (found["n_fake"], found["blocks"], found["seed"]) == (1000, 10, 1)
-    assert found["sampler"]["steps"] == 25
-    assert "uint8" in found["quantisation"]
-    assert sorted(found["libraries"]) == ["numpy", "torch", "torch-fidelity", "torchmetrics"]
+    assert sorted(found) == ["baselines", "formulas", "notes", "protocol", "treatment"]
+    protocol, treatment = found["protocol"], found["treatment"]
+    assert protocol["extractors"]["in_domain"]["sha256"] == "ab" * 32
+    assert protocol["extractors"]["in_domain"]["resize"] == "none"
+    assert protocol["reference"] == {"id": "cd" * 32, "split": "train"}
+    assert (protocol["n_fake"], protocol["blocks"], protocol["classes"]) == (1000, 10, "frequency")
+    assert (treatment["seed"], treatment["sampler"]["steps"]) == (1, 25)
+    assert "uint8" in protocol["quantisation"]
+    assert sorted(protocol["libraries"]) == ["numpy", "torch", "torch-fidelity", "torchmetrics"]
     assert sorted(found["formulas"]) == ["fd", "fd_se", "kid"]
 
 
@@ -46,7 +49,7 @@ def test_too_few_samples_are_noted() -> None:
     assert card()["notes"] == []
     (note,) = card(extractors=inception)["notes"]
     assert "inception: 1000 samples are fewer than twice its 2048 features" in note
-    assert "TensorFlow 1" in card(extractors=inception)["extractors"]["inception"]["resize"]
+    assert "TensorFlow 1" in card(extractors=inception)["protocol"]["extractors"]["inception"]["resize"]
 
 
 def test_the_build_of_a_library_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

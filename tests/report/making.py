@@ -159,18 +159,18 @@ def project(
     ):
         write_json(Path(f"metrics/{name}.json"), scores)
         card = {
-            "n_fake": n,
-            "samples": manifest_hash(made[name]) if name in made else None,
-            "reference": {"id": fingerprint, "split": "test"},
+            "protocol": {"n_fake": n, "reference": {"id": fingerprint, "split": "test"}, "classes": "frequency"},
+            "treatment": {"samples": manifest_hash(made[name]) if name in made else None, "seed": None},
+            "baselines": {},
             "formulas": {key: f"formula of {key} <&>" for key in scores if key != "n"},
             "notes": [],
-            "seed": None,
         }
         write_json(Path(f"cards/{name}.json"), card)
     write_json(Path("metrics/clip.json"), {**CLIP, "images": 260, "captions": 10})
     judged = {name: f"formula of {name} <&>" for name in CLIP if not name.endswith("_se")}
-    card = {"clip": "abc", "reference": {"id": manifest_hash(catalog), "split": "test"}, "images": 260, "captions": 10}
-    write_json(Path("cards/clip.json"), {**card, "formulas": {**judged, "se": "of a share"}})
+    protocol = {"reference": {"id": manifest_hash(catalog), "split": "test"}, "images": 260, "captions": 10}
+    card = {"protocol": protocol, "treatment": {"clip": "abc"}, "formulas": {**judged, "se": "of a share"}}
+    write_json(Path("cards/clip.json"), card)
     decoding(manifest_hash(reference), told)
     for name in ("teacher", "tokenizer", "extractor", "generator", "clip"):
         folder = Path("curves") / name
@@ -221,18 +221,22 @@ def decoding(reference: str, told: bool) -> None:
         )
         write_json(where[0], of)
         card = {
-            "n_fake": 20,
-            "samples": manifest_hash(folder),
-            "reference": {"id": reference, "split": "train"},
+            "protocol": {
+                "n_fake": 20,
+                "reference": {"id": reference, "split": "train"},
+                "classes": "frequency",
+                "scene_reader": {"id": "", "n": 20},
+            },
+            "treatment": {"samples": manifest_hash(folder)},
+            "baselines": {
+                "clip_unrelated": {"image_other": 0.375, "text_other": 0.25},
+                "scene_reader": {
+                    "originals": {"colour": 0.984375, "colour_and_form": 0.96875},
+                    "renders": {"colour": 1.0, "colour_and_form": 0.9921875},
+                },
+            },
             "formulas": {key: f"formula of {key} <&>" for key in of if key != "n"},
             "notes": ["few samples"],
-            "clip_unrelated": {"image_other": 0.375, "text_other": 0.25},
-            "scene_reader": {
-                "id": "",
-                "n": 20,
-                "originals": {"colour": 0.984375, "colour_and_form": 0.96875},
-                "renders": {"colour": 1.0, "colour_and_form": 0.9921875},
-            },
         }
         write_json(where[1], card)
 
@@ -259,9 +263,15 @@ def without_clip() -> None:
 
 
 def change(path: str, **changes: Any) -> None:
-    """Change keys at the top of a JSON file; None takes a key out."""
-    value = copy.deepcopy(json.loads(Path(path).read_text())) | changes
-    Path(path).write_text(json.dumps({key: inner for key, inner in value.items() if inner is not None}))
+    """Change keys at the top of a JSON file, of a card in the parts that have them; None takes a key out."""
+    value = copy.deepcopy(json.loads(Path(path).read_text()))
+    for key, inner in changes.items():
+        parts = [part for part in value.values() if isinstance(part, dict) and key in part]
+        for of in parts if path.startswith("cards/") and parts else [value]:
+            of[key] = inner
+            if inner is None:
+                del of[key]
+    Path(path).write_text(json.dumps(value))
 
 
 class Page(HTMLParser):

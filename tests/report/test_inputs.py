@@ -84,7 +84,7 @@ def _other_catalog() -> None:
         (lambda: change("metrics/tokenizer.json", ssim="good"), ["metrics/tokenizer.json", "`ssim`"]),
         (lambda: change("metrics/tokenizer.json", psnr=float("inf")), ["metrics/tokenizer.json", "`psnr`"]),
         (lambda: change("metrics/generator.json", n=39), ["cards/generator.json", "40 and 39 images"]),
-        (lambda: change("cards/generator.json", n_fake=None), ["cards/generator.json", "`n_fake`"]),
+        (lambda: change("cards/generator.json", n_fake=None), ["cards/generator.json", "`protocol.n_fake`"]),
         (lambda: change("data/catalog/manifest.json", classes=3), ["data/catalog", "`classes`"]),
         (lambda: change("samples/catalog/manifest.json", catalog="x"), ["samples/catalog", "data/catalog"]),
         (lambda: change("samples/generator/manifest.json", images=41), ["samples/generator", "cards/generator.json"]),

@@ -165,7 +165,8 @@ def test_the_scores_of_the_dit_and_the_distance_from_the_original_are_always_the
     assert set(scores) == ALWAYS | PAIRS and set(card["formulas"]) == set(scores) - {"n"}
     images = torch.from_numpy(originals().__getitems__(range(12)))
     assert scores["psnr"] == pytest.approx(float(psnr(images, images // 2).mean()), rel=1e-12)
-    assert card["sampler"]["steps"] == 20 and card["samples"] == manifest_hash(Path("samples/decoder"))
+    treatment = card["treatment"]
+    assert treatment["sampler"]["steps"] == 20 and treatment["samples"] == manifest_hash(Path("samples/decoder"))
 
 
 def test_what_is_scored_of_a_text_is_scored_alike(clone):
@@ -186,9 +187,9 @@ def test_a_wrong_colour_lowers_the_colour_alone(clone, oracle):
         expected = share if "colour" in name or name == "as_described" else 1
         assert scores[name] == pytest.approx(expected)
         assert scores[f"{name}_se"] == pytest.approx(np.sqrt(expected * (1 - expected) / 11), abs=1e-12)
-    told = card["scene_reader"]
+    told = card["baselines"]["scene_reader"]
     assert told["originals"] == dict.fromkeys(ATTRIBUTES, 1) and told["renders"] == {"colour": 0.99}
-    assert told["n"] == 12 and told["id"] == manifest_hash(Path("models/scene_reader"))
+    assert card["protocol"]["scene_reader"] == {"id": manifest_hash(Path("models/scene_reader")), "n": 12}
 
 
 @pytest.mark.parametrize("fingerprint", ["c" * 64, "d" * 64])
@@ -198,14 +199,15 @@ def test_the_card_says_whether_the_clip_that_judges_conditioned(clone, monkeypat
     write_samples(change=lambda key, image: 255 - image)
     scores, card = score(clip="models/clip")
     assert set(scores) == ALWAYS | PAIRS | CLIPS and set(card["formulas"]) == set(scores) - {"n"}
-    assert card["clip"] == fingerprint and card["clip_is_condition"] == (fingerprint == "c" * 64)
+    assert card["protocol"]["clip"] == fingerprint
+    assert card["protocol"]["clip_is_condition"] == (fingerprint == "c" * 64)
     assert any("conditioned the samples" in note for note in card["notes"]) == (fingerprint == "c" * 64)
     images, judge = torch.from_numpy(originals().__getitems__(range(12))), Means()
     pair = [judge.images(each).double().numpy() for each in (255 - images, images)]
     cosines = (pair[0] * pair[1]).sum(1) / np.linalg.norm(pair[0], axis=1) / np.linalg.norm(pair[1], axis=1)
     assert scores["clip_image"] == pytest.approx(cosines.mean(), rel=1e-6)
     assert scores["clip_image_se"] == pytest.approx(cosines.std(ddof=1) / np.sqrt(12), rel=1e-6)
-    assert scores["clip_text"] != scores["clip_text_real"] and set(card["clip_unrelated"]) == {
+    assert scores["clip_text"] != scores["clip_text_real"] and set(card["baselines"]["clip_unrelated"]) == {
         "image_other",
         "text_other",
     }
@@ -220,7 +222,7 @@ def test_lpips_is_measured_by_the_weights_that_are_named(clone, monkeypatch):
     write_samples()
     scores, card = score(lpips="lpips", vgg16="vgg.pth")
     assert set(scores) == ALWAYS | PAIRS | {"lpips", "lpips_se"} and scores["lpips"] == 0
-    assert card["lpips"] == "vgg.pth score_decoder.vgg16"
+    assert card["protocol"]["lpips"] == "vgg.pth score_decoder.vgg16"
 
 
 def test_the_judges_come_from_their_folders(clone):
@@ -229,8 +231,8 @@ def test_the_judges_come_from_their_folders(clone):
     scores, card = score(clip="models/clip", attributes="scenes")
     assert set(scores) == ALWAYS | PAIRS | CLIPS | SCENES
     assert scores["clip_image"] == pytest.approx(1) and scores["clip_text"] == scores["clip_text_real"]
-    assert card["clip"] == load_clip().fingerprint and card["clip_is_condition"] is False
-    assert {name: scores[name] for name in ATTRIBUTES} == card["scene_reader"]["originals"]
+    assert card["protocol"]["clip"] == load_clip().fingerprint and card["protocol"]["clip_is_condition"] is False
+    assert {name: scores[name] for name in ATTRIBUTES} == card["baselines"]["scene_reader"]["originals"]
 
 
 def test_a_sample_without_its_original_is_refused_with_its_key(clone):

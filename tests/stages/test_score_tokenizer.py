@@ -158,7 +158,7 @@ def test_lpips_is_measured_by_the_weights_that_are_named(project: None) -> None:
     each = network(to_network(images), to_network(Patches(SIDE).reconstruct(images))).double()
     assert scores["lpips"] == pytest.approx(float(each.mean()), rel=1e-5)
     assert scores["lpips_se"] == pytest.approx(float(each.std()) / len(each) ** 0.5, rel=1e-4)
-    assert len(card["lpips"]) == 64 and "lpips" in card["formulas"]
+    assert len(card["protocol"]["lpips"]) == 64 and "lpips" in card["formulas"]
 
 
 def test_missing_weights_of_lpips_are_told_before_any_work(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_inceptions_distance_is_called_rfid(project: None, monkeypatch: pytest.M
     monkeypatch.setattr(score_tokenizer, "load_extractor", lambda name, *_: Extractor(Colours(), "5" * 64, 3))
     scores, card = score(("in_domain", "inception"))
     assert set(scores) == ALWAYS | CODES | {"rfid"}
-    assert card["extractors"]["inception"]["sha256"] == "5" * 64 and "rfid" in card["formulas"]
+    assert card["protocol"]["extractors"]["inception"]["sha256"] == "5" * 64 and "rfid" in card["formulas"]
     images = split("test")
     one, other = (x.float().mean((2, 3)).double().numpy() for x in (images, Patches(SIDE).reconstruct(images)))
     s1, s2 = np.cov(one.T), np.cov(other.T)

@@ -86,9 +86,13 @@ def test_it_writes_what_clip_opens_and_how_good_it_is(clone: Path) -> None:
     assert manifest["prompts"]["1"] == ["a one", "the one"]
     scores, card = (json.loads(Path(f"{name}/clip.json").read_text()) for name in ("metrics", "cards"))
     images = CaptionedImages(ImageShards.open_parts(["first"], "test"), 8, False)
-    assert (scores["images"], scores["captions"]) == (len(images), 6) == (card["images"], card["captions"])
+    assert (
+        (scores["images"], scores["captions"])
+        == (len(images), 6)
+        == (card["protocol"]["images"], card["protocol"]["captions"])
+    )
     assert {"zero_shot_accuracy", "image_to_text_r1", "text_to_image_r5", "text_to_image_r5_se"} <= set(scores)
-    assert (card["clip"], card["classes"]) == (ours.fingerprint, 3)
+    assert (card["treatment"]["clip"], card["protocol"]["classes"]) == (ours.fingerprint, 3)
     # Zero-shot accuracy by clip-anytorch alone: prompts of a class, their mean, the nearest.
     with torch.no_grad():
         classes = []

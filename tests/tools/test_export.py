@@ -216,7 +216,9 @@ def scored(model=None, **sampler):
     made = model or manifest_hash(Path("models/generator"))
     write_manifest(Path("samples/generator"), "samples", model=made, sampler={"sigma_rel": None, **sampler})
     Path("cards").mkdir(exist_ok=True)
-    Path("cards/generator.json").write_text(json.dumps({"samples": manifest_hash(Path("samples/generator"))}))
+    Path("cards/generator.json").write_text(
+        json.dumps({"treatment": {"samples": manifest_hash(Path("samples/generator"))}})
+    )
 
 
 @pytest.mark.parametrize(

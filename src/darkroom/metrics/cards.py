@@ -1,12 +1,18 @@
-"""The card of a score: its protocol. A number without it is not a result.
+"""The card of a score: how it was made. A number without it is not a result.
 
-A card holds what the number follows from, and nothing of clock, host, path, device or git, so equal work gives equal
-bytes. Two scores compare where their cards differ in nothing but what is studied.
+    protocol    what must be equal before two scores compare: networks, images, counts, classes, precision, libraries
+    treatment   what one varies: the model and its weights, sampler, steps, guidance with channels and interval, seed
+    baselines   what is known without the model: the same scores of held-out real images, a constant answer, pairs
+    formulas    of each score
+    notes       what else must be known
+
+It holds nothing of clock, host, path, device or git, so equal work gives equal bytes.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.libraries import library_versions
 from darkroom.metrics.table import formulas
 
@@ -16,6 +22,7 @@ RESIZE = {
 }
 
 QUANTISATION = "uint8, round((x + 1) 127.5) clamped to 0..255, x the output in [-1, 1]"
+PRECISION = "features in float32, statistics in float64"
 
 
 def score_card(
@@ -25,14 +32,15 @@ def score_card(
     reference_id: str,
     reference_split: str,
     n_fake: int,
+    classes: str | Mapping[str, int] | None = None,
     blocks: int | None = None,
     seed: int | None = None,
     sampler: Mapping[str, Any] | None = None,
     samples: str | None = None,
     quantisation: str = QUANTISATION,
-    lpips: str | None = None,
+    protocol: Mapping[str, Any] | None = None,
+    baselines: Mapping[str, Any] | None = None,
     more_notes: Sequence[str] = (),
-    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the card of `scores`, as JSON values.
 
@@ -43,14 +51,15 @@ def score_card(
         reference_id: hash of the reference's manifest.
         reference_split: split of the real images.
         n_fake: number of images scored.
+        classes: the distribution of classes of both sides: frequency, balanced, or images by class; None: no reference.
         blocks: of the jackknife.
         seed: of the samples.
         sampler: solver, steps, guidance, weights, …
         samples: hash of the samples' manifest, which names the model.
         quantisation: how network output became uint8.
-        lpips: hash of the weights of LPIPS's network, where it was measured.
+        protocol: what else must be equal, JSON values: evaluators by their hashes.
+        baselines: what is known without the model, JSON values.
         more_notes: what else must be known of the scores.
-        more: further facts, JSON values, under names of their own.
     """
     notes = [
         f"{name}: {n_fake} samples are fewer than twice its {metadata['dim']} features; "
@@ -59,17 +68,31 @@ def score_card(
         if n_fake < 2 * int(metadata["dim"])
     ]
     return {
-        "extractors": {name: {**metadata, "resize": RESIZE[name]} for name, metadata in extractors.items()},
-        "quantisation": quantisation,
-        "reference": {"id": reference_id, "split": reference_split},
-        "n_fake": n_fake,
-        "blocks": blocks,
-        "seed": seed,
-        "samples": samples,
-        "sampler": dict(sampler) if sampler is not None else None,
-        "libraries": library_versions(),
+        "protocol": {
+            "extractors": {
+                name: {**metadata, "resize": RESIZE.get(name, "its own")} for name, metadata in extractors.items()
+            },
+            "quantisation": quantisation,
+            "precision": PRECISION,
+            "reference": {"id": reference_id, "split": reference_split},
+            "n_fake": n_fake,
+            "classes": dict(classes) if isinstance(classes, Mapping) else classes,
+            "blocks": blocks,
+            "libraries": library_versions(),
+            **(protocol or {}),
+        },
+        "treatment": {"samples": samples, "seed": seed, "sampler": dict(sampler) if sampler is not None else None},
+        "baselines": dict(baselines or {}),
         "formulas": formulas(scores),
         "notes": [*notes, *more_notes],
-        **({"lpips": lpips} if lpips else {}),
-        **(more or {}),
     }
+
+
+def require_new(card: Mapping[str, Any], where: object) -> None:
+    """Check that a card has the parts above; cards of before had everything in one level.
+
+    Raises:
+        ArtifactError: it has not.
+    """
+    if card and "protocol" not in card:
+        raise ArtifactError(f"{where} is an older card, without `protocol`: make it again (`dvc repro`).")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.metrics.cards import require_new
 from darkroom.metrics.table import of_group
 from darkroom.report.metadata import ClipCard, Scores, read_json, typed
 from darkroom.report.scores import error_of
@@ -19,7 +20,7 @@ class ClipScored:
 
     scores: Scores
     card: ClipCard
-    protocol: dict[str, Any]
+    whole: dict[str, Any]
 
 
 def read_clip() -> ClipScored | None:
@@ -28,10 +29,11 @@ def read_clip() -> ClipScored | None:
     Raises:
         ArtifactError: one is missing or broken, they belong to different trainings, or the page cannot explain a score.
     """
-    protocol, scores = read_json(CARD), read_json(METRICS)
-    if protocol == scores == {}:
+    whole, scores = read_json(CARD), read_json(METRICS)
+    if whole == scores == {}:
         return None
-    card, found = typed(ClipCard, protocol, CARD), typed(Scores, scores, METRICS)
+    require_new(whole, CARD)
+    card, found = typed(ClipCard, whole, CARD), typed(Scores, scores, METRICS)
     counts = {name: found.pop(name, None) for name in _COUNTS}
     errors = {error_of(name) for name in found}
     if strange := sorted(set(found) - set(of_group("clip")) - errors):
@@ -40,7 +42,7 @@ def read_clip() -> ClipScored | None:
             "src/darkroom/metrics/table.py."
         )
     missing = sorted(set(found) - errors ^ set(card.formulas) - {"se"})
-    if missing or counts != {"images": card.images, "captions": card.captions}:
+    if missing or counts != {"images": card.protocol.images, "captions": card.protocol.captions}:
         what = missing[0] if missing else "images"
         raise ArtifactError(f"{CARD} is not the card of {METRICS}: `{what}` differs.")
-    return ClipScored(found, card, protocol)
+    return ClipScored(found, card, whole)

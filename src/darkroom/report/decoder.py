@@ -41,7 +41,7 @@ def read_conditioned(name: str) -> Conditioned | None:
     if not samples.images:
         return None
     scored = read_scored(name)
-    if scored.card.samples != manifest_hash(folder):
+    if scored.card.treatment.samples != manifest_hash(folder):
         raise ArtifactError(
             f"cards/{name}.json was made from other {folder}: run `dvc repro`, which makes what is out of date again."
         )
@@ -111,7 +111,7 @@ _UNRELATED = {"clip_image": "image_other", "clip_text": "text_other"}
 
 def pair_rows(scored: Scored) -> Iterator[PairRow]:
     """Yield a row for each score that compares an image with its original or its caption."""
-    scores, reader = scored.scores, scored.card.scene_reader
+    scores, reader = scored.scores, scored.card.baselines.scene_reader
     for name in of_group("pairs"):
         if name in _REAL.values() or (run := value_of(name, scores)) is None:
             continue
@@ -120,7 +120,7 @@ def pair_rows(scored: Scored) -> Iterator[PairRow]:
         if reader is not None and name in reader.originals:
             originals = number(reader.originals[name])
             renders = number(reader.renders[name]) if name in reader.renders else None
-        other = scored.card.clip_unrelated.get(_UNRELATED.get(name, ""))
+        other = scored.card.baselines.clip_unrelated.get(_UNRELATED.get(name, ""))
         yield PairRow(name, run, originals, renders, None if other is None else number(other))
 
 

@@ -73,7 +73,7 @@ def read_own() -> Own | None:
     if not samples.images:
         return None
     scored = read_scored("tokenizer_samples")
-    if scored.card.samples != manifest_hash(TOKENIZER_SAMPLES):
+    if scored.card.treatment.samples != manifest_hash(TOKENIZER_SAMPLES):
         raise ArtifactError(
             f"cards/tokenizer_samples.json was made from other {TOKENIZER_SAMPLES}: run `dvc repro`, which makes what "
             "is out of date again."
@@ -95,14 +95,14 @@ def _belong(inputs: Inputs) -> None:
         fault = f"metrics/generator.json has scores, and {SAMPLES} no images"
         faults[fault] = read_json(Path("metrics/generator.json")) == {}
     if inputs.clip is not None:
-        faults[f"cards/clip.json was made with another {CATALOG}"] = inputs.clip.card.reference.id == catalog
+        faults[f"cards/clip.json was made with another {CATALOG}"] = inputs.clip.card.protocol.reference.id == catalog
     if inputs.generator is not None:
         card, classes = inputs.generator.card, inputs.catalog.classes
         faults |= {
             f"cards/generator.json was made with another {REFERENCE}": card.reference.id == reference,
             f"{SAMPLES} has other classes than {CATALOG}": inputs.samples.classes == classes,
             f"{SAMPLES} has another number of images than cards/generator.json": inputs.samples.images == card.n_fake,
-            f"cards/generator.json was made from other {SAMPLES}": card.samples == manifest_hash(SAMPLES),
+            f"cards/generator.json was made from other {SAMPLES}": card.treatment.samples == manifest_hash(SAMPLES),
         }
     if inputs.own is not None:
         fault = f"cards/tokenizer_samples.json was made with another {REFERENCE}"

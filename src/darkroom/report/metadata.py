@@ -147,24 +147,59 @@ class ReaderFacts(Metadata):
     renders: Scores
 
 
-class Card(Metadata):
-    """The protocol of a metrics file, with reference values for scores of pairs."""
+class Protocol(Metadata):
+    """What must be equal before two scores compare; of it the count, the reference and the classes."""
 
     n_fake: int
-    samples: str | None = None
     reference: CardReference
-    formulas: dict[str, str]
-    notes: list[str]
+    classes: str | dict[str, int] | None = None
+
+
+class Treatment(Metadata):
+    """What one varies; of it the hash of the samples."""
+
+    samples: str | None = None
+
+
+class Baselines(Metadata):
+    """What is known without the model: scores of originals and renders, and of unrelated pairs."""
+
     scene_reader: ReaderFacts | None = None
     clip_unrelated: Scores = {}
 
 
-class ClipCard(Metadata):
-    """The protocol of CLIP's scores: the number of images and of distinct captions."""
+class Card(Metadata):
+    """How the scores of a metrics file were made."""
+
+    protocol: Protocol
+    treatment: Treatment = Treatment()
+    baselines: Baselines = Baselines()
+    formulas: dict[str, str]
+    notes: list[str]
+
+    @property
+    def n_fake(self) -> int:
+        """The number of images scored."""
+        return self.protocol.n_fake
+
+    @property
+    def reference(self) -> CardReference:
+        """The real images that they are compared with."""
+        return self.protocol.reference
+
+
+class ClipProtocol(Metadata):
+    """Of CLIP's scores: the number of images and of distinct captions."""
 
     images: int
     captions: int
     reference: CardReference
+
+
+class ClipCard(Metadata):
+    """How CLIP's scores were made."""
+
+    protocol: ClipProtocol
     formulas: dict[str, str]
 
 

@@ -99,8 +99,8 @@ def clip_group(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of CLIP's scores and of the prior's, where there are some."""
     clip = inputs.clip
     if clip is not None and (found := rows(clip.scores, table.of_group("clip"))):
-        aside, split = f"{clip.card.captions:,} captions that differ", clip.card.reference.split
-        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.images:,}", "", ""), found, aside)
+        aside, split = f"{clip.card.protocol.captions:,} captions that differ", clip.card.protocol.reference.split
+        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol.images:,}", "", ""), found, aside)
     if inputs.prior is not None and (found := rows(inputs.prior.scores, table.of_group("prior"))):
         yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
 
@@ -225,5 +225,5 @@ def render(title: str, inputs: Inputs) -> str:
         or 1,
         # Some networks are trained only where they are needed.
         curves=[drawn(each) for each in inputs.trainings if each.name in always or each.train.points],
-        cards={name: list(flat(each.protocol)) for name, each in cards.items() if each},
+        cards={name: list(flat(each.whole)) for name, each in cards.items() if each},
     )

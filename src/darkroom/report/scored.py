@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.metrics.cards import require_new
 from darkroom.metrics.table import COUNT
 from darkroom.metrics.table import scores as known_scores
 from darkroom.report.metadata import Card, Scores, read_json, typed
@@ -17,7 +18,7 @@ class Scored:
 
     scores: Scores
     card: Card
-    protocol: dict[str, Any]
+    whole: dict[str, Any]
 
 
 def read_scored(name: str) -> Scored:
@@ -27,8 +28,9 @@ def read_scored(name: str) -> Scored:
         ArtifactError: a file is missing or damaged, the files name different scores, or the page cannot explain one.
     """
     metrics, card = Path(f"metrics/{name}.json"), Path(f"cards/{name}.json")
-    protocol = read_json(card)
-    metadata = typed(Card, protocol, card)
+    whole = read_json(card)
+    require_new(whole, card)
+    metadata = typed(Card, whole, card)
     scores = typed(Scores, read_json(metrics), metrics)
     if strange := unknown(scores):
         raise ArtifactError(
@@ -43,4 +45,4 @@ def read_scored(name: str) -> Scored:
         raise ArtifactError(
             f"{card} is not the card of {metrics}: they count {metadata.n_fake} and {scores[COUNT]:g} images."
         )
-    return Scored(scores, metadata, protocol)
+    return Scored(scores, metadata, whole)

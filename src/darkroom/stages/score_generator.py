@@ -62,4 +62,4 @@ def _bits(settings: BitsSettings, model: str, device: torch.device) -> tuple[Fur
         f"bits_per_dim: {count} latents of the {settings.split} split, noise of seed {settings.seed}, averaged "
         "weights, each under its class, without guidance"
     )
-    return Further(scores, {}, [note]), terms
+    return Further(scores, notes=[note]), terms

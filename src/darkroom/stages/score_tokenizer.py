@@ -82,7 +82,7 @@ def run(params: Params) -> None:
             reference_id=catalog.fingerprint,
             reference_split=settings.split,
             n_fake=len(shards),
-            lpips=lpips,
+            protocol={"lpips": lpips} if lpips else {},
             more_notes=notes,
         ),
     )

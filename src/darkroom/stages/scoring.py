@@ -1,8 +1,9 @@
 """What `score_generator` and `score_tokenizer_samples` do: samples and reference in, metrics and their card out."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,12 +27,14 @@ from darkroom.terminal.progress import with_progress
 REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
-class Further(NamedTuple):
-    """Scores that other samples have not, and what the card says of them."""
+@dataclass(frozen=True)
+class Further:
+    """Scores that other samples have not, and what the card says of them under these names."""
 
-    scores: dict[str, float]
-    metadata: dict[str, Any]
-    notes: list[str]
+    scores: dict[str, float] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    baselines: dict[str, Any] = field(default_factory=dict)
 
 
 # From the samples, what their manifest says, and the device, to further scores.
@@ -67,7 +70,7 @@ def score(
         for name in reference["extractors"]
     }
 
-    more = measured(images, samples, where) if measured is not None else Further({}, {}, [])
+    more = measured(images, samples, where) if measured is not None else Further()
 
     def batches(name: str) -> Iterator[NDArray[np.uint8]]:
         return with_progress(images.batches(settings.batch), len(images), name)
@@ -102,8 +105,9 @@ def score(
             seed=samples["sampler"]["seed"],
             sampler=samples["sampler"],
             samples=manifest_hash(folder),
+            protocol=more.protocol,
+            baselines=more.baselines,
             more_notes=more.notes,
-            more=more.metadata,
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

@@ -91,8 +91,8 @@ def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, conditio
     notes = ["clip_text is left out: the images have no captions"] if texts is None else []
     if conditioned:
         notes.append("clip_image and clip_text: by the CLIP that conditioned the samples, which flatters them")
-    metadata = {"clip": clip.fingerprint, "clip_is_condition": conditioned, "clip_unrelated": unrelated}
-    return Further(scores, metadata, notes)
+    protocol = {"clip": clip.fingerprint, "clip_is_condition": conditioned}
+    return Further(scores, protocol, notes, {"clip_unrelated": unrelated})
 
 
 def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description]) -> Further:
@@ -109,15 +109,14 @@ def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description])
     renders = read_manifest(READER, SCENE_READER)["accuracy"]
     return Further(
         scores,
+        {"scene_reader": {"id": manifest_hash(READER), "n": len(asked)}},
+        [],
         {
             "scene_reader": {
-                "id": manifest_hash(READER),
-                "n": len(asked),
                 "originals": {name: fmean(values) for name, values in originals.items()},
                 "renders": renders,
             }
         },
-        [],
     )
 
 
@@ -130,12 +129,13 @@ def measure_pairs(
         samples, originals, original_rows(samples, originals, manifest.get("repeats", {}), where), batch, device
     )
     scores: dict[str, float] = {}
-    metadata: dict[str, Any] = {}
+    protocol: dict[str, Any] = {}
+    baselines: dict[str, Any] = {}
     notes: list[str] = []
     measures: dict[str, Measure] = {"psnr": psnr}
     if judges.lpips == "lpips":
         weights, shape = Path(judges.vgg16), samples.image_shape
-        measures["lpips"], metadata["lpips"] = perceptual_measure(weights, shape, "score_decoder.vgg16", device)
+        measures["lpips"], protocol["lpips"] = perceptual_measure(weights, shape, "score_decoder.vgg16", device)
     clip = _clip(judges.clip)
     captions = None if clip is None else _captions(pairs, where)
     reader, asked = None, []
@@ -146,8 +146,9 @@ def measure_pairs(
     found = [] if clip is None else [_similarities(pairs, clip, captions, manifest.get("clip"))]
     found += [] if reader is None else [_attributes(pairs, reader, asked)]
     for each in found:
-        scores, metadata, notes = scores | each.scores, metadata | each.metadata, notes + each.notes
-    return Further(scores, metadata, notes)
+        scores, protocol, notes = scores | each.scores, protocol | each.protocol, notes + each.notes
+        baselines |= each.baselines
+    return Further(scores, protocol, notes, baselines)
 
 
 def score_pairs(

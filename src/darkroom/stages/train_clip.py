@@ -93,13 +93,15 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
     scores = found | {"images": examples.count, "captions": len(examples.texts)}
     write_json(METRICS, scores)
     card = {
-        "clip": clip.fingerprint,
-        "reference": {"id": catalog.fingerprint, "split": settings.split},
-        "images": examples.count,
-        "captions": len(examples.texts),
-        "classes": len(prompts),
-        "prompts": settings.prompts or f"the {settings.captions} most frequent captions of each class in train",
-        "libraries": library_versions(),
+        "protocol": {
+            "reference": {"id": catalog.fingerprint, "split": settings.split},
+            "images": examples.count,
+            "captions": len(examples.texts),
+            "classes": len(prompts),
+            "prompts": settings.prompts or f"the {settings.captions} most frequent captions of each class in train",
+            "libraries": library_versions(),
+        },
+        "treatment": {"clip": clip.fingerprint},
         "formulas": {score.name: score.formula for score in RETRIEVAL if score.name in found} | {"se": ERROR},
     }
     write_json(CARD, card)

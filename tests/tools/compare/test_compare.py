@@ -12,7 +12,8 @@ from darkroom.errors import DarkroomError
 from darkroom.tools.compare.revisions import Results, commit_of, read_results
 from darkroom.tools.compare.verdicts import compare, differing_protocol, standard_error
 
-CARD = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "sampler": {"guidance": 1.0}, "seed": 1}
+PROTOCOL = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "classes": "frequency"}
+CARD = {"protocol": PROTOCOL, "treatment": {"sampler": {"guidance": 1.0}, "seed": 1}}
 
 
 def results(scores, card=CARD, name="x"):
@@ -69,15 +70,15 @@ def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances(
 
 def test_another_clip_is_studied_and_its_counts_are_no_scores():
     old, new = ({"image_to_text_r1": share, "image_to_text_r1_se": 0.01, "images": 9.0} for share in (0.5, 0.6))
-    cards = [{"clip": name, "images": 9} for name in ("a", "b")]
+    cards = [{"protocol": {"images": 9}, "treatment": {"clip": name}} for name in ("a", "b")]
     rows = compare(Results("x", {"clip": old}, {"clip": cards[0]}), Results("y", {"clip": new}, {"clip": cards[1]}))
     assert [(row.name, row.verdict) for row in rows] == [("image_to_text_r1", "better, error not known")]
-    judged = [Results("x", {"dit": {"fd": 1.0}}, {"dit": card}) for card in cards]
+    judged = [Results("x", {"dit": {"fd": 1.0}}, {"dit": {"protocol": {"clip": name}}}) for name in ("a", "b")]
     assert [row.verdict for row in compare(*judged)] == ["not comparable: clip"]
 
 
 def told(scores, **card):
-    return Results("x", {"decoder": scores}, {"decoder": {**CARD, **card}})
+    return Results("x", {"decoder": scores}, {"decoder": {**CARD, "protocol": {**PROTOCOL, **card}}})
 
 
 def test_what_was_told_is_better_when_more_of_it_is_seen():
@@ -92,10 +93,10 @@ def test_what_was_told_is_better_when_more_of_it_is_seen():
 
 
 def test_a_judge_counts_for_the_scores_that_are_its_own():
-    """What real images get is no score, and what other images get follows from the samples."""
+    """And what real images get is no score."""
     scores = {"clip_text": 0.5, "colour": 0.5, "lpips": 0.5, "fd": 1.0, "clip_text_real": 0.75}
-    old = told(scores, clip="a", clip_unrelated={"image_other": 0.1}, scene_reader={"id": "a"}, lpips="a")
-    new = told(scores, clip="b", clip_unrelated={"image_other": 0.2}, scene_reader={"id": "b"}, lpips="b")
+    old = told(scores, clip="a", scene_reader={"id": "a"}, lpips="a")
+    new = told(scores, clip="b", scene_reader={"id": "b"}, lpips="b")
     assert {row.name: row.verdict for row in compare(old, new)} == {
         "clip_text": "not comparable: clip",
         "colour": "not comparable: scene_reader.id",
@@ -111,10 +112,24 @@ def test_where_nothing_was_made_there_is_nothing_to_compare():
 
 
 def test_another_judge_or_count_is_not_comparable_and_another_sampler_is():
-    other_judge = {**CARD, "extractors": {"in_domain": {"sha256": "b"}}}
+    other_judge = {"protocol": {**PROTOCOL, "extractors": {"in_domain": {"sha256": "b"}}}}
     assert verdict({"fd": 1.0}, {"fd": 2.0}, other_judge) == {"dit.fd": "not comparable: extractors.in_domain.sha256"}
-    assert differing_protocol(CARD, {**CARD, "n_fake": 50}) == ["n_fake"]
-    assert differing_protocol(CARD, {**CARD, "sampler": {"guidance": 2.0}, "seed": 2}) == []
+    assert differing_protocol(CARD, {"protocol": {**PROTOCOL, "n_fake": 50}}) == ["n_fake"]
+    assert differing_protocol(CARD, {**CARD, "treatment": {"sampler": {"guidance": 2.0}}, "notes": ["x"]}) == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"), [("balanced", "frequency and balanced"), ({"b": 2, "a": 1}, "frequency and 1 of a, 2 of b")]
+)
+def test_two_distributions_of_classes_do_not_compare(classes, says):
+    other = {"protocol": {**PROTOCOL, "classes": classes}}
+    assert verdict({"fd": 1.0}, {"fd": 2.0}, other) == {"dit.fd": f"not comparable: classes ({says})"}
+
+
+def test_a_card_of_before_is_to_be_made_again():
+    old = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "sampler": {"guidance": 1.0}, "seed": 1}
+    found = compare(results({"fd": 1.0}, old, "v1"), results({"fd": 2.0}))
+    assert [row.verdict for row in found] == ["not comparable: an older card of v1: make it again (`dvc repro`)"]
 
 
 @pytest.fixture

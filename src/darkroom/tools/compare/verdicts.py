@@ -15,10 +15,7 @@ from darkroom.tools.compare.revisions import Results
 THRESHOLD = 2.0
 NO_CARD = "a card is missing"
 _COUNTS = {COUNT, "images", "captions"}
-# Of a card: what is studied, or follows from it. Everything else is protocol, and must be equal.
-STUDIED = {"sampler", "samples", "formulas", "notes", "seed", "clip_unrelated"}
-# Of the card of a file alone: that of CLIP names the CLIP that is scored; in others, one that judges.
-STUDIED_OF = {"clip": {"clip"}}
+OLD_CARD = "an older card of {}: make it again (`dvc repro`)"
 # Evaluators of some scores of a file (`Score.evaluator`), which the others do not depend on: by the card's key.
 EVALUATORS = {"clip": "clip", "clip_is_condition": "clip", "scene_reader": "scene_reader", "lpips": "lpips"}
 EVALUATED = {"decoder", "text"}  # the files
@@ -64,11 +61,25 @@ def standard_error(name: str, found: Mapping[str, float]) -> float | None:
     return None
 
 
-def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any], file: str = "") -> list[str]:
-    """Return what differs between two cards and is not what is studied: scores that differ in it do not compare."""
-    studied = STUDIED | STUDIED_OF.get(file, set())
-    before, after = (dict(flat({k: v for k, v in card.items() if k not in studied})) for card in (old, new))
-    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return what differs between the protocols of two cards: scores that differ in it do not compare.
+
+    The distribution of classes is named with both of its values: one of them must be chosen for both.
+    """
+    before, after = (dict(flat(card["protocol"])) for card in (old, new))
+    differing = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    classes = [_classes(card["protocol"].get("classes")) for card in (old, new)]
+    if classes[0] == classes[1]:
+        return differing
+    others = [key for key in differing if key.partition(".")[0] != "classes"]
+    return [f"classes ({classes[0]} and {classes[1]})", *others]
+
+
+def _classes(distribution: object) -> str:
+    """Return a distribution of classes in a word."""
+    if isinstance(distribution, Mapping):
+        return ", ".join(f"{count} of {name}" for name, count in sorted(distribution.items()))
+    return str(distribution or "none")
 
 
 def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
@@ -94,13 +105,23 @@ def _verdict(name: str, difference: float, se: float | None, protocol: list[str]
     )
 
 
+def _of_cards(file: str, old: Results, new: Results) -> list[str]:
+    """Return what keeps the scores of a file from being compared; nothing where the protocols agree."""
+    cards = [each.cards.get(file) for each in (old, new)]
+    if not all(cards):
+        return [NO_CARD]
+    older = [each.name for each, card in zip((old, new), cards, strict=True) if "protocol" not in (card or {})]
+    if older:
+        return [OLD_CARD.format(" and ".join(dict.fromkeys(older)))]
+    return differing_protocol(*(card or {} for card in cards))
+
+
 def compare(old: Results, new: Results) -> list[Row]:
     """Return a row for each score that both revisions hold, in the order of the files."""
     rows = []
     for file in sorted(old.metrics.keys() & new.metrics.keys()):
         before, after = old.metrics[file], new.metrics[file]
-        known = file in old.cards and file in new.cards
-        protocol = differing_protocol(old.cards[file], new.cards[file], file) if known else [NO_CARD]
+        protocol = _of_cards(file, old, new)
         for name in sorted(before.keys() & after.keys()):
             if name in _COUNTS or name.endswith("_se") or not _known(name).compared:
                 continue

@@ -128,7 +128,7 @@ def _scores() -> list[str]:
     folder = Path("samples/generator")
     try:
         found = json.loads(Path("metrics/generator.json").read_text())
-        scored = json.loads(Path("cards/generator.json").read_text()).get("samples")
+        scored = json.loads(Path("cards/generator.json").read_text()).get("treatment", {}).get("samples")
         samples = read_manifest(folder, "samples")
     except (OSError, ValueError, DarkroomError):
         return []
