@@ -26,8 +26,14 @@ def parser() -> argparse.ArgumentParser:
     versus = commands.add_parser(
         "compare", help="the scores of two revisions, and whether they differ by more than noise"
     )
-    versus.add_argument("old", nargs="?", default="HEAD", help="a commit, branch, tag or experiment; HEAD")
+    versus.add_argument(
+        "old",
+        nargs="?",
+        default="HEAD",
+        help="a commit, branch, tag or experiment, or several of other seeds: A,B,C; HEAD",
+    )
     versus.add_argument("new", nargs="?", default="workspace", help="the same; the working tree")
+    versus.add_argument("--seeds", action="store_true", help="with the experiments that differ in seeds alone")
     versus.add_argument("--md", action="store_true", help="print Markdown")
     told = commands.add_parser("scores", help="all scores of a revision, with their standard errors")
     told.add_argument("revision", nargs="?", default="workspace", help="a commit, branch, tag or experiment; here")
@@ -229,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "compare":
             from darkroom.tools.compare.table import table
 
-            print(table(options.old, options.new, options.md))
+            print(table(options.old, options.new, options.md, options.seeds))
         elif options.command == "scores":
             from darkroom.tools.compare.table import scores
 

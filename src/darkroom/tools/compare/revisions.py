@@ -2,7 +2,8 @@
 
 import json
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,31 @@ _RENAMED = {"dit": "generator"}  # as older commits call their files
 
 @dataclass(frozen=True)
 class Results:
-    """The metrics and cards of a revision, by the names of their files; a card may be missing."""
+    """The metrics and cards of a revision, by the names of their files; a card may be missing.
+
+    Of several runs (`tools/compare/seeds.py`) `metrics` are means, and `errors` their standard errors, seen between the
+    runs, by file and name. `trainings`: runs whose trainings have different seeds.
+    """
 
     name: str
     metrics: dict[str, dict[str, float]]
     cards: dict[str, dict[str, Any]]
+    errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    runs: int = 1
+    trainings: int = 1
 
 
-def _git(*arguments: str) -> str | None:
+def git(*arguments: str) -> str | None:
     """Return what git prints, or None where it fails."""
     done = subprocess.run(["git", *arguments], capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else None
+
+
+def experiments() -> list[tuple[str, str, str]]:
+    """Return baseline, name and commit of each experiment of DVC: its ref is refs/exps/ab/cdef…/NAME of abcdef…."""
+    refs = (git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps") or "").splitlines()
+    parts = [(line.split()[0], line.split("/")) for line in refs]
+    return [("".join(path[2:4]), path[4], commit) for commit, path in parts if len(path) == 5]
 
 
 def commit_of(revision: str) -> str:
@@ -33,11 +48,9 @@ def commit_of(revision: str) -> str:
     Raises:
         DarkroomError: git and DVC know no such revision.
     """
-    found = _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    found = git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     if found is None:
-        # DVC keeps an experiment called NAME under refs/exps/../../NAME.
-        refs = (_git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps") or "").splitlines()
-        named = [line.split()[0] for line in refs if line.rsplit("/", 1)[-1] == revision]
+        named = [commit for _, name, commit in experiments() if name == revision]
         if len(named) != 1:
             raise DarkroomError(
                 f"`{revision}` is no commit, branch, tag or experiment: `git log` and `dvc exp show` list them."
@@ -50,8 +63,8 @@ def _texts(folder: str, commit: str | None) -> dict[str, str]:
     """Return the texts of FOLDER/*.json by name without suffix."""
     if commit is None:
         return {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
-    listed = (_git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
-    texts = {Path(path).stem: _git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
+    listed = (git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
+    texts = {Path(path).stem: git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
     return {_RENAMED.get(name, name): text for name, text in texts.items()}
 
 

@@ -3,9 +3,16 @@
 import pandas as pd
 
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
+from darkroom.tools.compare.seeds import read_runs
 from darkroom.tools.compare.verdicts import THRESHOLD, compare, standard_error
 
 _NOTE = "±: one standard error, of the samples alone."
+_NOTES = {
+    False: f"{_NOTE} Below {THRESHOLD:g} of the difference's it is within noise.",
+    True: "±: one standard error, of several runs what shows between them. Below Student's t of the difference's, 95%, "
+    "it is within noise.",
+}
+_ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 
 def _number(value: float, se: float | None) -> str:
@@ -24,26 +31,33 @@ def stale() -> bool:
         return False
 
 
-def table(old: str, new: str, markdown: bool) -> str:
+def table(old: str, new: str, markdown: bool, seeds: bool = False) -> str:
     """Return the scores of two revisions side by side, their difference, and whether it is noise.
 
+    Args:
+        old: a revision, or several with commas between them that differ in seeds alone.
+        new: the same.
+        markdown: whether the table is Markdown.
+        seeds: take in the experiments that differ from either in seeds alone.
+
     Raises:
-        DarkroomError: an unknown revision, or one without metrics.
+        DarkroomError: an unknown revision, or one without metrics; several that differ in more than seeds.
     """
-    found = [read_results(revision) for revision in (old, new)]
+    found = [read_runs(revisions, seeds) for revisions in (old, new)]
     rows = compare(*found)
     frame = pd.DataFrame(
         {
             "score": [f"{row.file}.{row.name}" for row in rows],
-            old: [_number(row.old, row.old_se) for row in rows],
-            new: [_number(row.new, row.new_se) for row in rows],
+            found[0].name: [_number(row.old, row.old_se) for row in rows],
+            found[1].name: [_number(row.new, row.new_se) for row in rows],
             "difference": [_number(row.difference, row.se) for row in rows],
             "verdict": [row.verdict for row in rows],
         }
     )
     text = _text(frame, markdown)
-    note = f"{_NOTE} Below {THRESHOLD:g} of the difference's it is within noise."
-    return f"{text}\n\n{note}{_alone(*found)}{_age(old, new)}"
+    several = max(each.runs for each in found) > 1
+    note = f"{_NOTES[several]}{_trained(*found)}{_alone(*found)}"
+    return f"{text}\n\n{note}{_age(*old.split(','), *new.split(','))}"
 
 
 def scores(revision: str, markdown: bool) -> str:
@@ -64,6 +78,17 @@ def scores(revision: str, markdown: bool) -> str:
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:
     return frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
+
+
+def _trained(old: Results, new: Results) -> str:
+    """Return what is to be said where too few trainings differ in their seeds."""
+    if min(old.trainings, new.trainings) >= _ENOUGH:
+        return ""
+    return (
+        f"\nBetter and worse are said of these weights; the noise of training is unknown, with fewer than {_ENOUGH} "
+        "training seeds on a side: `dvc exp run --queue -S train_generator.training.seed=0,1,2`, then "
+        "`darkroom compare --seeds`."
+    )
 
 
 def _alone(old: Results, new: Results) -> str:

@@ -13,6 +13,7 @@ from darkroom.tools.compare.revisions import Results
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
+JACKKNIFE = 9  # degrees of freedom of the error of one run, of 10 blocks
 NO_CARD = "a card is missing"
 _COUNTS = {COUNT, "images", "captions"}
 OLD_CARD = "an older card of {}: make it again (`dvc repro`)"
@@ -32,6 +33,8 @@ class Row:
     old_se: float | None
     new_se: float | None
     verdict: str
+    between: bool = False  # whether both errors were seen between runs
+    runs: tuple[int, int] = (1, 1)
 
     @property
     def difference(self) -> float:
@@ -41,9 +44,20 @@ class Row:
     @property
     def se(self) -> float | None:
         """Standard error of the difference of independent scores, sqrt(se_old² + se_new²), or None."""
-        if self.old_se is None or self.new_se is None or _known(self.name).paired:
+        if self.old_se is None or self.new_se is None or (_known(self.name).paired and not self.between):
             return None
         return math.hypot(self.old_se, self.new_se)
+
+    @property
+    def threshold(self) -> float:
+        """Standard errors from which on a difference counts: of several runs Student's t (Welch, 1947)."""
+        if max(self.runs) == 1 or not self.se:
+            return THRESHOLD
+        from scipy.stats import t
+
+        freedom = [runs - 1 if runs > 1 else JACKKNIFE for runs in self.runs]
+        parts = [((each or 0.0) ** 2) ** 2 / n for each, n in zip((self.old_se, self.new_se), freedom, strict=True)]
+        return float(t.ppf(0.975, self.se**4 / sum(parts)))
 
 
 def _known(name: str) -> Score:
@@ -90,15 +104,22 @@ def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
     return [key for key in differing if EVALUATORS.get(key.partition(".")[0], own) == own]
 
 
-def _verdict(name: str, difference: float, se: float | None, protocol: list[str]) -> str:
+def _error(of: Results, file: str, name: str) -> float | None:
+    """Return the standard error between runs, or within the one that there is."""
+    found = of.errors.get(file, {}).get(name)
+    return standard_error(name, of.metrics[file]) if found is None else found
+
+
+def _verdict(row: Row, protocol: list[str]) -> str:
+    difference, se = row.difference, row.se
     if protocol:
         return f"not comparable: {', '.join(protocol)}"
     if difference == 0:
         return "equal"
-    better = (difference > 0) == _known(name).higher_is_better
+    better = (difference > 0) == _known(row.name).higher_is_better
     if se is None:
         return f"{'better' if better else 'worse'}, error not known"
-    if abs(difference) < THRESHOLD * se:
+    if abs(difference) < row.threshold * se:
         return "within noise"
     return (
         f"{'better' if better else 'worse'} by {abs(difference) / se:.1f} se" if se else "better" if better else "worse"
@@ -125,7 +146,8 @@ def compare(old: Results, new: Results) -> list[Row]:
         for name in sorted(before.keys() & after.keys()):
             if name in _COUNTS or name.endswith("_se") or not _known(name).compared:
                 continue
-            errors = standard_error(name, before), standard_error(name, after)
-            row = Row(file, name, before[name], after[name], *errors, verdict="")
-            rows.append(replace(row, verdict=_verdict(name, row.difference, row.se, protocol_of(name, file, protocol))))
+            old_se, new_se = _error(old, file, name), _error(new, file, name)
+            between = all(name in each.errors.get(file, {}) for each in (old, new))
+            row = Row(file, name, before[name], after[name], old_se, new_se, "", between, (old.runs, new.runs))
+            rows.append(replace(row, verdict=_verdict(row, protocol_of(name, file, protocol))))
     return rows
