@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.inception import Inception, cached_weights, load_inception, to_rgb
+from darkroom.models.evaluators.colours import to_rgb
+from darkroom.models.evaluators.inception import Inception, cached_weights, load_inception, open_inception, pillow
 from darkroom.params.numbers import NO_FILE
 from models.evaluators.weights import write_random_weights
 
@@ -67,6 +69,50 @@ def test_features_and_the_resize_of_tensorflow_1(network: Inception, weights: Pa
     theirs = FeatureExtractorInceptionV3("theirs", ["2048"], feature_extractor_weights_path=str(weights))
     with torch.inference_mode():
         assert torch.equal(theirs(batch)[0], features)
+
+
+def test_logits_and_places(network: Inception, weights: Path) -> None:
+    batch = images(2)
+    seen: list[Tensor] = []
+    hook = network.network.Mixed_6d.branch1x1.register_forward_hook(lambda _, __, out: seen.append(out.clone()))
+    with torch.inference_mode():
+        pool, spatial, logits = network.outputs(batch).split(network.widths, dim=1)
+    hook.remove()
+    theirs = FeatureExtractorInceptionV3("x", ["2048", "logits_unbiased"], feature_extractor_weights_path=str(weights))
+    with torch.inference_mode():
+        expected = theirs(batch)
+    assert torch.equal(pool, expected[0])
+    assert torch.equal(logits, expected[1])
+    # ADM's order: rows, columns, channels; after the ReLU.
+    assert torch.equal(spatial[1].reshape(17, 17, 7)[3, 5], seen[0][1, :7, 3, 5])
+    assert spatial.min() == 0 and spatial.std() > 0
+
+
+def test_the_resize_of_clean_fid(weights: Path) -> None:
+    network, found = open_inception(weights, None, resize=pillow)
+    assert found == sha256_file(weights)
+    batch = images(2, side=400)
+    wide = pillow(batch)
+    for channel in range(3):
+        plane = Image.fromarray(batch[1, channel].numpy().astype(np.float32), mode="F")
+        expected = np.asarray(plane.resize((299, 299), resample=Image.BICUBIC)).clip(0, 255)
+        np.testing.assert_array_equal(wide[1, channel], expected)
+    assert (wide % 1).std() > 0.1  # not rounded
+    whole = images(2, side=299)  # of 299 pixels nothing is resized, and both conventions are one
+    with torch.inference_mode():
+        torch.testing.assert_close(network.features(whole), open_inception(weights, None)[0].features(whole))
+        assert not torch.allclose(network.features(batch), open_inception(weights, None)[0].features(batch))
+
+
+def test_without_a_download_one_sentence_names_file_hash_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(DarkroomError) as error:
+        open_inception(Path(NO_FILE), None, download=False)
+    place = tmp_path / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
+    for words in (URL_INCEPTION_V3, str(place), "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"):
+        assert words in str(error.value)
 
 
 def test_grey_and_transparent_images() -> None:

@@ -85,7 +85,7 @@ def test_no_image_is_refused() -> None:
 
 def test_in_domain_comes_with_the_hash_of_its_weights(network: Classifier, tmp_path: Path) -> None:
     network.save_pretrained(tmp_path)
-    found, sha256, dim = load_extractor("in_domain", tmp_path, Path("data/none"), "0" * 64)
+    found, sha256, dim, _ = load_extractor("in_domain", tmp_path, Path("data/none"), "0" * 64)
     assert (sha256, dim) == (sha256_file(tmp_path / "model.safetensors"), 12)
     assert torch.equal(extract(found, [IMAGES], 32, CPU), extract(network, [IMAGES], 32, CPU))
 
@@ -98,8 +98,10 @@ def test_inception_is_handed_its_file_and_hash(tmp_path: Path) -> None:
 
 
 def test_unknown_name(tmp_path: Path) -> None:
-    with pytest.raises(DarkroomError, match="no extractor `clip`: choose in_domain or inception"):
-        load_extractor("clip", tmp_path, Path("data/none"), "0" * 64)
+    with pytest.raises(
+        DarkroomError, match="no extractor `resnet`: choose one of in_domain, tokenizer, inception, dinov2, clip"
+    ):
+        load_extractor("resnet", tmp_path, Path("data/none"), "0" * 64)
 
 
 def test_torch_fidelity_is_not_imported_unasked() -> None:

@@ -1,54 +1,59 @@
 """The network of FID: Inception v3 of 2015-12-05, as torch-fidelity ported it from TensorFlow.
 
-Only distances in its 2,048 features, from images resized inside the network as in TensorFlow 1, are called FID. The
-weights are torch-fidelity's published file, or a copy of it. The hash of the file is checked before it is read, and it
-is read as tensors only, so that no code in it runs.
+Only distances in its 2,048 features are called FID. The weights are torch-fidelity's published file, or a copy of it.
+How images become 299 x 299 is the convention of a program: `tensorflow`, as the first FID, ADM's evaluator and
+torch-fidelity; `pillow`, as clean-fid (Parmar et al., 2022, arXiv 2104.11222).
 """
 
 import io
-import pickle
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
+from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-from darkroom.artifacts.hashing import sha256_bytes
-from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
+from darkroom.models.evaluators.colours import to_rgb
+from darkroom.models.evaluators.published import Keys, Published, of_section, other_file, read_published
+from darkroom.params.inception import Inception as Settings
 
-KEY = "reference_stats.inception.weights"
+PUBLISHED = Published("the weights of Inception", URL_INCEPTION_V3, Settings().sha256)
+KEYS = of_section("reference_stats", "inception")
+SIDE = 299  # of the network's input
+_STEM = ("Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "MaxPool_1", "Conv2d_3b_1x1", "Conv2d_4a_3x3", "MaxPool_2")
+_MIXED = ("5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c")
+_LAYERS = (*_STEM, *(f"Mixed_{block}" for block in _MIXED), "AvgPool")
+_SPATIAL = 7  # channels of the 1 x 1 branch of Mixed_6d that sFID sees
+
+Resize = Callable[[Tensor], Tensor]
 
 
-def to_rgb(images: Tensor) -> Tensor:
-    """Return uint8 images (N, C, H, W) as RGB (N, 3, H, W).
+def tensorflow(images: Tensor) -> Tensor:
+    """Return uint8 RGB (N, 3, H, W) as float32 (N, 3, 299, 299), 0 to 255: TensorFlow 1's bilinear resize."""
+    return interpolate_bilinear_2d_like_tensorflow1x(images.float(), size=(SIDE, SIDE), align_corners=False)
 
-    Grey (C = 1) is repeated; RGBA (C = 4) is composited over white, rounded to nearest: (a·v + (255 - a)·255) / 255.
 
-    Raises:
-        DarkroomError: the images are not uint8, or have another number of channels.
-    """
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
-        raise DarkroomError(
-            f"Inception takes uint8 images of 1, 3 or 4 channels, not {images.dtype} of shape {tuple(images.shape)}."
-        )
-    if images.shape[1] == 1:
-        return images.expand(-1, 3, -1, -1)
-    if images.shape[1] == 4:
-        colour, alpha = images[:, :3].int(), images[:, 3:].int()
-        return ((alpha * colour + (255 - alpha) * 255 + 127) // 255).to(torch.uint8)
-    return images
+def pillow(images: Tensor) -> Tensor:
+    """Return the same by Pillow: bicubic, antialiased, each channel in float32, clamped and not rounded."""
+    planes = images.cpu().numpy().reshape(-1, *images.shape[2:])
+    wide = np.empty((len(planes), SIDE, SIDE), np.float32)
+    for plane, row in zip(planes, wide, strict=True):
+        row[:] = np.asarray(Image.fromarray(plane.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BICUBIC))
+    return torch.from_numpy(wide.clip(0, 255).reshape(-1, 3, SIDE, SIDE)).to(images.device)
 
 
 class Inception(nn.Module):
     """FID's network, with features of length 2048."""
 
     dim = 2048
+    widths = (2048, 17 * 17 * _SPATIAL, 1008)  # of pool features, spatial features and logits
 
-    def __init__(self, state: Mapping[str, Tensor]) -> None:
+    def __init__(self, state: Mapping[str, Tensor], resize: Resize = tensorflow) -> None:
         super().__init__()
+        self._resize = resize
         # torch-fidelity reads its weights with weights_only=False. So it gets a file in memory that is written here,
         # from tensors that were read with weights_only=True.
         buffer = io.BytesIO()
@@ -59,70 +64,56 @@ class Inception(nn.Module):
                 "inception-v3-compat", ["2048"], feature_extractor_weights_path=buffer
             )
 
+    def outputs(self, images: Tensor) -> Tensor:
+        """Return all that scores see, (N, 2048 + 2023 + 1008) float32, of uint8 images (N, C, H, W), C of 1, 3 or 4.
+
+        The 2,048 features of FID; those of sFID, the first 7 channels of the 1 x 1 branch of Mixed_6d after its ReLU,
+        by row, column and channel, as ADM's evaluator takes them; the 1,008 logits without their bias, of the Inception
+        Score. `widths` are their lengths.
+        """
+        x = (self._resize(to_rgb(images)) - 128) / 128
+        spatial = x
+        for name in _LAYERS:
+            if name == "Mixed_6d":
+                spatial = self.network.Mixed_6d.branch1x1(x)[:, :_SPATIAL]
+            x = getattr(self.network, name)(x)
+        pool = x.flatten(1)
+        return torch.cat([pool, spatial.permute(0, 2, 3, 1).flatten(1), pool @ self.network.fc.weight.T], dim=1)
+
     def features(self, images: Tensor) -> Tensor:
         """Return the features, (N, 2048) float32, of uint8 images (N, C, H, W) with C of 1, 3 or 4."""
-        return self.network(to_rgb(images))[0]
+        return self.outputs(images)[:, : self.dim]
 
 
 def cached_weights() -> Path:
     """Return the path of the published file in torch hub's cache, which torch-fidelity and torchmetrics use too."""
-    return Path(torch.hub.get_dir()) / "checkpoints" / URL_INCEPTION_V3.rpartition("/")[2]
+    return PUBLISHED.cached
 
 
-def _download(path: Path, sha256: str) -> None:
-    """Download the published file into a temporary sibling, check it, and rename it."""
-    print(f"downloading {URL_INCEPTION_V3} to {path}", file=sys.stderr, flush=True)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(URL_INCEPTION_V3, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
-    except OSError as error:  # also URLError, HTTPError and timeouts
-        raise DarkroomError(
-            f"the weights of Inception cannot be downloaded from {URL_INCEPTION_V3} to {path} ({error}): fetch that "
-            f"file where there is internet, and put it there, or anywhere, naming its path as `{KEY}` in params.yaml; "
-            "or take `inception` out of `reference_stats.extractors`."
-        ) from error
-    except RuntimeError as error:  # torch's error for another hash, which names both hashes
-        raise DarkroomError(
-            f"{URL_INCEPTION_V3} gave another file than `reference_stats.inception.sha256` in params.yaml says "
-            f"({error}): nothing was kept; try again, or give a file by `{KEY}`."
-        ) from error
-
-
-def load_inception(weights: Path, sha256: str) -> Inception:
-    """Return FID's network with checked weights, in evaluation mode, on the CPU.
+def open_inception(
+    weights: Path, sha256: str | None, keys: Keys = KEYS, resize: Resize = tensorflow, download: bool = True
+) -> tuple[Inception, str]:
+    """Return FID's network with checked weights, in evaluation mode, on the CPU, and the SHA-256 of its file.
 
     Args:
-        weights: a file in the format of torch-fidelity's release; `data/none`: that release, downloaded once into torch
-            hub's cache.
-        sha256: the SHA-256 of the file, 64 hexadecimal digits.
+        weights: a file in the format of torch-fidelity's release; `data/none`: that release, from torch hub's cache.
+        sha256: the SHA-256 that the file must have; None: any.
+        keys: for messages.
+        resize: the convention.
+        download: whether the release is downloaded into the cache.
 
     Raises:
         DarkroomError: there is no file and no internet, the hash differs, or the file does not hold the tensors of this
             network.
     """
-    path = weights
-    if weights == Path(NO_FILE):
-        path = cached_weights()
-        if not path.is_file():
-            _download(path, sha256)
+    state, found, path = read_published(weights, sha256, PUBLISHED, keys, download)
     try:
-        content = path.read_bytes()  # one copy in memory is hashed and read: the file cannot change in between
-    except OSError as error:
-        raise DarkroomError(f"`{KEY}` in params.yaml names {path}, which cannot be read: {error.strerror}.") from error
-    if (found := sha256_bytes(content)) != sha256:
-        raise DarkroomError(
-            f"{path} has the sha256 {found}, and {sha256} is expected (`reference_stats.inception.sha256` in "
-            "params.yaml): delete it and fetch it again, or correct the hash if the file is meant."
-        )
-    try:
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-            raise TypeError("not a mapping of names to tensors")
-        network = Inception(state)
-    except (pickle.UnpicklingError, RuntimeError, TypeError, EOFError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DarkroomError(
-            f"{path} does not hold the weights of torch-fidelity's Inception ({reason}): give the published file by "
-            f"`{KEY}` in params.yaml, or {NO_FILE} to download it."
-        ) from error
-    return network.eval()
+        network = Inception(state, resize)
+    except (RuntimeError, TypeError) as error:
+        raise other_file(path, PUBLISHED, keys, error) from error
+    return network.eval(), found
+
+
+def load_inception(weights: Path, sha256: str) -> Inception:
+    """Return FID's network as `reference_stats.inception` in params.yaml describes it: see `open_inception`."""
+    return open_inception(weights, sha256)[0]

@@ -32,28 +32,25 @@ class FeatureNetwork(Protocol):
 
 
 class Extractor(NamedTuple):
-    """A network, the SHA-256 of its weights file, and the length of its features."""
+    """A network, the SHA-256 of its weights file, the length of its features, and how images are resized for it."""
 
     network: FeatureNetwork
     sha256: str
     dim: int
+    resize: str = "none"
 
 
 def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, inception_sha256: str) -> Extractor:
-    """Return the extractor called `name`: `in_domain` (from its folder) or `inception` (see `load_inception`).
+    """Return the extractor called `name`: `in_domain` (from its folder) or `inception` (see `open_inception`).
 
     Raises:
         DarkroomError: the name is unknown, or the weights are missing or have another hash.
     """
-    if name == "in_domain":
-        classifier = Classifier.from_pretrained(in_domain_folder)
-        return Extractor(classifier, sha256_file(in_domain_folder / WEIGHTS), classifier.dim)
-    if name == "inception":
-        from darkroom.models.evaluators.inception import load_inception
+    from darkroom.models.evaluators.registry import Source, open_extractor
 
-        inception = load_inception(inception_weights, inception_sha256)
-        return Extractor(inception, inception_sha256, inception.dim)
-    raise DarkroomError(f"there is no extractor `{name}`: choose in_domain or inception.")
+    if name == "in_domain":
+        return open_extractor(name, Source(in_domain_folder))
+    return open_extractor(name, Source(inception_weights, inception_sha256))
 
 
 class Evaluator(NamedTuple):

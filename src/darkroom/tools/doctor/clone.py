@@ -74,18 +74,19 @@ def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     if "inception" not in (settings.get("extractors") or []):
         yield ok("weights", "none needed: inception is not in `reference_stats.extractors`")
         return
-    from darkroom.models.evaluators.inception import KEY, cached_weights
+    from darkroom.models.evaluators.inception import KEYS, cached_weights
 
     expected = str(settings["inception"]["sha256"])
     named = Path(settings["inception"]["weights"])
     path = cached_weights() if named == Path(NO_FILE) else named
     if not path.is_file() and named == Path(NO_FILE):
         yield note(
-            "weights", f"Inception's are downloaded to {path} when they are needed; offline, name a file: `{KEY}`."
+            "weights",
+            f"Inception's are downloaded to {path} when they are needed; offline, name a file: {KEYS.weights}.",
         )
     elif not path.is_file():
         yield problem(
-            "weights", f"`{KEY}` names {path}, which is not there: put the file there, or {NO_FILE} to download."
+            "weights", f"{KEYS.weights} names {path}, which is not there: put the file there, or {NO_FILE} to download."
         )
     elif (found := sha256_file(path)) != expected:
         yield problem("weights", f"{path} has sha256 {found}, not {expected}: fetch it again, or correct the hash.")

@@ -1,0 +1,74 @@
+"""CLIP's image embeddings as features, prepared as CMMD takes them: bicubic to the network's side, no antialias.
+
+Source: Jayasumana et al., 2024, arXiv 2401.09603; published values are of ViT-L/14 at 336 pixels.
+"""
+
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from darkroom.errors import DarkroomError
+from darkroom.models.clip.evaluator import open_clip
+from darkroom.models.clip.network import Clip
+from darkroom.models.clip.pixels import MEAN, STD
+from darkroom.models.evaluators.colours import to_rgb
+from darkroom.models.evaluators.published import Keys, Published, of_section
+from darkroom.params.numbers import NO_FILE
+
+_HASH = "3035c92b350959924f9f00213499208652fc7ea050643e8b385c2dac08641f02"
+PUBLISHED = Published(
+    "the weights of CLIP ViT-L/14 at 336 pixels",
+    f"https://openaipublic.azureedge.net/clip/models/{_HASH}/ViT-L-14-336px.pt",
+    _HASH,
+)
+KEYS = of_section("reference_stats", "clip")
+
+
+class ClipFeatures:
+    """A frozen CLIP's image embeddings, not normalised. dim: their length."""
+
+    def __init__(self, clip: Clip) -> None:
+        self._clip, self.dim = clip, clip.embed_dim
+
+    def to(self, device: torch.device) -> Self:
+        """Move the network, and return this object."""
+        self._clip.to(device)
+        return self
+
+    def eval(self) -> Self:
+        """Return this object: it is frozen."""
+        return self
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """Return embeddings (N, dim) float32 of uint8 images (N, C, H, W) with C of 1, 3 or 4."""
+        side = self._clip.image_size
+        x = functional.interpolate(to_rgb(images).float() / 255, size=(side, side), mode="bicubic")
+        mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (MEAN, STD))
+        return self._clip.network.encode_image((x - mean) / std).float()
+
+
+def open_clip_features(weights: Path, keys: Keys = KEYS) -> tuple[ClipFeatures, str]:
+    """Return a CLIP's image network, on the CPU, and the fingerprint of its weights.
+
+    Args:
+        weights: OpenAI's file, a state dict, or a folder as `models/clip`; `data/none`: OpenAI's, from torch hub's
+            cache.
+        keys: for messages.
+
+    Raises:
+        DarkroomError: there is no such file, or it holds no CLIP of OpenAI's kind.
+    """
+    path = PUBLISHED.cached if weights == Path(NO_FILE) else weights
+    if not path.exists():
+        raise DarkroomError(
+            f"{PUBLISHED.what} are not in {path}: fetch {PUBLISHED.url} (sha256 {PUBLISHED.sha256}) to there, or "
+            f"anywhere, naming its path as {keys.weights}; or {keys.instead}."
+        )
+    clip = open_clip(path, keys.weights.split("`")[1])
+    if not hasattr(clip.network, "visual") or type(clip) is not Clip:
+        raise DarkroomError(f"{keys.weights} names {path}, a CLIP of open_clip: give one of OpenAI's kind.")
+    return ClipFeatures(clip), clip.fingerprint

@@ -1,0 +1,98 @@
+"""Every extractor by its name: where its weights come from, and how it sees images."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.networks import WEIGHTS
+from darkroom.errors import DarkroomError
+from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.load import Extractor
+from darkroom.models.evaluators.published import Keys, of_section
+from darkroom.params.numbers import NO_FILE
+
+NONE = "none"
+TENSORFLOW = "TensorFlow 1 bilinear to 299 px, align_corners=False, no half-pixel centres, no antialias"
+PILLOW = "Pillow bicubic to 299 px, antialias, each channel in float32, clamped to 0..255, not rounded"
+RESIZE = {
+    "in_domain": NONE,
+    "tokenizer": NONE,
+    "inception": TENSORFLOW,
+    "dinov2": "torch bicubic to 224 px, antialias, in float32, not rounded",
+    "clip": "torch bicubic to the network's input, no antialias, in float32, not rounded",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an extractor comes from.
+
+    weights: a file, or of in_domain and tokenizer a folder; `data/none`: the published file.
+    sha256: the hash that a file must have; None: any.
+    pillow: whether Inception sees images as clean-fid resizes them.
+    size: of DINOv2 where no file is given, l or b.
+    download: whether a published file is downloaded.
+    keys: how messages name these; None: as `reference_stats` in params.yaml.
+    """
+
+    weights: Path = field(default_factory=lambda: Path(NO_FILE))
+    sha256: str | None = None
+    pillow: bool = False
+    size: str = "l"
+    download: bool = True
+    keys: Keys | None = None
+
+
+def _in_domain(source: Source, keys: Keys) -> Extractor:
+    classifier = Classifier.from_pretrained(source.weights)
+    return Extractor(classifier, sha256_file(source.weights / WEIGHTS), classifier.dim, RESIZE["in_domain"])
+
+
+def _tokenizer(source: Source, keys: Keys) -> Extractor:
+    from darkroom.models.evaluators.tokenizer_features import open_tokenizer_features
+
+    network, found = open_tokenizer_features(source.weights)
+    return Extractor(network, found, network.dim, RESIZE["tokenizer"])
+
+
+def _inception(source: Source, keys: Keys) -> Extractor:
+    from darkroom.models.evaluators.inception import open_inception, pillow, tensorflow
+
+    resize, text = (pillow, PILLOW) if source.pillow else (tensorflow, TENSORFLOW)
+    network, found = open_inception(source.weights, source.sha256, keys, resize, source.download)
+    return Extractor(network, found, network.dim, text)
+
+
+def _dinov2(source: Source, keys: Keys) -> Extractor:
+    from darkroom.models.evaluators.dinov2 import open_dinov2
+
+    network, found = open_dinov2(source.weights, source.sha256, keys, source.size, source.download)
+    return Extractor(network, found, network.dim, RESIZE["dinov2"])
+
+
+def _clip(source: Source, keys: Keys) -> Extractor:
+    from darkroom.models.evaluators.clip_features import open_clip_features
+
+    network, found = open_clip_features(source.weights, keys)
+    return Extractor(network, found, network.dim, RESIZE["clip"])
+
+
+EXTRACTORS: dict[str, Callable[[Source, Keys], Extractor]] = {
+    "in_domain": _in_domain,
+    "tokenizer": _tokenizer,
+    "inception": _inception,
+    "dinov2": _dinov2,
+    "clip": _clip,
+}
+
+
+def open_extractor(name: str, source: Source) -> Extractor:
+    """Return the extractor called `name`, in evaluation mode, on the CPU.
+
+    Raises:
+        DarkroomError: the name is unknown, or the weights are missing, damaged or have another hash.
+    """
+    if name not in EXTRACTORS:
+        raise DarkroomError(f"there is no extractor `{name}`: choose one of {', '.join(EXTRACTORS)}.")
+    return EXTRACTORS[name](source, source.keys or of_section("reference_stats", name))

@@ -1,0 +1,46 @@
+"""A tokenizer's encoder as an extractor: the mean of the latent, flattened."""
+
+from math import prod
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer
+
+
+class TokenizerFeatures:
+    """A tokenizer's latents. dim: their length, channels times height times width."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self.dim = tokenizer, prod(tokenizer.latent_shape)
+
+    def to(self, device: torch.device) -> Self:
+        """Move the network, and return this object."""
+        self._tokenizer.to(device)
+        return self
+
+    def eval(self) -> Self:
+        """Return this object: a loaded tokenizer is in evaluation mode."""
+        return self
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """Return means (N, dim) float32 of uint8 images (N, C, H, W).
+
+        Raises:
+            DarkroomError: images of another shape than those that the tokenizer was made for.
+        """
+        return self._tokenizer.encode(images)[0].flatten(1).float()
+
+
+def open_tokenizer_features(folder: Path) -> tuple[TokenizerFeatures, str]:
+    """Return the encoder of the tokenizer in `folder`, on the CPU, and the hash of its manifest.
+
+    Raises:
+        ArtifactError: missing or damaged; names the folder.
+    """
+    tokenizer, fingerprint = load_tokenizer(folder)
+    return TokenizerFeatures(tokenizer), fingerprint
