@@ -1,5 +1,7 @@
 """A tokenizer's encoder as an extractor: the mean of the latent, flattened."""
 
+# No effect on any output: no stage opens it, only `darkroom score`; a stage that did would depend on models/tokenizer
+
 from math import prod
 from pathlib import Path
 from typing import Self
