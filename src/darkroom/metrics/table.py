@@ -7,6 +7,7 @@ A new metric of generated images is a file beside this one with a class (`Sample
 from collections.abc import Mapping
 from dataclasses import replace
 
+from darkroom.metrics.copies_scores import MEMORISATION
 from darkroom.metrics.feature_scores import FEATURE_SCORES
 from darkroom.metrics.labels import ClassMetric
 from darkroom.metrics.retrieval_scores import RETRIEVAL
@@ -347,7 +348,10 @@ PRIOR = (
 def scores() -> dict[str, Score]:
     """Return all scores by name, in the order of the tables."""
     measured = [score for metric in SAMPLE_METRICS for score in metric.scores]
-    found = (*DISTANCES, *FEATURE_SCORES, *measured, *BITS, *IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR)
+    found = (
+        *(*DISTANCES, *FEATURE_SCORES, *measured, *MEMORISATION, *BITS),
+        *(*IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR),
+    )
     return {score.name: score for score in found}
 
 

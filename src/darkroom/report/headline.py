@@ -4,13 +4,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from darkroom.metrics.shares import wilson
 from darkroom.metrics.table import score_names
 from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent
 from darkroom.report.scores import DEBIASED, DISTANCES, title, value_of
-
-_NORMAL = 1.96  # standard errors on each side of a 95% interval
 
 
 @dataclass(frozen=True)
@@ -23,17 +22,6 @@ class Headline:
     sentence: str
     se: float | None = None
     se_text: str = ""
-
-
-def wilson(fraction: float, n: int) -> tuple[float, float]:
-    """Return the 95% interval of a fraction of n independent images, valid also at 0 and 1.
-
-    (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), z = 1.96; Wilson, 1927.
-    """
-    z2 = _NORMAL**2 / n
-    middle = fraction + z2 / 2
-    reach = _NORMAL * math.sqrt(fraction * (1 - fraction) / n + z2 / (4 * n))
-    return max(0.0, (middle - reach) / (1 + z2)), min(1.0, (middle + reach) / (1 + z2))
 
 
 def _share(title: str, fraction: float, n: int, says: str) -> Headline:
