@@ -177,6 +177,10 @@ def project(
         curve(folder, "train/loss", [(100, 2.0), (200, 0.5), (300, 0.01)])
         curve(folder, "val/loss", [(200, 0.4), (300, 0.02)])
         curve(folder, "learning_rate", [(100, 0.001), (200, 0.0005), (300, 0)])
+    for name in ("generator", "tokenizer", "decoder", "text"):
+        folder = Path("samples/nearest") / name
+        folder.mkdir(parents=True)
+        write_manifest(folder, "nearest", images=0, reason="there are no images", files={})
     drawing = '<svg xmlns="http://www.w3.org/2000/svg" class="dag"><g><text>ingest</text></g></svg>\n'
     Path("docs").mkdir()
     Path("docs/dag.svg").write_text(drawing)

@@ -22,6 +22,7 @@ from darkroom.data.scenes.scene import COLOURS, scene
 from darkroom.data.shards import write_shards
 from darkroom.data.sources.shapes import Shapes
 from darkroom.errors import DarkroomError
+from darkroom.metrics.copies import SPACES
 from darkroom.metrics.image import psnr
 from darkroom.metrics.table import formulas
 from darkroom.models.clip.load import load_clip, save_clip
@@ -44,6 +45,9 @@ SIZE = {**WIDTHS, "image_size": SIDE, "patch": 8, "context_length": 32, "embed_d
 INCEPTION = {"weights": "data/none", "sha256": "0" * 64}
 HOW = {"threads": 1, "batch": 8, "blocks": 2}
 ALWAYS = {"fd", "fd_debiased", "fd_se", "kid", "kid_se", "label_accuracy", "confident", "rarest_class", "n"}
+ALWAYS |= {f"{what}_{space}" for what in ("copies", "ct") for space in SPACES} | {
+    f"copies_{space}_se" for space in SPACES
+}
 PAIRS = {"psnr", "psnr_se"}
 CLIPS = {f"{name}{error}" for name in ("clip_image", "clip_text", "clip_text_real") for error in ("", "_se")}
 SCENES = {f"{name}{error}" for name in ATTRIBUTES for error in ("", "_se")}

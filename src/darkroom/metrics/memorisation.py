@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.copies import copied, data_copying, gaps, nearer
 from darkroom.metrics.nearest import COARSE, Found, Nearest, middle, mirrored, moved, reduced, shrunk
-from darkroom.random import order
 
 Features = Callable[[Tensor], Tensor]  # from uint8 images (n, C, H, W) to features (n, D) float32, on the CPU
 
@@ -29,6 +29,22 @@ class Images(Protocol):
     def __getitems__(self, rows: Sequence[int]) -> NDArray[np.uint8]:
         """Return images, uint8 (N, C, H, W)."""
         ...
+
+
+@dataclass(frozen=True)
+class Space:
+    """How images are compared.
+
+    queries: the images whose neighbours are wanted, (V, n, D).
+    vectors: from training images, uint8, to what is compared with the queries, (m, D).
+    finer: the same for what was found, where that is compared once more; None: `vectors`.
+    views: from a slice of the images to what `finer` is compared with, (V', g, D'); None: the queries.
+    """
+
+    queries: Tensor
+    vectors: Features
+    finer: Features | None = None
+    views: Callable[[slice], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +79,6 @@ class Panel:
     nearer: dict[str, float]
     made: Near
     held_out: Near
-
-
-def drawn(images: Images, count: int) -> list[int]:
-    """Return the rows of at most `count` images, at random, in random order."""
-    return order(0, len(images), np.arange(min(count, len(images)))).tolist()
 
 
 def _batches(images: Images, rows: Sequence[int], batch: int) -> Iterator[Tensor]:
@@ -116,41 +127,45 @@ def memorisation(
     real = slice(len(made[1]), None)
     pixels = torch.cat([_stacked(reduced, _batches(*each, batch)) for each in sets])
     seen = torch.cat([_stacked(features, _batches(*each, batch)) for each in sets])
-    flipped = torch.cat([_stacked(lambda x: features(x.flip(-1)), _batches(*each, batch)) for each in sets])
-    searches = {
-        "pixels": Nearest(mirrored(pixels, lambda x: x.flatten(1)[None]), device),
-        "moved": Nearest(mirrored(shrunk(pixels, COARSE), moved), device),
-        "features": Nearest(torch.stack([seen, flipped]), device),
+    flipped = torch.cat([_stacked(lambda images: features(images.flip(-1)), _batches(*each, batch)) for each in sets])
+    spaces = {
+        "pixels": Space(mirrored(pixels, lambda images: images.flatten(1)[None]), lambda x: reduced(x).flatten(1)),
+        "moved": Space(
+            mirrored(shrunk(pixels, COARSE), moved),
+            lambda images: middle(reduced(images, COARSE)),
+            lambda images: middle(reduced(images)),
+            lambda group: mirrored(pixels[group], moved),
+        ),
+        "features": Space(torch.stack([seen, flipped]), features),
     }
-    # The vectors by which training images are looked for, and those by which what was found is compared.
-    vectors = {
-        "pixels": (lambda x: reduced(x).flatten(1),) * 2,
-        "moved": (lambda x: middle(reduced(x, COARSE)), lambda x: middle(reduced(x))),
-        "features": (features, features),
-    }
+    searches = {name: Nearest(space.queries, device) for name, space in spaces.items()}
     for images in progress(_batches(train, range(len(train)), batch)):
-        for space, search in searches.items():
-            search.update(vectors[space][0](images))
-    views = {"moved": lambda group: mirrored(pixels[group], moved)}
+        for name, space in spaces.items():
+            searches[name].update(space.vectors(images))
     found = {}
-    for space, search in searches.items():
-        candidates = _stacked(vectors[space][1], _batches(train, search.candidates.tolist(), batch))
-        found[space] = search.settle(candidates, real, views.get(space))
-    first = slice(None, real.start)
-    near = [Near(rows, {space: of[part] for space, of in found.items()}) for (_, rows), part in zip(sets, (first, real), strict=True)]
-    scores, floor, by_pairs = {}, {}, {}
+    for name, space in spaces.items():
+        rows = searches[name].candidates.tolist()
+        candidates = _stacked(space.finer or space.vectors, _batches(train, rows, batch))
+        found[name] = searches[name].settle(candidates, real, space.views)
+    near = [
+        Near(rows, {name: of[part] for name, of in found.items()})
+        for (_, rows), part in zip(sets, (slice(real.start), real), strict=True)
+    ]
+    scores: dict[str, float] = {}
+    floor: dict[str, float] = {}
+    by_pairs: dict[str, float] = {}
     half = len(held_out[1]) // 2
-    for space in found:
-        one, other = (each.found[space] for each in near)
-        scores |= copied(one, space) | {f"ct_{space}": data_copying(one.nearest, other.nearest)}
-        floor |= copied(other, space) | {f"ct_{space}": data_copying(other.nearest[:half], other.nearest[half:])}
-        by_pairs[space] = nearer(one.nearest, other.nearest)
-    if with_gaps:
-        unseen = seen[real]
-        trained = _stacked(features, _batches(train, drawn(train, len(unseen)), batch))
-        count = min(len(trained), len(unseen))
-        if min(len(made[1]), count) >= 2 * blocks:
-            scores |= gaps(seen[first], trained[:count], unseen[:count], blocks)
-        if min(half, count) >= 2 * blocks:
-            floor |= gaps(unseen[:half], trained[:half], unseen[half : 2 * half], blocks)
+    for name in found:
+        one, other = (each.found[name] for each in near)
+        scores |= copied(one, name) | {f"ct_{name}": data_copying(one.nearest, other.nearest)}
+        floor |= copied(other, name) | {f"ct_{name}": data_copying(other.nearest[:half], other.nearest[half:])}
+        by_pairs[name] = nearer(one.nearest, other.nearest)
+    unseen = seen[real]
+    count = min(len(train), len(unseen))
+    if with_gaps and min(len(made[1]), count) >= 2 * blocks:
+        trained = _stacked(features, _batches(train, drawn(len(train), count), batch))
+        scores |= gaps(seen[: real.start], trained, unseen[:count], blocks)
+        if half >= 2 * blocks:
+            few = min(half, count)
+            floor |= gaps(unseen[:half], trained[:few], unseen[half : half + few], blocks)
     return Panel(scores, floor, by_pairs, *near)

@@ -26,6 +26,12 @@ from darkroom.terminal.tables import bytes_of
 # the generator does not, either.
 ALWAYS = {"tokenizer", "extractor", "generator"}
 _SPLITS = ("train", "val", "test")
+_COPIES = {
+    "generator": "Generated images",
+    "tokenizer": "The tokenizer's own images",
+    "decoder": "Decoded images",
+    "text": "Images of captions",
+}
 _EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
 
 
@@ -206,6 +212,7 @@ def render(title: str, inputs: Inputs) -> str:
         columns=3 if any(cell for group in scored for row in group.rows for cell in row.cells[1:]) else 1,
         pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
         notes=_notes(inputs),
+        copies={_COPIES[name]: found for name, found in inputs.copies.items()},
         conditioned=dict(conditioned_images(inputs)),
         whole=widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.

@@ -5,6 +5,14 @@ from pathlib import Path
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 
+NEAREST = Path("samples/nearest")  # of samples and training images, the closest pairs
+
+
+def write_no_pairs(folder: Path, reason: str) -> None:
+    """Write that no copies were looked for."""
+    with atomic_folder(folder) as temporary:
+        write_manifest(temporary, "nearest", images=0, reason=reason, files={})
+
 
 def write_no_samples(folder: Path, reason: str) -> None:
     """Write samples without an image."""
@@ -14,12 +22,13 @@ def write_no_samples(folder: Path, reason: str) -> None:
 
 
 def unscored(samples: Path, metrics: Path, card: Path) -> bool:
-    """Return whether `samples` holds no image, after writing empty metrics and an empty card in that case."""
-    for path in (metrics, card):
+    """Return whether `samples` holds no image; then it has written empty metrics, an empty card and no pairs."""
+    for path in (metrics, card, NEAREST / samples.name):
         require_writable(path)
     if read_manifest(samples, "samples")["images"]:
         return False
     for path in (metrics, card):
         write_json(path, {})
+    write_no_pairs(NEAREST / samples.name, "there are no images")
     print(f"{samples} holds no images: no scores")
     return True

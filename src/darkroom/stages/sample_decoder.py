@@ -95,6 +95,7 @@ def _sample(params: Params) -> None:
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
             model=cascade.fingerprint,
+            images_seen=cascade.stages[0].metadata.get("images_seen"),
             condition="image"
             if cascade.conditioned_on("image")
             else "encoding"

@@ -96,6 +96,7 @@ def _generate(params: Params) -> None:
             npz=settings.npz,
             strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
+            images_seen=manifest.get("images_seen"),
             sampler={**settings.protocol(), **_read(condition, settings), **sampling.model_dump()},
             **({} if condition == "class" else {"condition": condition}),
         )

@@ -103,6 +103,7 @@ def _sample(params: Params) -> None:
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
             model=decoder.cascade.fingerprint,
+            images_seen=decoder.cascade.stages[0].metadata.get("images_seen"),
             prior=manifest_hash(PRIOR_FOLDER),
             condition="text",
             clip=stored.clip,

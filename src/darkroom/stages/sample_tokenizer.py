@@ -47,5 +47,6 @@ def _sample(params: Params, manifest: dict[str, Any]) -> None:
         labels=np.arange(settings.images) % len(classes) if classes else None,
         tokenizer_kind=manifest["tokenizer_kind"],
         model=manifest_hash(MODEL),
+        images_seen=manifest.get("images_seen"),
         sampler=settings.model_dump(exclude={"threads", "shard_size"}),
     )

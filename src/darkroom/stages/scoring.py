@@ -1,7 +1,6 @@
 """What `score_generator` and `score_tokenizer_samples` do: samples and reference in, metrics and their card out."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,11 @@ from darkroom.metrics.score import Samples
 from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_evaluator
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.params.inception import Inception
+from darkroom.stages.copies import find_copies
+from darkroom.stages.further import Further
 from darkroom.terminal.progress import with_progress
 
 REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
-
-
-@dataclass(frozen=True)
-class Further:
-    """Scores that other samples have not, and what the card says of them under these names."""
-
-    scores: dict[str, float] = field(default_factory=dict)
-    protocol: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    baselines: dict[str, Any] = field(default_factory=dict)
 
 
 # From the samples, what their manifest says, and the device, to further scores.
@@ -88,6 +79,8 @@ def score(
     generated = Samples(len(images), batches, seen, judge.network, judge.classes, images.labels, where)
     for metric in table.SAMPLE_METRICS:
         scores |= metric.measure(generated)
+    copies = find_copies(folder, samples, settings, judge.network, reference["held_out"], where)
+    scores |= copies.scores
     scores["n"] = len(images)
     write_json(metrics, scores)
     write_json(
@@ -105,9 +98,9 @@ def score(
             seed=samples["sampler"]["seed"],
             sampler=samples["sampler"],
             samples=manifest_hash(folder),
-            protocol=more.protocol,
-            baselines=more.baselines,
-            more_notes=more.notes,
+            protocol=more.protocol | copies.protocol,
+            baselines=more.baselines | copies.baselines,
+            more_notes=[*more.notes, *copies.notes],
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

@@ -28,7 +28,8 @@ from darkroom.models.evaluators.scene_reader.network import SceneReader, open_sc
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.params.inception import Inception
 from darkroom.params.numbers import NO_FILE
-from darkroom.stages.scoring import Further, score
+from darkroom.stages.further import Further
+from darkroom.stages.scoring import score
 from darkroom.terminal.progress import with_progress
 
 MODEL, READER = Path("models/clip"), Path("models/scene_reader")

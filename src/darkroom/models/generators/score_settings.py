@@ -41,8 +41,17 @@ class BitsSettings(Section):
         return self.generator != NO_FILE
 
 
+class CopiesSettings(Section):
+    """How many images are looked for among the training images, and drawn beside what was found."""
+
+    images: Annotated[int, Field(ge=0)] = 1000
+    """Generated images, drawn at random, and at most as many held-out ones; 0: none, and no such score."""
+    pairs: Positive = 8
+    """Closest pairs in each picture."""
+
+
 class ScoreGenerator(Section):
-    """How the standard errors are made."""
+    """How the standard errors are made, and whether copies of training images are looked for."""
 
     threads: Positive = 1
     """CPU threads."""
@@ -50,6 +59,8 @@ class ScoreGenerator(Section):
     """Images in a forward pass."""
     blocks: Annotated[int, Field(ge=2)] = 10
     """Blocks of the jackknife that gives the standard errors."""
+    copies: CopiesSettings = CopiesSettings()
+    """Memorisation: copies of training images among the generated ones."""
 
 
 class ScoreDiffusion(ScoreGenerator):

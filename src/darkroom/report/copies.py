@@ -1,0 +1,144 @@
+"""The page's part on memorisation: what was found near the training images, beside what held-out images get."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.metrics.shares import wilson
+from darkroom.report.metadata import Metadata, Scores, typed
+from darkroom.report.numbers import fixed, number, percent
+from darkroom.report.pictures import Picture, read_png
+from darkroom.report.scores import title
+
+NEAREST = Path("samples/nearest")
+SAMPLES = Path("samples")
+_SPACES = {
+    "pixels": "pixel by pixel, or mirrored",
+    "moved": "also moved by up to a sixteenth of the side",
+    "features": "in features of the in-domain extractor",
+}
+_CHANCE = 3  # standard deviations of C_T that chance alone seldom reaches
+
+
+class HeldOut(Metadata):
+    """The real images that no training saw: their split, and how many were looked for."""
+
+    split: str
+    images: int
+
+
+class NearestFacts(Metadata):
+    """samples/nearest/NAME: of which samples, how many images of each set, scores of the samples and of held-out ones.
+
+    nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
+    reason: why no image was looked for.
+    """
+
+    images: int
+    samples: str = ""
+    held_out: HeldOut = HeldOut(split="", images=0)
+    train: int = 0
+    scores: Scores = {}
+    floor: Scores = {}
+    nearer: Scores = {}
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A number of the samples, the same of held-out images, and what it says."""
+
+    name: str
+    title: str
+    run: str
+    held_out: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What was found of some samples, and the pictures of the closest pairs, with how they were compared."""
+
+    facts: NearestFacts
+    pictures: dict[str, Picture]
+
+    @property
+    def lines(self) -> list[Line]:
+        """The rows of the table."""
+        return [*_shares(self.facts), *_nearness(self.facts), *_gaps(self.facts), *_seen(self.facts)]
+
+
+def read_copies(name: str) -> Copies | None:
+    """Return samples/nearest/NAME; None where no image was looked for.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, or was made of other samples; the message names it.
+    """
+    folder = NEAREST / name
+    manifest: dict[str, Any] = read_manifest(folder, "nearest")
+    facts = typed(NearestFacts, manifest, folder)
+    if not facts.images:
+        return None
+    if facts.samples != manifest_hash(SAMPLES / name):
+        raise ArtifactError(
+            f"{folder} was made from other {SAMPLES / name}: run `dvc repro`, which makes what is out of date again."
+        )
+    return Copies(facts, {how: read_png(folder / f"{space}.png") for space, how in _SPACES.items()})
+
+
+def _share(fraction: float, n: int) -> tuple[str, tuple[float, float]]:
+    low, high = wilson(fraction, n)
+    return f"{percent(fraction)} ({fixed(100 * low, 1)} to {fixed(100 * high, 1)})", (low, high)
+
+
+def _shares(facts: NearestFacts) -> Iterator[Line]:
+    for space in _SPACES:
+        name = f"copies_{space}"
+        run, inside = _share(facts.scores[name], facts.images)
+        real, floor = _share(facts.floor[name], facts.held_out.images)
+        what = "are more than three times as near to one training image as to any other"
+        if inside[0] > floor[1]:
+            says = f"More generated images than held-out ones {what}: look at the pairs below."
+        elif inside[1] < floor[0]:
+            says = f"Fewer generated images than held-out ones {what}."
+        else:
+            says = f"No more generated images than held-out ones {what}, as far as these numbers tell."
+        yield Line(name, title(name), run, real, says)
+
+
+def _nearness(facts: NearestFacts) -> Iterator[Line]:
+    for space in _SPACES:
+        name = f"ct_{space}"
+        z, share = facts.scores[name], percent(facts.nearer[space])
+        if z < -_CHANCE:
+            says = f"Nearer to training images than held-out images are, in {share} of all comparisons, as copies are."
+        elif z > _CHANCE:
+            says = f"Further from training images than held-out images are: nearer in {share} of all comparisons only."
+        else:
+            says = f"As near to training images as held-out images are: nearer in {share} of all comparisons."
+        yield Line(name, title(name), fixed(z, 1), fixed(facts.floor[name], 1), says)
+
+
+def _gaps(facts: NearestFacts) -> Iterator[Line]:
+    for name in ("fd_gap", "kid_gap"):
+        if name not in facts.scores:
+            continue
+        run = number(facts.scores[name], facts.scores[f"{name}_se"])
+        real = number(facts.floor[name], facts.floor[f"{name}_se"]) if name in facts.floor else None
+        if abs(run.value) <= 2 * (run.se or 0.0):
+            says = "As a whole as near to held-out images as to training images, within two standard errors."
+        elif run.value < 0:
+            says = "As a whole nearer to training images than to held-out ones."
+        else:
+            says = "As a whole nearer to held-out images than to training ones."
+        yield Line(
+            name, title(name), f"{run.text} ± {run.se_text}", f"{real.text} ± {real.se_text}" if real else "", says
+        )
+
+
+def _seen(facts: NearestFacts) -> Iterator[Line]:
+    if times := facts.scores.get("times_seen"):
+        says = f"The training saw each of the {facts.train:,} images so often, on average."
+        yield Line("times_seen", title("times_seen"), number(times).text, "", says)

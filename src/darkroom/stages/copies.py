@@ -1,0 +1,131 @@
+"""What the stages that score generated images do to find copies: `samples/nearest/NAME/` out, and further scores."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from darkroom.artifacts.atomic import atomic_folder, write_bytes
+from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
+from darkroom.data.catalog import load_catalog
+from darkroom.data.draw import drawn
+from darkroom.data.grid import image_grid, opaque, save_png
+from darkroom.data.reader import ImageShards
+from darkroom.metrics.batches import batched
+from darkroom.metrics.copies import SPACES
+from darkroom.metrics.memorisation import Near, Panel, memorisation
+from darkroom.models.evaluators.load import FeatureNetwork
+from darkroom.models.generators.score_settings import ScoreGenerator
+from darkroom.stages.empty import NEAREST, write_no_pairs
+from darkroom.stages.further import Further
+from darkroom.terminal.progress import with_progress
+
+TRAIN = "train"
+_DRAWN = 96  # pixels, about, of a side of an image in the pictures
+_COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("d1", "d2", "nearest")))
+
+
+def find_copies(
+    folder: Path,
+    samples: Mapping[str, Any],
+    settings: ScoreGenerator,
+    network: FeatureNetwork,
+    held_out: str,
+    device: torch.device,
+) -> Further:
+    """Look for the samples in `folder` among the training images, and write the closest pairs.
+
+    Args:
+        folder: of the samples.
+        samples: their manifest.
+        settings: of the stage that scores them.
+        network: the in-domain extractor.
+        held_out: the split of real images that no training saw.
+        device: where networks and distances are computed.
+    """
+    out = NEAREST / folder.name
+    if not settings.copies.images:
+        write_no_pairs(out, "`copies.images` is 0")
+        return Further()
+    made = ImageShards.open_folder(folder, "samples")
+    parts = list(load_catalog().parts)
+    train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, held_out))
+    network = network.to(device).eval()
+
+    def features(images: Tensor) -> Tensor:
+        return torch.cat(list(batched(network.features, [images], settings.batch, device)))
+
+    def progress(batches: Iterator[Tensor]) -> Iterator[Tensor]:
+        return with_progress(batches, len(train), "training images")
+
+    conditioned = samples.get("condition", "class") not in ("class", "none")
+    panel = memorisation(
+        (made, drawn(len(made), settings.copies.images)),
+        (unseen, drawn(len(unseen), settings.copies.images)),
+        train,
+        features,
+        batch=settings.batch,
+        blocks=settings.blocks,
+        with_gaps=not conditioned,
+        device=device,
+        progress=progress,
+    )
+    scores, times = dict(panel.scores), None
+    if samples.get("images_seen"):
+        scores["times_seen"] = times = samples["images_seen"] / len(train)
+    sets = {"generated": (made, panel.made), held_out: (unseen, panel.held_out)}
+    with atomic_folder(out) as temporary:
+        write_bytes(temporary / "distances.tsv", _table(sets, train).encode())
+        for space in SPACES:
+            _draw(temporary / f"{space}.png", space, sets, train, settings.copies.pairs)
+        write_manifest(
+            temporary,
+            "nearest",
+            samples=manifest_hash(folder),
+            images=len(panel.made.rows),
+            held_out={"split": held_out, "images": len(panel.held_out.rows)},
+            train=len(train),
+            scores=scores,
+            floor=panel.floor,
+            nearer=panel.nearer,
+            files=file_hashes(temporary),
+        )
+    counts = {"n": len(panel.made.rows), "n_held_out": len(panel.held_out.rows), "n_train": len(train)}
+    notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"] if conditioned else []
+    print(_line(panel, times))
+    return Further(scores, {"copies": counts}, notes, {"copies": panel.floor})
+
+
+def _line(panel: Panel, times: float | None) -> str:
+    shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
+    floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
+    seen = "" if times is None else f"; each training image was seen {times:,.0f} times"
+    return f"copies of training images: {shares}; of held-out images: {floor}{seen}"
+
+
+def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:
+    """Return the distances of all images that were looked for, a line each, in the order of their keys."""
+    lines = ["\t".join(_COLUMNS)]
+    for name, (images, near) in sets.items():
+        cells = [[name] * len(near.rows), images.keys_of(near.rows)]
+        for space in SPACES:
+            of = near.found[space]
+            cells += [[f"{value:.6g}" for value in values.tolist()] for values in (of.nearest, of.second)]
+            cells.append(train.keys_of(of.row.tolist()))
+        lines += sorted("\t".join(row) for row in zip(*cells, strict=True))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _draw(path: Path, space: str, sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards, pairs: int) -> None:
+    """Draw the closest pairs: a row of generated images, their nearest training images, and both of held-out ones."""
+    count = min(pairs, *(len(near.rows) for _, near in sets.values()))
+    rows = []
+    for images, near in sets.values():
+        places = near.closest(space, count)
+        rows.append(images.__getitems__([near.rows[place] for place in places]))
+        rows.append(train.__getitems__([int(near.found[space].row[place]) for place in places]))
+    scale = max(1, round(_DRAWN / train.image_shape[1]))
+    save_png(path, image_grid(opaque(np.concatenate(rows)), columns=count, scale=scale))

@@ -1,0 +1,87 @@
+"""The page shows what was found near the training images, beside what held-out images get, and the pairs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from darkroom.artifacts.manifest import manifest_hash, write_manifest
+from darkroom.data.grid import image_grid, save_png
+from darkroom.errors import DarkroomError
+from darkroom.report.inputs import read_inputs
+from darkroom.report.page import render
+from report.making import Page, project
+
+FLOOR = {f"copies_{space}": 0.0 for space in ("pixels", "moved", "features")} | {
+    f"ct_{space}": 0.5 for space in ("pixels", "moved", "features")
+}
+HONEST = {**FLOOR, "fd_gap": 0.25, "fd_gap_se": 0.5, "kid_gap": 0.5, "kid_gap_se": 0.125, "times_seen": 53.25}
+COPIER = {**HONEST, "copies_pixels": 0.9, "ct_pixels": -20.0, "ct_moved": 12.0, "kid_gap": -0.5}
+
+
+def found(name: str, scores: dict[str, float], **changes: Any) -> None:
+    folder = Path("samples/nearest") / name
+    for space in ("pixels", "moved", "features"):
+        images = np.random.default_rng(0).integers(0, 256, (32, 3, 8, 8), dtype=np.uint8)
+        save_png(folder / f"{space}.png", image_grid(images, columns=8, scale=12))
+    facts = {
+        "samples": manifest_hash(Path("samples") / name),
+        "images": 400,
+        "held_out": {"split": "test", "images": 260},
+        "train": 1440,
+        "scores": scores,
+        "floor": FLOOR,
+        "nearer": {"pixels": 0.99, "moved": 0.25, "features": 0.5},
+    }
+    write_manifest(folder, "nearest", **facts | changes, files={})
+
+
+def cells(html: str) -> dict[str, str]:
+    """Return the rows of the table by their numbers, as text."""
+    rows = html.split("data-copies=")[1:]
+    return {row.split('"')[1]: Page(f"<table><tr {row.split('</tr>')[0]}</tr></table>").text for row in rows}
+
+
+def test_numbers_stand_beside_those_of_held_out_images_with_what_they_say(made: Path) -> None:
+    found("generator", COPIER)
+    html = render("title", read_inputs())
+    page, rows = Page(html), cells(html)
+    assert page.faults == [] and "n = 400" in page.text and "n = 260" in page.text
+    assert "90.0% (86.7 to 92.6)" in rows["copies_pixels"] and "0.0% (0.0 to 1.5)" in rows["copies_pixels"]
+    assert "More generated images than held-out ones" in rows["copies_pixels"]
+    assert "No more generated images" in rows["copies_moved"]
+    assert "Nearer to training images" in rows["ct_pixels"] and "99.0%" in rows["ct_pixels"]
+    assert "\N{MINUS SIGN}20.0" in rows["ct_pixels"]
+    assert "Further from training images" in rows["ct_moved"]
+    assert "As near to training images" in rows["ct_features"]
+    assert "within two standard errors" in rows["fd_gap"]
+    assert "nearer to training images than to held-out ones" in rows["kid_gap"]
+    assert "53.25" in rows["times_seen"] and "1,440 images" in rows["times_seen"]
+    pictures = [tag for name, tag in page.tags if name == "img" and "nearest to them" in str(tag.get("alt"))]
+    assert len(pictures) == 3 and all(int(str(tag["width"])) == 8 * 98 + 2 for tag in pictures)
+
+
+def test_images_near_held_out_ones_are_said_to_be_so(made: Path) -> None:
+    found("generator", HONEST, floor=FLOOR | {"copies_pixels": 0.5})
+    rows = cells(render("title", read_inputs()))
+    assert "Fewer generated images" in rows["copies_pixels"]
+    assert "nearer to held-out images than to training ones" in rows["kid_gap"]
+
+
+def test_each_set_of_images_has_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(told=True)
+    assert 'id="memorisation"' not in render("title", read_inputs())
+    found("generator", HONEST)
+    found("text", {name: value for name, value in HONEST.items() if "gap" not in name and name != "times_seen"})
+    html = render("title", read_inputs())
+    section = html.split('id="memorisation"')[1].split("</section>")[0]
+    assert "<h3>Generated images</h3>" in section and "<h3>Images of captions</h3>" in section
+    assert section.count('data-copies="fd_gap"') == section.count('data-copies="times_seen"') == 1
+
+
+def test_pairs_of_other_samples_are_refused(made: Path) -> None:
+    found("generator", HONEST, samples="another")
+    with pytest.raises(DarkroomError, match="samples/nearest/generator was made from other samples/generator"):
+        read_inputs()
