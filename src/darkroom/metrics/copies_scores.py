@@ -19,7 +19,7 @@ MEMORISATION = (
     Score(
         "copies_moved",
         "memorisation",
-        "The same where generated images may also be moved by up to a sixteenth of their side, compared without borders.",
+        "The same where generated images may also be moved by up to a sixteenth of their side, borders left out.",
         formula="as copies_pixels, the least over moves of up to a sixteenth of the side, among the 6 training images "
         "that are nearest so at 16 px",
         error=_SHARE,
@@ -36,8 +36,8 @@ MEMORISATION = (
     Score(
         "ct_pixels",
         "memorisation",
-        "C_T: whether generated images lie nearer to training images than held-out real ones do, in pixels, in standard "
-        "deviations of chance. Near 0: as real images; below -3: nearer, as copies do; above 3: further away.",
+        "C_T: whether generated images lie nearer to training images than held-out real ones do, in pixels, in "
+        "standard deviations of chance. Near 0: as real images; below -3: nearer, as copies do; above 3: further away.",
         formula="Mann-Whitney z of the distances to the nearest training image, samples against held-out images, ties "
         "by mean ranks, one cell",
         title="C_T, in pixels",

@@ -7,7 +7,7 @@ from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.metrics.shares import wilson
-from darkroom.report.metadata import Metadata, Scores, typed
+from darkroom.report.metadata import NearestFacts, typed
 from darkroom.report.numbers import fixed, number, percent
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scores import title
@@ -20,30 +20,6 @@ _SPACES = {
     "features": "in features of the in-domain extractor",
 }
 _CHANCE = 3  # standard deviations of C_T that chance alone seldom reaches
-
-
-class HeldOut(Metadata):
-    """The real images that no training saw: their split, and how many were looked for."""
-
-    split: str
-    images: int
-
-
-class NearestFacts(Metadata):
-    """samples/nearest/NAME: of which samples, how many images of each set, scores of the samples and of held-out ones.
-
-    nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
-    reason: why no image was looked for.
-    """
-
-    images: int
-    samples: str = ""
-    held_out: HeldOut = HeldOut(split="", images=0)
-    train: int = 0
-    scores: Scores = {}
-    floor: Scores = {}
-    nearer: Scores = {}
-    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,30 @@ class ConditionedSamples(Metadata):
     reason: str = ""
 
 
+class HeldOut(Metadata):
+    """The real images that no training saw: their split, and how many were looked for."""
+
+    split: str
+    images: int
+
+
+class NearestFacts(Metadata):
+    """samples/nearest/NAME: of which samples, how many images of each set, scores of the samples and of held-out ones.
+
+    nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
+    reason: why no image was looked for.
+    """
+
+    images: int
+    samples: str = ""
+    held_out: HeldOut = HeldOut(split="", images=0)
+    train: int = 0
+    scores: Scores = {}
+    floor: Scores = {}
+    nearer: Scores = {}
+    reason: str = ""
+
+
 class PriorFacts(Metadata):
     """models/prior: whether it was trained, and its scores with their split and number of images."""
 
