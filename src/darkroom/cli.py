@@ -12,6 +12,7 @@ from typing import Any
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
+from darkroom.tools.score.options import add_options as add_score_options
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,6 +39,9 @@ def parser() -> argparse.ArgumentParser:
     told = commands.add_parser("scores", help="all scores of a revision, with their standard errors")
     told.add_argument("revision", nargs="?", default="workspace", help="a commit, branch, tag or experiment; here")
     told.add_argument("--md", action="store_true", help="print Markdown")
+    add_score_options(
+        commands.add_parser("score", help="the scores of any two folders of images, or of .npz files as others publish")
+    )
     ahead = commands.add_parser("plan", help="memory, disk and time of what is out of date, measured here in seconds")
     ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
     ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
@@ -240,6 +244,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.tools.compare.table import scores
 
             print(scores(options.revision, options.md))
+        elif options.command == "score":
+            from darkroom.tools.score import command as scoring
+
+            print(scoring.score(scoring.Request.of(options)))
         elif options.command == "data" and options.action == "verify":
             from darkroom.tools.verify.verify import verify
 
@@ -253,9 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "sample":
             print(_sample(options))
         elif options.command == "invert":
-            from darkroom.tools.invert.command import Request, invert
+            from darkroom.tools.invert import command
 
-            print(invert(Request.of(options)))
+            print(command.invert(command.Request.of(options)))
         elif options.command == "export":
             from darkroom.tools.export.command import export
             from darkroom.tools.export.tokenizer import export_tokenizer

@@ -4,6 +4,21 @@ from darkroom.metrics.score import Score
 
 FEATURE_SCORES = (
     Score(
+        "inception_kid_subsets",
+        "distances",
+        "The kernel distance as it is published: the mean over 100 random subsets of 1,000 images.",
+        formula="mean over 100 subsets of 1,000 images of the unbiased MMD^2, kernel (x.y / D + 1)^3, float64",
+        title="KID, subsets",
+    ),
+    Score(
+        "inception_kid_subsets_spread",
+        "distances",
+        "Its standard deviation over the subsets, published as ±: it follows from their size and is no standard error.",
+        formula="standard deviation over the 100 subsets",
+        title="KID, spread of subsets",
+        compared=False,
+    ),
+    Score(
         "inception_score",
         "distances",
         "Inception Score of all images: how surely Inception sees one class in each image, and how evenly all classes. "

@@ -4,6 +4,7 @@ A new metric of generated images is a file beside this one with a class (`Sample
 `SAMPLE_METRICS`: stages measure it, and cards, `darkroom scores`, `darkroom compare` and the page know it from here.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -54,6 +55,15 @@ DISTANCES = (
     ),
     replace(_DEBIASED, name="fid_debiased", meaning="fid without its bias of order 1/n, so that it compares across n."),
     replace(_KERNEL, name="inception_kid", meaning="The kernel distance in the features of the Inception network."),
+    *(
+        replace(score, name=f"{base}_{extractor}{'_debiased' if score is _DEBIASED else ''}", title=title, meaning=text)
+        for extractor, network in (("dinov2", "DINOv2"), ("clip", "CLIP"), ("tokenizer", "the tokenizer's encoder"))
+        for score, base, title, text in (
+            (_FRECHET, "fd", "", f"The Fréchet distance in the features of {network}."),
+            (_DEBIASED, "fd", "", f"fd_{extractor} without its bias of order 1/n, so that it compares across n."),
+            (_KERNEL, "kid", "", f"The kernel distance in the features of {network}."),
+        )
+    ),
     replace(
         _FRECHET,
         name="sfid",
@@ -375,11 +385,13 @@ def score_names(extractor: str, distances: Mapping[str, float]) -> dict[str, flo
     """Return the distances of an extractor under the names of the metrics file.
 
     In the in-domain extractor's space they are `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se`; in Inception's `fid`,
-    `fid_debiased`, `fid_se`, `inception_kid`, `inception_kid_se`.
+    `fid_debiased`, `fid_se`, `inception_kid`, `inception_kid_se`; in another's `fd_dinov2`, `fd_dinov2_debiased`, …
     """
-    if extractor != "inception":
+    if extractor == "in_domain":
         return dict(distances)
-    return {
-        f"fid{name.removeprefix('fd')}" if name.startswith("fd") else f"inception_{name}": value
-        for name, value in distances.items()
-    }
+    if extractor == "inception":
+        return {
+            f"fid{name.removeprefix('fd')}" if name.startswith("fd") else f"inception_{name}": value
+            for name, value in distances.items()
+        }
+    return {re.sub("^(fd|kid)", rf"\1_{extractor}", name): value for name, value in distances.items()}

@@ -1,0 +1,35 @@
+"""The options of `darkroom score`. Loads no torch."""
+
+# No effect on any output: reads the command line
+
+from argparse import ArgumentParser
+
+from darkroom.params.numbers import NO_FILE
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options; their names are the fields of `Request`."""
+    parser.add_argument("samples", help="a folder of images or of tars, a tar, or an .npz with arr_0")
+    parser.add_argument("--against", required=True, metavar="REFERENCE", help="the same, or an .npz with mu and sigma")
+    parser.add_argument(
+        "--extractor",
+        default="inception",
+        help="inception, dinov2, clip, or a folder as models/extractor or models/tokenizer; %(default)s",
+    )
+    parser.add_argument(
+        "--weights", default=NO_FILE, metavar="FILE", help="the extractor's published file; where torch hub keeps it"
+    )
+    parser.add_argument("--download", action="store_true", help="download that file where it is missing")
+    parser.add_argument(
+        "--convention",
+        default="darkroom",
+        choices=["darkroom", "torch-fidelity", "clean-fid", "adm"],
+        help="whose resize of images, splits and subsets; %(default)s",
+    )
+    parser.add_argument("--out", default="score", metavar="FOLDER", help="of scores.json and index.html; %(default)s")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N images of each, drawn at random")
+    parser.add_argument("--batch", type=int, default=32, help="images in a forward pass; %(default)s")
+    parser.add_argument("--threads", type=int, help="CPU threads; all there are")
+    parser.add_argument(
+        "--device", default="auto", choices=["auto", "cpu", "cuda", "mps"], help="of the extractor; %(default)s"
+    )
