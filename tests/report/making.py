@@ -17,6 +17,20 @@ from darkroom.metrics.codes import histogram
 CLASSES = ["<b>zero</b>", "one & two", "three"]
 FLOOR = {"fd": 2.587525, "fd_debiased": 1.370839, "fd_se": 1.157983, "kid": 0.1205, "kid_se": 0.2563}
 HALVES = {"fd": 1.299134, "fd_debiased": 0.958117, "fd_se": 0.623835, "kid": -0.0643, "kid_se": 0.1623}
+REAL = {"held_out": 0.8125, "held_out_se": 0.0625, "held_out_confident": 0.6875, "constant": 0.34375}
+BASELINES: dict[str, Any] = {
+    "held_out": {"in_domain": {"n": 38, **FLOOR}, "inception": {"n": 38, **FLOOR}},
+    "label_accuracy": {**REAL, "without_held_out": [], "never_recognised": []},
+}
+EVALUATOR: dict[str, Any] = {
+    "n": 3,
+    "accuracy": 0.75,
+    "mean_class_accuracy": 0.625,
+    "by_class": {
+        CLASSES[0]: {"n": 913, "accuracy": 0.9375, "confident": 0.875},
+        CLASSES[1]: {"n": 7, "accuracy": 0.0, "confident": 0.125},
+    },
+}
 DIT = {
     "fd": 4.2345,
     "fd_debiased": 4.1101,
@@ -136,6 +150,7 @@ def project(
         split="train",
         held_out="test",
         extractors={"in_domain": floor} | ({"inception": floor} if inception else {}),
+        evaluator=EVALUATOR,
     )
     sampler = {"solver": "euler", "steps": 25, "guidance": 1.5, "seed": 1, "images": 40, "batch": 20}
     of_class = {name: 13 + (number == 0) for number, name in enumerate(CLASSES)}
@@ -161,7 +176,7 @@ def project(
         card = {
             "protocol": {"n_fake": n, "reference": {"id": fingerprint, "split": "test"}, "classes": "frequency"},
             "treatment": {"samples": manifest_hash(made[name]) if name in made else None, "seed": None},
-            "baselines": {},
+            "baselines": BASELINES if name != "tokenizer" else {},
             "formulas": {key: f"formula of {key} <&>" for key in scores if key != "n"},
             "notes": [],
         }
@@ -169,7 +184,9 @@ def project(
     write_json(Path("metrics/clip.json"), {**CLIP, "images": 260, "captions": 10})
     judged = {name: f"formula of {name} <&>" for name in CLIP if not name.endswith("_se")}
     protocol = {"reference": {"id": manifest_hash(catalog), "split": "test"}, "images": 260, "captions": 10}
-    card = {"protocol": protocol, "treatment": {"clip": "abc"}, "formulas": {**judged, "se": "of a share"}}
+    constant = {"zero_shot_accuracy": {"constant": 0.21875}}
+    formulas = {**judged, "se": "of a share"}
+    card = {"protocol": protocol, "treatment": {"clip": "abc"}, "baselines": constant, "formulas": formulas}
     write_json(Path("cards/clip.json"), card)
     decoding(manifest_hash(reference), told)
     for name in ("teacher", "tokenizer", "extractor", "generator", "clip"):
@@ -233,6 +250,7 @@ def decoding(reference: str, told: bool) -> None:
             },
             "treatment": {"samples": manifest_hash(folder)},
             "baselines": {
+                **BASELINES,
                 "clip_unrelated": {"image_other": 0.375, "text_other": 0.25},
                 "scene_reader": {
                     "originals": {"colour": 0.984375, "colour_and_form": 0.96875},

@@ -14,7 +14,7 @@ from darkroom.report.headline import headlines
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import groups, render
 from darkroom.report.trainings import drawn
-from report.making import DECODER, DIT, FLOOR, HALVES, PRIOR, TEXT, UNETS, Page, change, curve, project
+from report.making import DECODER, DIT, FLOOR, HALVES, PRIOR, REAL, TEXT, UNETS, Page, change, curve, project
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def test_each_generator_has_its_scores_and_the_noise_floor(told: Path) -> None:
     floors = [FLOOR["fd_debiased"], FLOOR["fd_se"], HALVES["fd_debiased"], HALVES["fd_se"]]
     expected = [value for of in (DIT, DECODER, TEXT) for value in (of["fd_debiased"], of["fd_se"], *floors)]
     assert values(page(), "fd_debiased") == expected
-    assert values(page(), "label_accuracy") == [of["label_accuracy"] for of in (DIT, DECODER, TEXT)]
+    assert values(page(), "label_accuracy") == [
+        value for of in (DIT, DECODER, TEXT) for value in (of["label_accuracy"], REAL["held_out"], REAL["held_out_se"])
+    ]
 
 
 def test_pairs_stand_beside_what_bounds_them(told: Path) -> None:

@@ -28,6 +28,7 @@ from report.making import (
     HALVES,
     INCEPTION,
     OWN,
+    REAL,
     TOKENIZER,
     Page,
     change,
@@ -90,7 +91,7 @@ def test_rows_hold_the_scores_their_errors_and_the_floor(
             expected[name] = [INCEPTION[name], INCEPTION["fid_se"], *floors]
         floors = [of[key] for of in (FLOOR, HALVES) for key in ("kid", "kid_se")]
         expected["inception_kid"] = [INCEPTION["inception_kid"], INCEPTION["inception_kid_se"], *floors]
-    expected["label_accuracy"] = [DIT["label_accuracy"]]
+    expected["label_accuracy"] = [DIT["label_accuracy"], REAL["held_out"], REAL["held_out_se"]]
     expected |= {name: [value] for name, value in TOKENIZER.items()}
     expected |= {name: [value, CLIP[f"{name}_se"]] for name, value in CLIP.items() if not name.endswith("_se")}
     assert rows == expected
@@ -104,7 +105,7 @@ def test_the_tokenizers_own_images_stand_in_the_same_table(tmp_path: Path, monke
         *(DIT["fd"], DIT["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"]),
         *(OWN["fd"], OWN["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"]),
     ]
-    assert [value for value, _ in found.rows["confident"]] == [OWN["confident"]]
+    assert [value for value, _ in found.rows["confident"]] == [OWN["confident"], REAL["held_out_confident"]]
     assert "The tokenizer's own images" in found.text and "n = 20" in found.text and "min_p 0.25" in found.text
 
 
@@ -213,7 +214,7 @@ def test_notes_of_a_card_stand_below_the_table(made: Path) -> None:
 
 def test_counts_stand_above_the_scores(made: Path) -> None:
     text = page().text
-    assert "n = 40" in text and "n = 260" in text and "n = 719 and 720" in text
+    assert "n = 40" in text and "n = 260" in text and "n = 38" in text and "n = 719 and 720" in text
 
 
 @pytest.mark.parametrize(
@@ -227,6 +228,32 @@ def test_counts_stand_above_the_scores(made: Path) -> None:
 def test_headline_compares_with_unseen_real_images(made: Path, changes: dict[str, float], says: str) -> None:
     change("metrics/generator.json", **changes)
     assert says in page().text
+
+
+def test_a_floor_of_too_few_images_leaves_the_distance_alone(made: Path) -> None:
+    change("cards/generator.json", baselines={"held_out": {"in_domain": {}}})
+    found = page()
+    assert [value for value, _ in found.rows["fd"]] == [DIT["fd"], DIT["fd_se"], HALVES["fd"], HALVES["fd_se"]]
+    assert "too few" in found.text and "standard errors, so" not in found.text
+    assert [value for value, _ in found.rows["label_accuracy"]] == [DIT["label_accuracy"]]
+    assert "of held-out ones" not in found.text and "a constant answer gets 0.3438" not in found.text
+
+
+def test_a_label_accuracy_stands_beside_what_real_images_and_a_constant_answer_get(made: Path) -> None:
+    text = page().text
+    assert "which recognises 81.2% of held-out ones" in text and "a constant answer gets 0.3438" in text
+    assert "10 captions that differ, a constant answer gets 0.2188" in text
+
+
+def test_the_evaluator_of_labels_is_shown_by_class(made: Path) -> None:
+    found = page()
+    named = {of["data-recognised"] for tag, of in found.tags if "data-recognised" in of}
+    assert named == set(CLASSES[:2])
+    assert "Of 3 images of the test split it recognises 75.0%; the mean over classes is 62.5%" in found.text
+    assert "fewer than 80.0%" in found.text and f"Of {CLASSES[1]} it recognises none." in found.text
+    change("data/reference/manifest.json", evaluator=None)
+    change("cards/generator.json", reference={"id": manifest_hash(Path("data/reference")), "split": "train"})
+    assert "evaluator of labels" not in page().text
 
 
 def test_wilson_interval_ends_where_the_share_is_just_not_refused() -> None:

@@ -29,13 +29,15 @@ def cubic(x: Tensor, y: Tensor) -> Tensor:
     return tile * tile * tile
 
 
-def _pair_sum(x: Tensor, y: Tensor, kernel: Kernel) -> Tensor:
-    """Return Σ_ij k(xᵢ, yⱼ) of float32 (m, D) and (n, D), tile by tile, as a float64 scalar."""
+def _pair_sum(x: Tensor, y: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+    """Return Σ_ij wⱼ k(xᵢ, yⱼ) of float32 (m, D) and (n, D), tile by tile, as a float64 scalar; without weights 1."""
     total = torch.zeros((), dtype=torch.float64)
+    columns = None if weights is None else weights.split(_ROWS)
     for left in x.split(_ROWS):
         left = left.double()
-        for right in y.split(_ROWS):
-            total += kernel(left, right.double()).sum().cpu()
+        for number, right in enumerate(y.split(_ROWS)):
+            tile = kernel(left, right.double())
+            total += (tile.sum() if columns is None else tile.sum(0) @ columns[number].to(tile)).cpu()
     return total
 
 
@@ -52,24 +54,41 @@ def _self_sum(x: Tensor, kernel: Kernel) -> Tensor:
     return total
 
 
-def within(features: Tensor, kernel: Kernel = cubic) -> float:
-    """Return Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) of features (m, D) float32, m at least 2: a reference's term, kept with it."""
+def within(features: Tensor, kernel: Kernel = cubic, weights: Tensor | None = None) -> float:
+    """Return Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) of features (m, D) float32, m at least 2: a reference's term, kept with it.
+
+    With weights (m,) float64 of sum 1 it is Σ_{i≠j} wᵢ wⱼ k(xᵢ, xⱼ) / (1 - Σ w²).
+    """
     if len(features) < 2:
         raise DarkroomError(f"a kernel distance needs at least 2 reference images, not {len(features)}.")
-    return float(_self_sum(features, kernel)) / (len(features) * (len(features) - 1))
+    if weights is None:
+        return float(_self_sum(features, kernel)) / (len(features) * (len(features) - 1))
+    total = torch.zeros((), dtype=torch.float64)
+    for rows, own in zip(features.split(_ROWS), weights.split(_ROWS), strict=True):
+        exact = rows.double()
+        total -= (own.square() * kernel(exact, exact).diagonal().cpu()).sum()
+        for others, theirs in zip(features.split(_ROWS), weights.split(_ROWS), strict=True):
+            total += own @ kernel(exact, others.double()).cpu() @ theirs
+    return float(total / (1 - weights.square().sum()))
 
 
 def kernel_jackknife(
-    reference: Tensor, reference_within: float, features: Tensor, block: Tensor, kernel: Kernel = cubic
+    reference: Tensor,
+    reference_within: float,
+    features: Tensor,
+    block: Tensor,
+    kernel: Kernel = cubic,
+    weights: Tensor | None = None,
 ) -> Jackknife:
     """Return the kernel distance with its error over the blocks of the generated images.
 
     Args:
         reference: features of real images, shape (m, D), float32.
-        reference_within: `within(reference)`, of the same kernel.
+        reference_within: `within(reference)`, of the same kernel and weights.
         features: of generated images, shape (n, D), float32.
         block: shape (n,), int64, from `assign_blocks`.
         kernel: k.
+        weights: of the real images, shape (m,), float64 of sum 1; None: all have the same.
 
     Returns:
         The U-statistic (it may be below 0), the same debiased (it has no bias, so nearly equal), its standard error.
@@ -84,7 +103,8 @@ def kernel_jackknife(
         )
     parts = [features[block == index] for index in range(int(block.max()) + 1)]
     sizes = torch.tensor([len(part) for part in parts], dtype=torch.float64)
-    cross = torch.stack([_pair_sum(part, reference, kernel) for part in parts])  # (B,)
+    scale = 1 / len(reference) if weights is None else 1.0
+    cross = scale * torch.stack([_pair_sum(part, reference, kernel, weights) for part in parts])  # (B,)
     pairs = torch.zeros(len(parts), len(parts), dtype=torch.float64)
     for row, left in enumerate(parts):
         pairs[row, row] = _self_sum(left, kernel)
@@ -94,7 +114,7 @@ def kernel_jackknife(
     def distance(keep: Tensor) -> float:
         n = sizes[keep].sum()
         same = pairs[keep][:, keep].sum() / (n * (n - 1))
-        mixed = cross[keep].sum() / (n * len(reference))
+        mixed = cross[keep].sum() / n
         return float(reference_within + same - 2 * mixed)
 
     every = torch.ones(len(parts), dtype=torch.bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.score import Samples, Score
@@ -68,6 +68,69 @@ class ClassMetric:
                 samples.classifier, samples.features, samples.labels, samples.classes
             )
         return found | class_scores(samples.classifier, samples.features)
+
+
+LITTLE = 0.8  # accuracy on held-out real images below which label scores say little: it misreads every fifth image
+_APART = 0.2  # of two fractions of what real images get: they contradict each other
+_BETTER = 0.05  # of two accuracies on held-out real images: one evaluator is the better one
+
+
+def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
+    """Return what a card says of its label scores: an evaluator that is worth little, or that contradicts another.
+
+    Args:
+        scores: of the metrics file.
+        baselines: of the card.
+    """
+    found, notes = baselines.get("label_accuracy"), []
+    if "label_accuracy" not in scores or found is None:
+        return []
+    if "held_out" in found and found["held_out"] < LITTLE:
+        notes.append(
+            f"label scores say little: the evaluator of labels recognises a fraction of {found['held_out']:.2f} of "
+            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets {found['constant']:.2f}"
+        )
+    if found["never_recognised"]:
+        notes.append(
+            f"the evaluator of labels recognises no held-out image of {', '.join(found['never_recognised'])}: such an "
+            "image counts as wrong however good it is"
+        )
+    if found["without_held_out"]:
+        notes.append(
+            f"no held-out image is of {', '.join(found['without_held_out'])}: whether the evaluator of labels "
+            "recognises such images is not known"
+        )
+    return notes + _contradiction(scores, baselines)
+
+
+def _contradiction(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
+    """Return which to believe, the label accuracy or the scene reader, where they contradict each other.
+
+    Both say of how many images colour and form are as asked. They contradict each other where the fractions of what
+    real images get are far apart; the one is believed that reads held-out real images better.
+    """
+    labels, reader = baselines["label_accuracy"], baselines.get("scene_reader", {}).get("originals", {})
+    name = "colour_and_form"
+    if name not in scores or not reader.get(name) or not labels.get("held_out"):
+        return []
+    label, read = scores["label_accuracy"], scores[name]
+    if abs(label / labels["held_out"] - read / reader[name]) <= _APART:
+        return []
+    both = (
+        f"label accuracy ({label:.2f}) and the scene reader's colour and form ({read:.2f}) contradict each other; of "
+        f"held-out real images the evaluator of labels recognises {labels['held_out']:.2f}, the scene reader "
+        f"{reader[name]:.2f}: "
+    )
+    if abs(labels["held_out"] - reader[name]) > _BETTER:
+        better = "label accuracy" if labels["held_out"] > reader[name] else "scene reader"
+        return [f"{both}believe the {better}, which reads real images better"]
+    sure, sure_of_real = scores.get("confident", 1.0), labels["held_out_confident"]
+    if sure < sure_of_real / 2:
+        return [
+            f"{both}believe the scene reader, for the evaluator of labels is sure of {sure:.2f} of these images and of "
+            f"{sure_of_real:.2f} of real ones, so it does not know such images"
+        ]
+    return [f"{both}neither goes before the other, so look at the images"]
 
 
 def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:

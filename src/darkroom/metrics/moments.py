@@ -112,3 +112,38 @@ class BlockMoments:
     def compute(self) -> BlockSums:
         """Return the sums over all batches. They are the tensors of this object: read, do not modify."""
         return BlockSums(self.count, self.total, self.outer)
+
+
+class WeightedMoments:
+    """Streaming sums of features (N, D) with weights: Σw, Σw², Σwx (D,) and Σwxxᵀ (D, D), float64."""
+
+    def __init__(self, features: int) -> None:
+        self.count = 0
+        self.weight = self.square = 0.0
+        self.total = torch.zeros(features, dtype=torch.float64)
+        self.outer = torch.zeros(features, features, dtype=torch.float64)
+
+    @torch.no_grad()
+    def update(self, features: Tensor, weights: Tensor) -> None:
+        """Add features (N, D), of any float dtype, with weights (N,) of at least 0; those of weight 0 do not count."""
+        used = weights > 0
+        rows, weights = features[used].to(self.outer), weights[used].to(self.outer)
+        self.count += len(rows)
+        self.weight += float(weights.sum())
+        self.square += float(weights.square().sum())
+        self.total += weights @ rows
+        self.outer.addmm_(rows.T * weights, rows)
+
+    def compute(self) -> Moments:
+        """Return the number of images, μ = Σwx / W and S = (Σwxxᵀ / W - μμᵀ) / (1 - Σw² / W²), W = Σw.
+
+        Raises:
+            DarkroomError: fewer than 2 images.
+        """
+        if self.count < 2:
+            raise DarkroomError(
+                f"a covariance needs at least 2 images, not {self.count}: ingest more of these classes."
+            )
+        mean = self.total / self.weight
+        cov = torch.addr(self.outer / self.weight, mean, mean, alpha=-1.0) / (1 - self.square / self.weight**2)
+        return Moments(self.count, mean, (cov + cov.T).div_(2))

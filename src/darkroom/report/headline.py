@@ -9,6 +9,7 @@ from darkroom.metrics.table import score_names
 from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent
+from darkroom.report.scored import Scored
 from darkroom.report.scores import DEBIASED, DISTANCES, title, value_of
 
 
@@ -30,6 +31,14 @@ def _share(title: str, fraction: float, n: int, says: str) -> Headline:
     return Headline(title, fraction, percent(fraction), sentence)
 
 
+def _real_share(made: Scored) -> str:
+    """Return what held-out real images of the same classes get, for the sentence on a label accuracy."""
+    real = made.card.baselines.label_accuracy
+    if real is None or real.held_out is None:
+        return ""
+    return f", which recognises {percent(real.held_out)} of held-out ones"
+
+
 def _conditioned(conditioned: Conditioned | None, of: str) -> Iterator[Headline]:
     """Yield how many images follow their condition: in colour and form by the attribute classifier, else in class."""
     if conditioned is None:
@@ -40,6 +49,7 @@ def _conditioned(conditioned: Conditioned | None, of: str) -> Iterator[Headline]
         yield _share(f"Colour and form, of {of}", scores["colour_and_form"], n, says)
     elif "label_accuracy" in scores:
         says = f"images made of {of} are classified as the class of the original image, by the same classifier"
+        says += _real_share(conditioned.scored)
         yield _share(f"Label accuracy, of {of}", scores["label_accuracy"], n, says)
 
 
@@ -70,25 +80,24 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 f"Label accuracy{of}",
                 fraction,
                 n,
-                "generated images are classified as the requested class, by a classifier trained on real images",
+                "generated images are classified as the requested class, by a classifier trained on real images"
+                + (_real_share(made) if made else ""),
             )
         )
-    for extractor, floor in inputs.reference.extractors.items():
+    for extractor in inputs.reference.extractors:
         name = DEBIASED[extractor]
-        run, real = value_of(name, scores), value_of(name, score_names(extractor, floor.held_out))
-        if run is None or real is None:
+        floor = made.card.baselines.held_out.get(extractor, {}) if made else {}
+        run, real = value_of(name, scores), value_of(name, score_names(extractor, floor))
+        if run is None:
             continue
-        found.append(
-            Headline(
-                f"{DISTANCES[extractor]}, without its bias{of}",
-                run.value,
-                run.text,
-                f"from the real images of the {inputs.reference.split} split. Real images of the "
-                f"{inputs.reference.held_out} split score {real.text} ± {real.se_text}: {_difference(run, real)}.",
-                run.se,
-                run.se_text,
+        sentence = f"from the real images of the {inputs.reference.split} split."
+        if real is not None:
+            sentence += (
+                f" Real images of the {inputs.reference.held_out} split, {floor['n']:,.0f} of the same classes, score "
+                f"{real.text} ± {real.se_text}: {_difference(run, real)}."
             )
-        )
+        title_of = f"{DISTANCES[extractor]}, without its bias{of}"
+        found.append(Headline(title_of, run.value, run.text, sentence, run.se, run.se_text))
     found += [*_conditioned(inputs.decoder, "embeddings"), *_conditioned(inputs.text, "captions")]
     card = inputs.tokenizer.card
     if psnr := value_of("psnr", inputs.tokenizer.scores):

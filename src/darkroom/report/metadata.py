@@ -82,13 +82,31 @@ class Floor(Metadata):
     halves: Scores
 
 
+class Recognised(Metadata):
+    """Held-out images of a class: their number, the fraction recognised, and that of a likeliest class of 0.9."""
+
+    n: int
+    accuracy: float
+    confident: float
+
+
+class EvaluatorFacts(Metadata):
+    """What the evaluator of labels is worth: its accuracy on held-out real images, over images, classes, by class."""
+
+    n: int
+    accuracy: float | None = None
+    mean_class_accuracy: float | None = None
+    by_class: dict[str, Recognised] = {}
+
+
 class Reference(Metadata):
-    """data/reference: catalog and splits of the real images, and the noise floor by extractor."""
+    """data/reference: catalog and splits of the real images, the noise floor by extractor, the evaluator of labels."""
 
     catalog: str
     split: str
     held_out: str
     extractors: dict[str, Floor]
+    evaluator: EvaluatorFacts | None = None
 
 
 class Samples(Metadata):
@@ -185,9 +203,26 @@ class Treatment(Metadata):
     samples: str | None = None
 
 
-class Baselines(Metadata):
-    """What is known without the model: scores of originals and renders, and of unrelated pairs."""
+class LabelBaselines(Metadata):
+    """Beside a label accuracy: that of held-out real images of the same classes, and a constant answer's."""
 
+    constant: float
+    held_out: float | None = None
+    held_out_se: float | None = None
+    held_out_confident: float | None = None
+
+
+class Baselines(Metadata):
+    """What is known without the model.
+
+    held_out: the noise floor by extractor: what held-out real images of the same number and classes score, and `n`.
+    label_accuracy: what they and a constant answer get.
+    scene_reader: scores of originals and renders.
+    clip_unrelated: scores of unrelated pairs.
+    """
+
+    held_out: dict[str, Scores] = {}
+    label_accuracy: LabelBaselines | None = None
     scene_reader: ReaderFacts | None = None
     clip_unrelated: Scores = {}
 
@@ -220,10 +255,17 @@ class ClipProtocol(Metadata):
     reference: CardReference
 
 
+class Constant(Metadata):
+    """What a constant answer gets."""
+
+    constant: float
+
+
 class ClipCard(Metadata):
-    """How CLIP's scores were made."""
+    """How CLIP's scores were made, and what a constant answer gets beside a score."""
 
     protocol: ClipProtocol
+    baselines: dict[str, Constant] = {}
     formulas: dict[str, str]
 
 

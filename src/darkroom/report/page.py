@@ -1,13 +1,14 @@
 """The page: one self-contained HTML file. Equal inputs give equal bytes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from darkroom.metrics import table
+from darkroom.metrics.labels import LITTLE
 from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
 from darkroom.report.clip import ClipScored
@@ -16,7 +17,7 @@ from darkroom.report.damage import damage_rows, range_of
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
-from darkroom.report.numbers import Number, widths
+from darkroom.report.numbers import Number, number, percent, widths
 from darkroom.report.scored import Scored
 from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows, value_of
 from darkroom.report.trainings import drawn
@@ -106,6 +107,8 @@ def clip_group(inputs: Inputs) -> Iterator[Group]:
     clip = inputs.clip
     if clip is not None and (found := rows(clip.scores, table.of_group("clip"))):
         aside, split = f"{clip.card.protocol.captions:,} captions that differ", clip.card.protocol.reference.split
+        if constant := clip.card.baselines.get("zero_shot_accuracy"):
+            aside += f", a constant answer gets {number(constant.constant).text}"
         yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol.images:,}", "", ""), found, aside)
     if inputs.prior is not None and (found := rows(inputs.prior.scores, table.of_group("prior"))):
         yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
@@ -139,7 +142,8 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
     """
     scores, n = made.scores, f"n = {made.card.n_fake:,}"
     for extractor, floor in inputs.reference.extractors.items():
-        found = distance_rows(extractor, scores, floor.held_out, floor.halves)
+        unseen = made.card.baselines.held_out.get(extractor, {})
+        found = distance_rows(extractor, scores, unseen, floor.halves)
         name = _EXTRACTORS[extractor]
         chart = None
         for row in found:
@@ -148,12 +152,27 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
         distance = f"{DISTANCES[extractor]} in the {name}"
         # The two halves are the even and the odd rows of the stored features.
-        counts = (n, f"n = {floor.held_out['n']:,.0f}", f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
+        of_unseen = f"n = {unseen['n']:,.0f}" if unseen else "too few"
+        counts = (n, of_unseen, f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
         yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
     measured_of = [score for metric in table.SAMPLE_METRICS for score in metric.scores]
     for group in dict.fromkeys(score.group for score in (*measured_of, *table.BITS)):
-        if measured := rows(scores, table.of_group(group)):
-            yield Group(f"{title}, {group}", (n, "", ""), measured)
+        if measured := [_with_real(row, made) for row in rows(scores, table.of_group(group))]:
+            constant = made.card.baselines.label_accuracy if group == "labels" else None
+            aside = f"a constant answer gets {number(constant.constant).text}" if constant else ""
+            yield Group(f"{title}, {group}", (n, "", ""), measured, aside)
+
+
+def _with_real(row: Row, made: Scored) -> Row:
+    """Return a row of a label score with what held-out real images of the same classes get."""
+    real = made.card.baselines.label_accuracy
+    if real is None or real.held_out is None:
+        return row
+    if row.name == "label_accuracy":
+        return replace(row, unseen=number(real.held_out, real.held_out_se))
+    if row.name == "confident" and real.held_out_confident is not None:
+        return replace(row, unseen=number(real.held_out_confident))
+    return row
 
 
 # Of samples that were not asked to be of a class: what they were made of.
@@ -185,6 +204,7 @@ def render(title: str, inputs: Inputs) -> str:
     environment.filters["bytes"] = bytes_of
     environment.filters["range"] = range_of
     environment.filters["sampling"] = sampling
+    environment.filters["percent"] = percent
     environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
     scored = list(groups(inputs))
     pairs = pair_groups(inputs)
@@ -221,6 +241,11 @@ def render(title: str, inputs: Inputs) -> str:
             for name, score in table.scores().items()
             if name in {row.name for row in shown}
         },
+        evaluator=inputs.reference.evaluator,
+        never=[name for name, of in inputs.reference.evaluator.by_class.items() if not of.accuracy]
+        if inputs.reference.evaluator
+        else [],
+        little=LITTLE,
         in_grid=in_grid,
         shown=_in_grid(inputs, in_grid) if by_class else 0,
         asked=_ASKED.get(inputs.samples.condition, ""),

@@ -76,5 +76,5 @@ def distance_rows(
     return [
         Row(name, found, value_of(name, floor[0]), value_of(name, floor[1]))
         for name in known_scores()
-        if name in floor[0] and (found := value_of(name, scores))
+        if name in floor[1] and (found := value_of(name, scores))
     ]

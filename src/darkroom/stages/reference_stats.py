@@ -1,34 +1,30 @@
 """Stage `reference_stats`: shards and extractor in, `data/reference/` out: real images, and what real images score."""
 
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
+from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
+from darkroom.metrics.matching import class_numbers, kept_rows
+from darkroom.metrics.recognition import recognition
 from darkroom.metrics.reference import build_reference, distances
 from darkroom.models.evaluators.load import extract, load_extractor, open_evaluator, stream
 from darkroom.params.reference_stats import Params
-from darkroom.random import order
 from darkroom.terminal.progress import with_progress
 
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
-def shuffled(features: Tensor) -> Tensor:
-    """Return features (N, D) in a fixed random order: real images may lie class by class, and blocks need all."""
-    return features[torch.from_numpy(order(0, len(features), np.arange(len(features))))]
-
-
 def halves(features: Tensor, name: str, blocks: int) -> dict[str, float]:
-    """Return the distances between two disjoint halves of real features, (N, D) float32."""
-    mixed = shuffled(features)
+    """Return the distances between two disjoint halves of real features, (N, D) float32, drawn."""
+    mixed = features[drawn(len(features))]
     one, other = mixed[::2], mixed[1::2]
     return distances(other, build_reference(name, "", [one], len(one), len(one)), blocks)
 
@@ -50,18 +46,22 @@ def run(params: Params) -> None:
             f"{settings.held_out} ({len(unseen)}) and in half of {settings.split} ({len(real)}, at most "
             f"`reference_stats.kid_images` {settings.kid_images}); lower blocks, or ingest more."
         )
-    metadata = {}
+    numbers, unseen_numbers = (class_numbers(each.labels, catalog.classes) for each in (real, unseen))
+    metadata, known = {}, None
     with atomic_folder(OUT) as folder:
         for name, extractor in extractors.items():
             network = extractor.network
             print(f"{name}: {len(real):,} images of {settings.split}, {len(unseen):,} of {settings.held_out}")
             batches = stream(network, with_progress(real.batches(batch), len(real), name), batch, device)
-            reference = build_reference(name, extractor.sha256, batches, len(real), settings.kid_images)
-            reference.save(folder)
-            held_out = shuffled(
-                extract(network, with_progress(unseen.batches(batch), len(unseen), name), batch, device)
+            reference = build_reference(
+                name, extractor.sha256, batches, len(real), settings.kid_images, numbers, catalog.classes
             )
-            unseen_scores = distances(held_out, reference, settings.blocks)
+            held_out = extract(network, with_progress(unseen.batches(batch), len(unseen), name), batch, device)
+            rows = kept_rows(len(unseen), settings.kid_images, unseen_numbers)
+            replace(reference, unseen=held_out[rows], unseen_labels=unseen_numbers[rows]).save(folder)
+            unseen_scores = distances(held_out, reference, settings.blocks, unseen_numbers)
+            if name == "in_domain":
+                known = recognition(judge.network, judge.classes, held_out, unseen.labels)
             metadata[name] = {
                 "sha256": extractor.sha256,
                 "dim": extractor.dim,
@@ -80,5 +80,6 @@ def run(params: Params) -> None:
             catalog=catalog.fingerprint,
             extractor=judge.fingerprint,
             extractors=metadata,
+            evaluator=known,
             files=file_hashes(folder),
         )

@@ -103,6 +103,7 @@ def _sample(params: Params) -> None:
             else "none",
             clip=cascade.clip,
             split=section.split,
+            distribution="frequency",
             repeats=repeats(images.keys, images.captions, rows),
             sampler=section.model_dump(exclude={"threads", "shard_size", "pictures"}),
             files={path.name: sha256_file(path) for path in sorted(folder.glob("*.png"))},

@@ -51,6 +51,7 @@ def _generate(params: Params) -> None:
     from darkroom.data.images import ImageSpec
     from darkroom.device import set_up_device
     from darkroom.models.generators.batches import KeptBatches
+    from darkroom.models.generators.labels import distribution
     from darkroom.models.generators.load import open_generator
     from darkroom.stages.generated import write_generated
 
@@ -69,7 +70,11 @@ def _generate(params: Params) -> None:
             "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
             "such steps: set it to 0."
         )
-    asked, condition = _asked(manifest, settings, device), manifest.get("condition", "class")
+    condition = manifest.get("condition", "class")
+    if condition == "class":
+        classes = distribution(settings.labels, manifest.get("class_counts"))
+        settings = settings.model_copy(update={"labels": classes})
+    asked = _asked(manifest, settings, device)
     with open_state("sample_generator") as state:
         folder = KeptBatches.place(state, _name(device)) if processes is None or processes.first else None
         folder = folder if processes is None else processes.from_first(folder)
@@ -97,6 +102,7 @@ def _generate(params: Params) -> None:
             strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
             images_seen=manifest.get("images_seen"),
+            distribution=settings.labels if condition == "class" else "frequency",
             sampler={**settings.protocol(), **_read(condition, settings), **sampling.model_dump()},
             **({} if condition == "class" else {"condition": condition}),
         )
@@ -127,6 +133,7 @@ def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) 
     condition, classes = manifest.get("condition", "class"), manifest["classes"]
     if condition == "class":
         key = "sample_generator.common.labels"
+        assert settings.labels is not None  # `_generate` has chosen
         return asked_classes(class_rule(settings.labels, classes, manifest.get("class_counts"), key))
     if condition == "none":
         return NOTHING

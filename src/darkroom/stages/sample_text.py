@@ -108,6 +108,7 @@ def _sample(params: Params) -> None:
             condition="text",
             clip=stored.clip,
             split=section.split,
+            distribution="frequency",
             repeats=repeats(images.keys, images.captions, rows),
             sampler=section.model_dump(exclude={"threads"}) | {"decoder": decoding.model_dump(exclude={"shard_size"})},
             files={"grid.png": sha256_file(folder / "grid.png")},

@@ -48,5 +48,6 @@ def _sample(params: Params, manifest: dict[str, Any]) -> None:
         tokenizer_kind=manifest["tokenizer_kind"],
         model=manifest_hash(MODEL),
         images_seen=manifest.get("images_seen"),
+        distribution="balanced" if classes else "frequency",
         sampler=settings.model_dump(exclude={"threads", "shard_size"}),
     )

@@ -15,7 +15,10 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.labels import require_known
+from darkroom.metrics.floor import distances_of_unseen, notes_on_classes
+from darkroom.metrics.labels import label_notes, require_known
+from darkroom.metrics.matching import FREQUENCY, class_numbers
+from darkroom.metrics.recognition import label_baselines
 from darkroom.metrics.reference import Reference, distances
 from darkroom.metrics.score import Samples
 from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_evaluator
@@ -71,10 +74,17 @@ def score(
 
     seen = features_of(judge.network, "in_domain")
     scores = dict(more.scores)
+    distribution, floors, notes = samples.get("distribution", FREQUENCY), {}, list(more.notes)
+    facts = {}
     for name, extractor in extractors.items():
-        real = Reference.load(REFERENCE, name, extractor.sha256)
+        whole = Reference.load(REFERENCE, name, extractor.sha256)
+        numbers = class_numbers(images.labels, whole.classes)
+        real = whole.matched(distribution)
         features = seen if name == "in_domain" else features_of(extractor.network, name)
-        scores |= table.score_names(name, distances(features, real, settings.blocks))
+        scores |= table.score_names(name, distances(features, real, settings.blocks, numbers))
+        floors[name] = distances_of_unseen(whole, real, distribution, numbers, settings.blocks)
+        facts[name] = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
+        notes += notes_on_classes(whole, distribution, len(features), floors[name], reference["held_out"])
         print(f"{name}: {len(features):,} samples against {real.n:,} real images")
     generated = Samples(len(images), batches, seen, judge.network, judge.classes, images.labels, where)
     for metric in table.SAMPLE_METRICS:
@@ -82,25 +92,36 @@ def score(
     copies = find_copies(folder, samples, settings, judge.network, reference["held_out"], where)
     scores |= copies.scores
     scores["n"] = len(images)
+    baselines = {"held_out": floors, **_label_baselines(scores, reference, images)}
+    baselines |= more.baselines | copies.baselines
+    notes += label_notes(scores, baselines)
     write_json(metrics, scores)
     write_json(
         card,
         score_card(
             scores=scores,
-            extractors={
-                name: {key: metadata[key] for key in ("sha256", "dim", "n", "kid_n")}
-                for name, metadata in reference["extractors"].items()
-            },
+            extractors=facts,
             reference_id=manifest_hash(REFERENCE),
             reference_split=reference["split"],
             n_fake=len(images),
+            classes=distribution,
             blocks=settings.blocks,
             seed=samples["sampler"]["seed"],
             sampler=samples["sampler"],
             samples=manifest_hash(folder),
             protocol=more.protocol | copies.protocol,
-            baselines=more.baselines | copies.baselines,
-            more_notes=[*more.notes, *copies.notes],
+            baselines=baselines,
+            more_notes=list(dict.fromkeys([*notes, *copies.notes])),
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+
+
+def _label_baselines(
+    scores: Mapping[str, float], reference: Mapping[str, Any], images: ImageShards
+) -> dict[str, dict[str, Any]]:
+    """Return what stands beside the label accuracy, where there is one."""
+    if "label_accuracy" not in scores or not reference["evaluator"]:
+        return {}
+    labels = [str(label) for label in images.labels]
+    return {"label_accuracy": label_baselines(reference["evaluator"]["by_class"], labels, sorted(set(labels)))}

@@ -102,6 +102,7 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
             "libraries": library_versions(),
         },
         "treatment": {"clip": clip.fingerprint},
+        "baselines": {"zero_shot_accuracy": {"constant": examples.constant}} if "zero_shot_accuracy" in found else {},
         "formulas": {score.name: score.formula for score in RETRIEVAL if score.name in found} | {"se": ERROR},
     }
     write_json(CARD, card)

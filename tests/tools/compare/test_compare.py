@@ -63,6 +63,13 @@ def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, caps
     assert "| fd      | 1.25 ± 0.5 |" in capsys.readouterr().out
 
 
+def test_notes_of_cards_stand_below_the_scores(repository, capsys):
+    """As that an evaluator of labels is worth little."""
+    (repository / "cards/generator.json").write_text(json.dumps({**CARD, "notes": ["label scores say little"]}))
+    assert main(["scores"]) == 0
+    assert "generator: label scores say little." in capsys.readouterr().out
+
+
 def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances():
     assert standard_error("label_accuracy", {"label_accuracy": 0.5, "n": 100}) == pytest.approx(0.05)
     assert standard_error("fd_debiased", {"fd_debiased": 1.0, "fd_se": 0.2}) == 0.2

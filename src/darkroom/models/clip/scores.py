@@ -45,6 +45,12 @@ class Examples:
         labels = images.labels()
         self.labels = np.array([names.get(labels[row] or "", -1) for row in self.rows], dtype=np.int64)
 
+    @property
+    def constant(self) -> float:
+        """The zero-shot accuracy of a constant answer: the fraction of the most frequent class."""
+        known = self.labels[self.labels >= 0]
+        return float(np.bincount(known).max() / len(known))
+
     def scores(self, model: Contrastive, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of a CLIP in training; process `rank` of `count` computes its shard, and all get them."""
         device = model.logit_scale.device

@@ -112,11 +112,9 @@ def _require_condition(params: Any) -> None:
     if condition == "class":
         return
     this = f"`train_generator.{section.kind}.model.condition` is {condition}"
-    if common.labels != "balanced":
+    if common.labels is not None:
         labels = common.labels if isinstance(common.labels, str) else "a mapping"
-        refuse(
-            f"`sample_generator.common.labels` is {labels}, and {this}: set the former to balanced, or leave it out."
-        )
+        refuse(f"`sample_generator.common.labels` is {labels}, and {this}: set the former to null, or leave it out.")
     if condition not in READ:
         return
     captions = common.captions
@@ -185,7 +183,7 @@ def _require_weights(common: Any, section: Any) -> None:
             ("weights", common.weights, "ema"),
             ("checkpoint", common.checkpoint, None),
             ("sigma_rel", common.sigma_rel, None),
-            ("labels", common.labels if common.labels == "frequency" else "balanced", "balanced"),
+            ("labels", "frequency" if common.labels == "frequency" else None, None),
         ):
             if value != plain:
                 refuse(

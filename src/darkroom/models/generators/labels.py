@@ -51,6 +51,16 @@ def by_count(counts: Sequence[int]) -> ClassOf:
     return lambda numbers: order[numbers % len(order)]
 
 
+def distribution(labels: str | Mapping[str, int] | None, counts: Sequence[int] | None) -> str | Mapping[str, int]:
+    """Return which distribution of classes is asked for: `labels`, or where it is None that of the training data.
+
+    Published generators do not say how many images of each class they were trained on: then as many of each.
+    """
+    if labels is not None:
+        return labels
+    return "balanced" if counts is None else "frequency"
+
+
 def class_rule(
     labels: str | Mapping[str, int], classes: Sequence[str], counts: Sequence[int] | None, key: str
 ) -> ClassOf:

@@ -45,8 +45,8 @@ class Common(Section):
     """Processes that share the batches, one for each device; the same bytes for any number."""
     images: Positive = 50000
     """Number of images; null: the sum of `labels`, where these are numbers by class."""
-    labels: Literal["balanced", "frequency"] | dict[str, Positive] = "balanced"
-    """Class of image i: i modulo their number (balanced), frequency (as in the training split), or numbers by class."""
+    labels: Literal["balanced", "frequency"] | dict[str, Positive] | None = None
+    """Class of image i: frequency (as in training; null), balanced (i modulo their number), or numbers by class."""
     split: Literal["train", "val", "test"] = "test"
     """Split whose stored embeddings and captions images are made of, drawn, where the condition is read from them."""
     captions: Captions = Captions()
@@ -88,6 +88,8 @@ class Common(Section):
     @classmethod
     def _choice(cls, value: Any) -> Any:
         """Refuse in one sentence what is neither a name nor numbers by class."""
+        if value is None:
+            return None
         if isinstance(value, str) and value not in ("balanced", "frequency"):
             near = difflib.get_close_matches(value, ["balanced", "frequency"], n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
@@ -108,7 +110,7 @@ class Common(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> "Common":
-        if not isinstance(self.labels, str) and self.images != (total := sum(self.labels.values())):
+        if isinstance(self.labels, dict) and self.images != (total := sum(self.labels.values())):
             raise ValueError(
                 f"images is {self.images}, and labels asks for {total} images: set images to {total}, or to null"
             )

@@ -61,19 +61,21 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False) -> str:
 
 
 def scores(revision: str, markdown: bool) -> str:
-    """Return all scores of a revision, a row each, a column for each file of metrics that holds any.
+    """Return all scores of a revision, a row each, a column for each file of metrics that holds any, and their notes.
 
     Raises:
         DarkroomError: an unknown revision, or one without metrics.
     """
-    files = {file: found for file, found in read_results(revision).metrics.items() if found}
+    results = read_results(revision)
+    files = {file: found for file, found in results.metrics.items() if found}
     names = dict.fromkeys(name for found in files.values() for name in sorted(found) if not name.endswith("_se"))
     columns = {
         file: [_number(found[name], standard_error(name, found)) if name in found else "" for name in names]
         for file, found in files.items()
     }
     text = _text(pd.DataFrame({"score": list(names), **columns}), markdown)
-    return f"{text}\n\n{_NOTE}{_age(revision)}"
+    notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]
+    return f"{text}\n\n{_NOTE}{''.join(notes)}{_age(revision)}"
 
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:

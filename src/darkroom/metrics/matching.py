@@ -1,0 +1,131 @@
+"""The same distribution of classes on both sides of a comparison.
+
+A reference is weighted to the classes that were asked of a generator: image i of class c has the weight
+w_i = p_c / n_c, p_c the fraction of c that was asked, n_c the images of c. Then Σ w = 1, and
+
+    μ = Σ w x        S = (Σ w x xᵀ - μ μᵀ) / (1 - Σ w²)        MMD's real-real term = Σ_{i≠j} w_i w_j k_ij / (1 - Σ w²)
+
+which are the unweighted forms where all weights are equal. 1 / (1 - Σ w²) is the correction of reliability weights
+(Galassi et al., GNU Scientific Library manual, "Weighted samples").
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.data.draw import drawn
+
+# Of the classes: as frequent as in the data, equally many, or numbers of images by name.
+Distribution = str | Mapping[str, int]
+FREQUENCY, BALANCED = "frequency", "balanced"
+NO_CLASS = -1
+_LEAST = 8  # images of a class whose features are kept, where it has so many, however rare it is
+
+
+def class_numbers(labels: Sequence[str | None], classes: Sequence[str]) -> Tensor:
+    """Return the class number of each image, (N,) int64; of an image of no known class -1."""
+    known = {name: number for number, name in enumerate(classes)}
+    return torch.tensor([known.get(label or "", NO_CLASS) for label in labels], dtype=torch.int64)
+
+
+def count_classes(numbers: Tensor, classes: int) -> Tensor:
+    """Return the images of each class, (classes,) int64; those of no class are not counted."""
+    return torch.bincount(numbers[numbers >= 0], minlength=classes)
+
+
+def shares_of(distribution: Distribution, classes: Sequence[str], counts: Tensor) -> Tensor:
+    """Return the fraction of each class, (K,) float64 of sum 1, of a distribution of the classes that have images.
+
+    Args:
+        distribution: balanced, or numbers of images by class.
+        classes: K names.
+        counts: images of each class, (K,); a class of none has the fraction 0.
+    """
+    if isinstance(distribution, str):
+        asked = torch.ones(len(classes), dtype=torch.float64)
+    else:
+        asked = torch.tensor([distribution.get(name, 0) for name in classes], dtype=torch.float64)
+    asked = torch.where(counts > 0, asked, 0)
+    return asked / asked.sum()
+
+
+def missing(distribution: Distribution, classes: Sequence[str], counts: Tensor) -> list[str]:
+    """Return the classes that a distribution asks for and that have no image."""
+    asked = classes if isinstance(distribution, str) else [name for name, count in distribution.items() if count]
+    there = {name for name, count in zip(classes, counts.tolist(), strict=True) if count}
+    return [name for name in asked if name not in there]
+
+
+def class_weights(numbers: Tensor, shares: Tensor) -> Tensor:
+    """Return the weight of each image, (N,) float64 of sum 1: w_i = p_c / n_c; 0 where it is of no class.
+
+    Args:
+        numbers: class of each image, (N,) int64, -1: none.
+        shares: p_c, (K,) float64; a class without an image is left out of the sum.
+    """
+    counts = count_classes(numbers, len(shares))
+    weights = torch.where(counts > 0, shares / counts.clamp(min=1), 0)
+    found = torch.where(numbers >= 0, weights[numbers.clamp(min=0)], 0)
+    return found / found.sum()
+
+
+def kept_rows(total: int, most: int, numbers: Tensor | None) -> list[int]:
+    """Return the rows whose features are kept, in their order: `most` drawn ones, and 8 of each class at least.
+
+    Args:
+        total: images there are.
+        most: images that are drawn.
+        numbers: class of each image, (total,) int64; None: they are of no class.
+    """
+    if most >= total:
+        return list(range(total))
+    mixed = np.array(drawn(total))
+    keep = np.arange(total) < most
+    if numbers is not None:
+        keep |= (_rank(numbers.numpy()[mixed]) < _LEAST) & (numbers.numpy()[mixed] >= 0)
+    return sorted(mixed[keep].tolist())
+
+
+def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many of the same class stand before each, (N,)."""
+    by_class = np.argsort(numbers, kind="stable")
+    _, firsts, counts = np.unique(numbers[by_class], return_index=True, return_counts=True)
+    rank = np.empty(len(numbers), dtype=np.int64)
+    rank[by_class] = np.arange(len(numbers)) - np.repeat(firsts, counts)
+    return rank
+
+
+def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> list[int]:
+    """Return drawn rows of real images that are as many as the samples and of their classes, or as many as there are.
+
+    Where a class has too few images, all are fewer alike; by frequency they are then any drawn ones, whose classes
+    have the same distribution.
+
+    Args:
+        numbers: class of each real image, (H,) int64, -1: none.
+        wanted: class of each sample, (N,) int64, -1: none.
+        distribution: that the samples were asked to have.
+    """
+    any_of_them = drawn(len(numbers), len(wanted))
+    if not len(wanted) or (wanted < 0).any():
+        return any_of_them
+    classes = int(max(int(wanted.max()), int(numbers.max()) if len(numbers) else 0)) + 1
+    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
+    used = asked > 0
+    fraction = min(1.0, float((there[used] / asked[used]).min()))
+    if fraction < 1 and distribution == FREQUENCY:
+        return any_of_them
+    quota = torch.floor(asked * fraction + 1e-9)
+    spare = torch.where(used, asked * fraction - quota, -1)
+    for number in torch.argsort(spare, descending=True, stable=True).tolist():
+        if quota.sum() + 1 > asked.sum() * fraction + 1e-9:
+            break
+        if used[number] and quota[number] < there[number]:
+            quota[number] += 1
+    mixed = np.array(drawn(len(numbers)), dtype=np.int64)
+    of_rows = numbers.numpy()[mixed]
+    keep = (of_rows >= 0) & (_rank(of_rows) < quota.numpy()[np.maximum(of_rows, 0)])
+    return mixed[keep].tolist()
