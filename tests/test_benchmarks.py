@@ -17,6 +17,7 @@ HELP = ["--help"]  # a clone where everything is up to date, other packages, or 
 SMALL = {
     "ar_sampling": ["--tokens", "16", "--images", "2", "--width", "32", "--depth", "1", "--rounds", "1"],
     "coverage": ["--features", "4", "--images", "40", "--repetitions", "3", "--kernel", "20"],
+    "copiers": ["--train", "60", "--images", "30", "--epochs", "1", "--cost", "20", "60"],
     "decoder_step": HELP,
     "embedding": ["--images", "8", "--batch", "4", "--rounds", "1"],
     "ingest": ["--images", "20", "--processes", "1"],
