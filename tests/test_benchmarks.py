@@ -25,6 +25,7 @@ SMALL = {
     "large_no_op": HELP,
     "latent_reads": ["--images", "64", "--seconds", "0.05"],
     "loop_overhead": ["--turns", "2", "--updates", "2"],
+    "memorising": HELP,
     "no_op": HELP,
     "objectives": HELP,
     "optimizers": ["--turns", "1"],
