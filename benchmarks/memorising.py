@@ -35,7 +35,7 @@ def changes(count: int, images: int, threads: int) -> dict[str, dict[str, Any]]:
 
 
 def measure(yaml: YAML, text: str, changed: dict[str, dict[str, Any]]) -> tuple[dict[str, float], int]:
-    """Run the DAG with sections changed; return the scores, those of held-out images as NAME_floor, and train's size."""
+    """Run the DAG with sections changed; return scores, those of held-out images as NAME_floor, and train's size."""
     params = yaml.load(text)
     for path, values in changed.items():
         section = params

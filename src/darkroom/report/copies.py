@@ -70,17 +70,17 @@ def _share(fraction: float, n: int) -> tuple[str, tuple[float, float]]:
 
 
 def _shares(facts: NearestFacts) -> Iterator[Line]:
-    for space in _SPACES:
+    for space, how in _SPACES.items():
         name = f"copies_{space}"
         run, inside = _share(facts.scores[name], facts.images)
         real, floor = _share(facts.floor[name], facts.held_out.images)
-        what = "are more than three times as near to one training image as to any other"
+        what = f"are more than three times as near to one training image as to any other, {how}"
         if inside[0] > floor[1]:
             says = f"More generated images than held-out ones {what}: look at the pairs below."
         elif inside[1] < floor[0]:
             says = f"Fewer generated images than held-out ones {what}."
         else:
-            says = f"No more generated images than held-out ones {what}, as far as these numbers tell."
+            says = f"No more generated images than held-out ones {what}."
         yield Line(name, title(name), run, real, says)
 
 

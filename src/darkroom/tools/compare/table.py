@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
 from darkroom.tools.compare.verdicts import THRESHOLD, compare, standard_error
@@ -56,7 +57,7 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False) -> str:
     )
     text = _text(frame, markdown)
     several = max(each.runs for each in found) > 1
-    note = f"{_NOTES[several]}{_trained(*found)}{_alone(*found)}"
+    note = f"{_NOTES[several]}{more_copies(*found, rows)}{_trained(*found)}{_alone(*found)}"
     return f"{text}\n\n{note}{_age(*old.split(','), *new.split(','))}"
 
 
