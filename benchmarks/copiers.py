@@ -21,7 +21,7 @@ from torch.nn import functional
 from darkroom.data.draw import drawn
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, scene
-from darkroom.metrics.copies import SPACES
+from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.memorisation import Panel, memorisation
 from darkroom.models.evaluators.extractor.network import Classifier
 

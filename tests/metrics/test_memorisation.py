@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.copies import SPACES
+from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.memorisation import Panel, memorisation
 from darkroom.metrics.shares import wilson
 

@@ -22,7 +22,7 @@ from darkroom.data.scenes.scene import COLOURS, scene
 from darkroom.data.shards import write_shards
 from darkroom.data.sources.shapes import Shapes
 from darkroom.errors import DarkroomError
-from darkroom.metrics.copies import SPACES
+from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.image import psnr
 from darkroom.metrics.table import formulas
 from darkroom.models.clip.load import load_clip, save_clip

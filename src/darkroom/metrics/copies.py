@@ -25,7 +25,6 @@ from darkroom.metrics.shares import share_and_error
 from darkroom.metrics.uncertainty import assign_blocks, jackknife
 
 RATIO = 1 / 3  # d1 / d2 below which an image counts as a copy
-SPACES = ("pixels", "moved", "features")
 
 
 def copied(found: Found, space: str) -> dict[str, float]:

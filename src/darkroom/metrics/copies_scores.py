@@ -2,6 +2,7 @@
 
 from darkroom.metrics.score import Score
 
+SPACES = ("pixels", "moved", "features")  # in which images are compared
 _SHARE = "half the length of the 95% Wilson interval / 1.96"
 _GAP = "root of the sum of the squared jackknife errors over blocks of samples, of training and of held-out images"
 

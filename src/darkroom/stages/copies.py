@@ -15,7 +15,7 @@ from darkroom.data.draw import drawn
 from darkroom.data.grid import image_grid, opaque, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
-from darkroom.metrics.copies import SPACES
+from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.score_settings import ScoreGenerator

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from darkroom.metrics.copies import SPACES
+from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.table import DISTANCES
 from darkroom.report.numbers import fixed, percent
 from darkroom.tools.compare.revisions import Results

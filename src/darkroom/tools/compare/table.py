@@ -57,7 +57,7 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False) -> str:
     )
     text = _text(frame, markdown)
     several = max(each.runs for each in found) > 1
-    note = f"{_NOTES[several]}{more_copies(*found, rows)}{_trained(*found)}{_alone(*found)}"
+    note = f"{_NOTES[several]}{more_copies(found[0], found[1], rows)}{_trained(*found)}{_alone(*found)}"
     return f"{text}\n\n{note}{_age(*old.split(','), *new.split(','))}"
 
 
