@@ -30,6 +30,7 @@ SMALL = {
     "objectives": HELP,
     "optimizers": ["--turns", "1"],
     "plan_accuracy": HELP,
+    "real_images": HELP,
     "saving": ["1.3M", "--saves", "1", "--seconds", "0.5"],
     "solver_orders": ["--doublings", "4", "--truth", "64", "--out", f"{tempfile.gettempdir()}/orders.png"],
     "spinning": HELP,
