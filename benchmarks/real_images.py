@@ -3,9 +3,9 @@
 Run it in a clone whose `reference_stats` is done, on data of any classes (`dvc repro reference_stats`; 10,000 held-out
 images at most are read): `.venv/bin/python benchmarks/real_images.py [--trials 50]`. In each trial half of the held-out
 images, drawn, take the place of generated ones, and the noise floor is that of the other half, of the same number and
-classes. z = (score - floor) / sqrt(se² + se²) has mean 0 where nothing is wrong, and a deviation of 1 to 1.4: what one half has
-more of, the other lacks, so that two halves differ by up to 1.4 times what two independent sets would. Beside it stands
-what the same images get against all classes of the reference, as many of each as there are. Prints Markdown.
+classes. z = (score - floor) / sqrt(se² + se²) has mean 0 where nothing is wrong, and a deviation of 1 to 1.4: what one
+half has more of, the other lacks, so that two halves differ by up to 1.4 times what two independent sets would. Beside
+it stands what the same images get against all classes of the reference, as many of each as there are. Prints Markdown.
 """
 
 import argparse
