@@ -1,6 +1,9 @@
 """Stage `train_extractor`: shards in, `models/extractor/` and its curves out. The evaluator of the scores."""
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
@@ -26,8 +29,12 @@ def build(
     classes: int,
     train_rows: IndexedDataset,
     val_rows: IndexedDataset,
+    counts: Sequence[int] | None = None,
 ) -> ExtractorRecipe:
-    """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
+    """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes.
+
+    counts: images of each class in the train split; None: unknown.
+    """
     settings = params.train_extractor
     with seeded(derive(settings.training.seed, "extractor/weights")):
         model = Classifier(
@@ -37,7 +44,7 @@ def build(
             classes=classes,
             dropout=settings.model.dropout,
         )
-    return ExtractorRecipe(model, train_rows, val_rows)
+    return ExtractorRecipe(model, train_rows, val_rows, counts if settings.balanced else None)
 
 
 def run(params: Params) -> None:
@@ -53,7 +60,8 @@ def run(params: Params) -> None:
         for split in ("train", "val")
     )
     with open_state("train_extractor") as state:
-        recipe = build(params, catalog.image_shape, len(catalog.classes), train_set, val_set)
+        counts = np.bincount(train_set.labels, minlength=len(catalog.classes)).tolist()
+        recipe = build(params, catalog.image_shape, len(catalog.classes), train_set, val_set, counts)
         model = recipe.model
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(train_set):,} images")
         trainer = train(recipe, settings.training, params.run, Places(state, CURVES, LOGS))
@@ -64,6 +72,7 @@ def run(params: Params) -> None:
                 "extractor",
                 image_shape=list(catalog.image_shape),
                 classes=list(catalog.classes),
+                balanced=settings.balanced,
                 catalog=catalog.fingerprint,
                 images_seen=trainer.images,
                 **trainer.metadata(),

@@ -26,6 +26,8 @@ class TrainExtractor(Section):
 
     model: ExtractorModel = ExtractorModel()
     """Size of the classifier."""
+    balanced: bool = True
+    """Classes count alike however frequent they are, by logit adjustment; false: as frequent as they are."""
     training: Training
     """The keys of `training` that have another value here."""
 
