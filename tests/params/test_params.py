@@ -300,7 +300,7 @@ def test_check_names_the_key_and_what_is_wrong(clone, capsys, key, value, senten
         ("weights", "raw", "ema"),
         ("checkpoint", 64, "null"),
         ("sigma_rel", 0.1, "null"),
-        ("labels", "frequency", "balanced"),
+        ("labels", "frequency", "null"),
     ],
 )
 def test_published_weights_have_no_training_of_which_to_ask_more(clone, capsys, key, value, plain):

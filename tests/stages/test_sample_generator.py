@@ -317,6 +317,7 @@ def test_classes_by_number_are_those_of_the_images(model: Path) -> None:
     shards(images=None, labels={"7": 5, "3": 2})
     assert sorted(classes()) == ["3"] * 2 + ["7"] * 5 and manifest()["images"] == 7
     assert manifest()["counts"]["7"] == 5 and manifest()["sampler"]["labels"] == {"3": 2, "7": 5}
+    assert manifest()["distribution"] == {"3": 2, "7": 5}
     found, names = images(), classes()
     shards(images=8, batch=4, labels={"7": 8})
     for number in range(7):
@@ -330,9 +331,13 @@ def test_classes_by_frequency_are_those_of_the_training_split(model: Path) -> No
     counts = {name: names.count(name) for name in "0123456789"}
     assert all(abs(counts[str(number)] - 40 * of / 200) <= 2 for number, of in enumerate([0, 10, 20, 30, 40]))
     assert counts["0"] == counts["5"] == 0 and counts["9"] >= 18 and manifest()["counts"] == counts
-    assert manifest()["sampler"]["labels"] == "frequency"
+    assert manifest()["sampler"]["labels"] == "frequency" == manifest()["distribution"]
     shards(images=7, batch=8, labels="frequency")
     assert classes() == names[:7]
+    shards(images=40, batch=8)  # what is not set
+    assert classes() == names and manifest()["sampler"]["labels"] == "frequency" == manifest()["distribution"]
+    shards(images=20, batch=8, labels="balanced")
+    assert classes() == 2 * list("0123456789") and manifest()["distribution"] == "balanced"
 
 
 def test_a_generator_of_before_has_no_frequencies(model: Path) -> None:
@@ -341,6 +346,8 @@ def test_a_generator_of_before_has_no_frequencies(model: Path) -> None:
     write_manifest(model, "generator", **facts)
     with pytest.raises(DarkroomError, match=r"labels` is frequency, .*dvc repro train_generator"):
         shards(labels="frequency")
+    shards(images=20)
+    assert classes() == 2 * list("0123456789") and manifest()["distribution"] == "balanced"
 
 
 def test_a_class_that_is_not_there_is_named_with_the_nearest(model: Path) -> None:

@@ -211,7 +211,7 @@ def render(title: str, inputs: Inputs) -> str:
     shown = [row for group in (*scored, *pairs) for row in group.rows]
     # Columns without a number in any row are left out.
     columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
-    counts = inputs.samples.counts
+    counts, train = inputs.samples.counts, inputs.catalog.counts["train"]
     by_class = inputs.samples.condition == "class"
     always = ALWAYS if inputs.generator else ALWAYS - {"generator"}
     cards: dict[str, Scored | ClipScored | None] = {
@@ -246,6 +246,7 @@ def render(title: str, inputs: Inputs) -> str:
         if inputs.reference.evaluator
         else [],
         little=LITTLE,
+        commonest=max(train.values(), default=0) / max(1, sum(train.values())),
         in_grid=in_grid,
         shown=_in_grid(inputs, in_grid) if by_class else 0,
         asked=_ASKED.get(inputs.samples.condition, ""),

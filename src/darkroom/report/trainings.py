@@ -39,6 +39,7 @@ class Drawn:
     learning_rate: Markup
     bands: Markup
     scores: tuple[Markup, ...]
+    labelled: bool  # whether a label accuracy is among them
     found: Markup  # the retrieval scores of CLIP
     cosines: Markup  # the cosines of the prior's embeddings
     points: tuple[int, int]
@@ -78,6 +79,7 @@ def drawn(training: Training) -> Drawn:
             dots=(),
         ),
         scores=tuple(chart for chart in (distances, accuracy) if chart),
+        labelled=bool(accuracy),
         found=_found(training, title),
         cosines=_cosines(training, title),
         points=(len(training.train.points), len(training.val.points)),

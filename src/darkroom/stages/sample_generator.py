@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +103,22 @@ def _generate(params: Params) -> None:
             strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
             images_seen=manifest.get("images_seen"),
-            distribution=settings.labels if condition == "class" else "frequency",
+            distribution=_distribution(settings, condition, manifest["classes"], labels),
             sampler={**settings.protocol(), **_read(condition, settings), **sampling.model_dump()},
             **({} if condition == "class" else {"condition": condition}),
         )
         batches.remove()
+
+
+def _distribution(
+    settings: Common, condition: str, classes: Sequence[str], labels: NDArray[np.int64] | None
+) -> str | dict[str, int]:
+    """Return the distribution of the samples' classes, for the scores: by a word, or the images of each class."""
+    if labels is None or condition != "class":
+        return "frequency"
+    if isinstance(settings.labels, str):
+        return settings.labels
+    return dict(Counter(classes[number] for number in labels.tolist()))
 
 
 def _name(device: torch.device) -> str:
