@@ -107,7 +107,7 @@ def panels(
     for name, pixels in made(known, fresh):
         rows = list(range(count))
         yield name, memorisation(
-            (Set(pixels), rows), (Set(held_out), rows), Set(known), features,
+            (Set(pixels), rows), (Set(held_out), rows), Set(known), drawn(train, count), features,
             batch=100, blocks=10, with_gaps=True, device=CPU,
         )  # fmt: skip
 
@@ -138,7 +138,7 @@ def cost(images: int, train: int) -> str:
 
     rows, began = list(range(images)), time.perf_counter()
     memorisation(
-        (Set(pixels[train:]), rows), (Set(pixels[train:]), rows[:2]), Set(pixels[:train]), features,
+        (Set(pixels[train:]), rows), (Set(pixels[train:]), rows[:2]), Set(pixels[:train]), [], features,
         batch=64, blocks=10, with_gaps=False, device=CPU,
     )  # fmt: skip
     return f"{images:,} images among {train:,}: {time.perf_counter() - began:.1f} s"

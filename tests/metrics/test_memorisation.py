@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.memorisation import Panel, memorisation
@@ -62,7 +63,7 @@ def means(images: torch.Tensor) -> torch.Tensor:
 def panel(made: np.ndarray, held_out: np.ndarray, train: Rows, **changes) -> Panel:
     sets = [(Rows(images), list(range(len(images)))) for images in (made, held_out)]
     how = {"batch": 8, "blocks": 2, "with_gaps": True, "device": torch.device("cpu")}
-    return memorisation(*sets, train, means, **how | changes)
+    return memorisation(*sets, train, drawn(len(train)), means, **how | changes)
 
 
 def random(seed: int, count: int) -> np.ndarray:

@@ -11,10 +11,11 @@ import pytest
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.metrics.codes import code_scores
+from darkroom.metrics.shares import wilson
 from darkroom.models.decoder.settings import Names
 from darkroom.report.codes import _falling as codes_drawn
 from darkroom.report.codes import read_codes
-from darkroom.report.headline import wilson
+from darkroom.report.headline import headlines
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
 from darkroom.report.settings import Params, Report
@@ -121,6 +122,27 @@ def test_samples_of_no_class_stand_in_no_columns(made: Path, condition: str, say
     change("cards/generator.json", samples=manifest_hash(Path("samples/generator")))
     found = page()
     assert says in found.text and "One class a column" not in found.text and "solver euler" in found.text
+
+
+def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough(made: Path) -> None:
+    name = "Fréchet distance, without its bias"
+    (before,) = [line for line in headlines(read_inputs()) if line.title == name]
+    assert before.value == DIT["fd_debiased"] and "real images of the train split" in before.sentence
+    assert "too small to be the reference" in before.sentence and "260 images; 640 are needed" in before.sentence
+    unseen = {"fd_held_out": 9.5, "fd_held_out_debiased": 9.25, "fd_held_out_se": 0.5}
+    change("metrics/generator.json", **unseen)
+    card = json.loads(Path("cards/generator.json").read_text())
+    trained = {"in_domain": {"n": 40, "fd": 8.5, "fd_debiased": 8.25, "fd_se": 0.5}}
+    change(
+        "cards/generator.json",
+        formulas=card["formulas"] | dict.fromkeys(unseen, "mean"),
+        baselines=card["baselines"] | {"train": trained},
+    )
+    (line,) = [line for line in headlines(read_inputs()) if line.title == name]
+    assert line.value == 9.25 and "real images of the test split, which no training saw" in line.sentence
+    assert "Real images of the train split, 40 of the same classes, score 8.25 ± 0.50" in line.sentence
+    assert "too small" not in line.sentence
+    assert [value for value, _ in page().rows["fd_held_out_debiased"]] == [9.25, 0.5, 8.25, 0.5]
 
 
 def headings(found: Page) -> list[str]:

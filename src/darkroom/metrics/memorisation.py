@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.copies import copied, data_copying, gaps, nearer
 from darkroom.metrics.nearest import COARSE, Found, Nearest, middle, mirrored, moved, reduced, shrunk
@@ -94,6 +93,7 @@ def memorisation(
     made: tuple[Images, list[int]],
     held_out: tuple[Images, list[int]],
     train: Images,
+    train_rows: Sequence[int],
     features: Features,
     *,
     batch: int,
@@ -108,6 +108,7 @@ def memorisation(
         made: generated images and the rows that are looked at, in random order.
         held_out: real images that no training saw, likewise.
         train: all training images.
+        train_rows: those with which the gaps are measured, at random, of the classes of the held-out ones.
         features: those of the in-domain extractor.
         batch: images read at once.
         blocks: of the jackknife of the gaps.
@@ -161,9 +162,9 @@ def memorisation(
         floor |= copied(other, name) | {f"ct_{name}": data_copying(other.nearest[:half], other.nearest[half:])}
         by_pairs[name] = nearer(one.nearest, other.nearest)
     unseen = seen[real]
-    count = min(len(train), len(unseen))
+    count = min(len(train_rows), len(unseen))
     if with_gaps and min(len(made[1]), count) >= 2 * blocks:
-        trained = _stacked(features, _batches(train, drawn(len(train), count), batch))
+        trained = _stacked(features, _batches(train, train_rows[:count], batch))
         scores |= gaps(seen[: real.start], trained, unseen[:count], blocks)
         if half >= 2 * blocks:
             few = min(half, count)

@@ -73,6 +73,18 @@ DISTANCES = (
     ),
 )
 
+# The same from held-out images, where these are enough for a reference: it rewards no copy of a training image.
+HELD_OUT = tuple(
+    replace(
+        score,
+        name=score.name.removesuffix("_debiased") + "_held_out" + ("_debiased" if "_debiased" in score.name else ""),
+        group="distances from held-out images",
+        meaning=f"{score.name} with the held-out images, which no training saw, as reference.",
+        formula=f"as {score.name}, the reference of the held-out split",
+    )
+    for score in DISTANCES
+)
+
 # The variational bound of stored latents under a generator, not of generated images.
 BITS = (
     Score(
@@ -359,7 +371,7 @@ def scores() -> dict[str, Score]:
     """Return all scores by name, in the order of the tables."""
     measured = [score for metric in SAMPLE_METRICS for score in metric.scores]
     found = (
-        *(*DISTANCES, *FEATURE_SCORES, *measured, *MEMORISATION, *BITS),
+        *(*DISTANCES, *HELD_OUT, *FEATURE_SCORES, *measured, *MEMORISATION, *BITS),
         *(*IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR),
     )
     return {score.name: score for score in found}

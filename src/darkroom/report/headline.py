@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from darkroom.metrics.held_out_names import ENOUGH, held_out_names
 from darkroom.metrics.shares import wilson
 from darkroom.metrics.table import score_names
 from darkroom.report.decoder import Conditioned
@@ -53,15 +54,44 @@ def _conditioned(conditioned: Conditioned | None, of: str) -> Iterator[Headline]
         yield _share(f"Label accuracy, of {of}", scores["label_accuracy"], n, says)
 
 
-def _difference(run: Number, real: Number) -> str:
-    """Return a sentence on the difference of the run and unseen real images, with independent errors."""
+def _difference(run: Number, real: Number, split: str) -> str:
+    """Return a sentence on the difference of the run and real images of the other split, with independent errors."""
     gap = number(run.value - real.value, math.hypot(run.se or 0.0, real.se or 0.0))
     size = f"{gap.text} ± {gap.se_text}"
     if abs(gap.value) <= 2 * (gap.se or 0.0):
         return f"the difference, {size}, is within two standard errors, so this distance does not separate them"
     if gap.value > 0:
         return f"the generated images lie further from the reference, by {size}"
-    return f"the generated images lie nearer to the reference, by {size}, as copies of training images would"
+    copies = ", as copies of training images would" if split == "train" else ""
+    return f"the generated images lie nearer to the reference, by {size}{copies}"
+
+
+def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline | None:
+    """Return the distance of an extractor: from held-out images where these are enough, which rewards no copy."""
+    reference, baselines = inputs.reference, made.card.baselines
+    name, splits, floors = DEBIASED[extractor], (reference.split, reference.held_out), baselines.held_out
+    unseen = name.replace("_debiased", "_held_out_debiased")
+    if unseen in made.scores:
+        name, splits, floors = unseen, splits[::-1], baselines.train
+    floor = floors.get(extractor, {})
+    named = floor if name != unseen else held_out_names(floor)
+    run, real = value_of(name, made.scores), value_of(name, score_names(extractor, named))
+    if run is None:
+        return None
+    sentence = f"from the real images of the {splits[0]} split{', which no training saw' * (name == unseen)}."
+    if real is not None:
+        sentence += (
+            f" Real images of the {splits[1]} split, {floor['n']:,.0f} of the same classes, score "
+            f"{real.text} ± {real.se_text}: {_difference(run, real, splits[0])}."
+        )
+    there = reference.extractors[extractor]
+    needed = ENOUGH * there.dim
+    if name != unseen and there.held_out["n"] < needed:
+        sentence += (
+            f" The {reference.held_out} split ({there.held_out['n']:,.0f} images; {needed:,} are needed) is too small "
+            "to be the reference, so this distance rewards copies: see Memorisation."
+        )
+    return Headline(f"{DISTANCES[extractor]}, without its bias{of}", run.value, run.text, sentence, run.se, run.se_text)
 
 
 def headlines(inputs: Inputs) -> list[Headline]:
@@ -84,20 +114,8 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 + (_real_share(made) if made else ""),
             )
         )
-    for extractor in inputs.reference.extractors:
-        name = DEBIASED[extractor]
-        floor = made.card.baselines.held_out.get(extractor, {}) if made else {}
-        run, real = value_of(name, scores), value_of(name, score_names(extractor, floor))
-        if run is None:
-            continue
-        sentence = f"from the real images of the {inputs.reference.split} split."
-        if real is not None:
-            sentence += (
-                f" Real images of the {inputs.reference.held_out} split, {floor['n']:,.0f} of the same classes, score "
-                f"{real.text} ± {real.se_text}: {_difference(run, real)}."
-            )
-        title_of = f"{DISTANCES[extractor]}, without its bias{of}"
-        found.append(Headline(title_of, run.value, run.text, sentence, run.se, run.se_text))
+    if made is not None:
+        found += [line for extractor in inputs.reference.extractors if (line := _distance(inputs, made, extractor, of))]
     found += [*_conditioned(inputs.decoder, "embeddings"), *_conditioned(inputs.text, "captions")]
     card = inputs.tokenizer.card
     if psnr := value_of("psnr", inputs.tokenizer.scores):

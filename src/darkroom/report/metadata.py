@@ -216,12 +216,14 @@ class Baselines(Metadata):
     """What is known without the model.
 
     held_out: the noise floor by extractor: what held-out real images of the same number and classes score, and `n`.
+    train: where held-out images are a reference too, what as many training images score against them.
     label_accuracy: what they and a constant answer get.
     scene_reader: scores of originals and renders.
     clip_unrelated: scores of unrelated pairs.
     """
 
     held_out: dict[str, Scores] = {}
+    train: dict[str, Scores] = {}
     label_accuracy: LabelBaselines | None = None
     scene_reader: ReaderFacts | None = None
     clip_unrelated: Scores = {}

@@ -8,7 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from darkroom.metrics import table
+from darkroom.metrics.held_out_names import held_out_names
 from darkroom.metrics.labels import LITTLE
+from darkroom.metrics.table import score_names
 from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
 from darkroom.report.clip import ClipScored
@@ -155,6 +157,12 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         of_unseen = f"n = {unseen['n']:,.0f}" if unseen else "too few"
         counts = (n, of_unseen, f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
         yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
+        if trained := made.card.baselines.train.get(extractor):
+            real = score_names(extractor, held_out_names(trained))
+            against = [replace(row, unseen=value_of(row.name, real)) for row in rows(scores, real)]
+            split = inputs.reference.held_out
+            aside = f"as reference, which no training saw; beside it images of the {inputs.reference.split} split"
+            yield Group(f"{title}, {name}, the {split} split", (n, f"n = {trained['n']:,.0f}", ""), against, aside)
     measured_of = [score for metric in table.SAMPLE_METRICS for score in metric.scores]
     for group in dict.fromkeys(score.group for score in (*measured_of, *table.BITS)):
         if measured := [_with_real(row, made) for row in rows(scores, table.of_group(group))]:

@@ -1,6 +1,6 @@
 """What the stages that score generated images do to find copies: `samples/nearest/NAME/` out, and further scores."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from darkroom.data.grid import image_grid, opaque, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
 from darkroom.metrics.copies_scores import SPACES
+from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.score_settings import ScoreGenerator
@@ -50,8 +51,8 @@ def find_copies(
     if not settings.copies.images:
         write_no_pairs(out, "`copies.images` is 0")
         return Further()
-    made = ImageShards.open_folder(folder, "samples")
-    parts = list(load_catalog().parts)
+    made, catalog = ImageShards.open_folder(folder, "samples"), load_catalog()
+    parts = list(catalog.parts)
     train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, held_out))
     network = network.to(device).eval()
 
@@ -61,11 +62,21 @@ def find_copies(
     def progress(batches: Iterator[Tensor]) -> Iterator[Tensor]:
         return with_progress(batches, len(train), "training images")
 
+    def alike(images: ImageShards, as_many: Tensor) -> list[int]:
+        """Return drawn rows of real images with the classes of others; any where those are not there."""
+        numbers = class_numbers(images.labels, catalog.classes)
+        rows = alike_rows(numbers, as_many, samples.get("distribution", FREQUENCY))
+        return rows if len(rows) > 1 else drawn(len(images), len(as_many))
+
+    rows = drawn(len(made), settings.copies.images)
+    held_out_rows = alike(unseen, class_numbers(_of(made.labels, rows), catalog.classes))
+    wanted = class_numbers(_of(unseen.labels, held_out_rows), catalog.classes)
     conditioned = samples.get("condition", "class") not in ("class", "none")
     panel = memorisation(
-        (made, drawn(len(made), settings.copies.images)),
-        (unseen, drawn(len(unseen), settings.copies.images)),
+        (made, rows),
+        (unseen, held_out_rows),
         train,
+        alike(train, wanted),
         features,
         batch=settings.batch,
         blocks=settings.blocks,
@@ -97,6 +108,10 @@ def find_copies(
     notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"] if conditioned else []
     print(_line(panel, times))
     return Further(scores, {"copies": counts}, notes, {"copies": panel.floor})
+
+
+def _of(labels: Sequence[str | None], rows: Sequence[int]) -> list[str | None]:
+    return [labels[row] for row in rows]
 
 
 def _line(panel: Panel, times: float | None) -> str:

@@ -16,6 +16,8 @@ from darkroom.device import set_up_device
 from darkroom.metrics import table
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.floor import distances_of_unseen, notes_on_classes
+from darkroom.metrics.held_out import held_out_reference
+from darkroom.metrics.held_out_names import held_out_names
 from darkroom.metrics.labels import label_notes, require_known
 from darkroom.metrics.matching import FREQUENCY, class_numbers
 from darkroom.metrics.recognition import label_baselines
@@ -75,7 +77,8 @@ def score(
     seen = features_of(judge.network, "in_domain")
     scores = dict(more.scores)
     distribution, floors, notes = samples.get("distribution", FREQUENCY), {}, list(more.notes)
-    facts = {}
+    facts, trained = {}, {}
+    conditioned = samples.get("condition", "class") not in ("class", "none")  # made of held-out images
     for name, extractor in extractors.items():
         whole = Reference.load(REFERENCE, name, extractor.sha256)
         numbers = class_numbers(images.labels, whole.classes)
@@ -83,7 +86,13 @@ def score(
         features = seen if name == "in_domain" else features_of(extractor.network, name)
         scores |= table.score_names(name, distances(features, real, settings.blocks, numbers))
         floors[name] = distances_of_unseen(whole, real, distribution, numbers, settings.blocks)
+        if not conditioned and (unseen := held_out_reference(whole)) is not None:
+            against = unseen.matched(distribution)
+            found = distances(features, against, settings.blocks, numbers)
+            scores |= table.score_names(name, held_out_names(found))
+            trained[name] = distances_of_unseen(unseen, against, distribution, numbers, settings.blocks)
         facts[name] = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
+        facts[name] |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen)}
         notes += notes_on_classes(whole, distribution, len(features), floors[name], reference["held_out"])
         print(f"{name}: {len(features):,} samples against {real.n:,} real images")
     generated = Samples(len(images), batches, seen, judge.network, judge.classes, images.labels, where)
@@ -92,7 +101,11 @@ def score(
     copies = find_copies(folder, samples, settings, judge.network, reference["held_out"], where)
     scores |= copies.scores
     scores["n"] = len(images)
-    baselines = {"held_out": floors, **_label_baselines(scores, reference, images)}
+    baselines = {
+        "held_out": floors,
+        **({"train": trained} if trained else {}),
+        **_label_baselines(scores, reference, images),
+    }
     baselines |= more.baselines | copies.baselines
     notes += label_notes(scores, baselines)
     write_json(metrics, scores)

@@ -1,0 +1,76 @@
+"""The stages that score generated images look for copies of training images, and compare with held-out ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from darkroom.artifacts.manifest import manifest_hash, open_artifact
+from darkroom.data.reader import ImageShards
+from darkroom.metrics import held_out
+from darkroom.models.generators import score_settings
+from darkroom.params.section import validate
+from darkroom.stages import score_generator
+from helpers import run
+from stages.tiny_generator import INCEPTION, enter_copy, sample, train, write_clone
+
+NEAREST = Path("samples/nearest/generator")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A clone with a generator that was trained on 64 images and samples of it."""
+    root = write_clone(tmp_path_factory.mktemp("clone"))
+    with pytest.MonkeyPatch.context() as patch:
+        enter_copy(root, root.parent / "trained", patch)
+        train("class", {"grid_every": 0}, evaluate={"every": 0, "extractor": "data/none", "reference": "data/none"})
+        sample("class", images=14)
+    return root.parent / "trained"
+
+
+@pytest.fixture
+def clone(whole, tmp_path, monkeypatch):
+    enter_copy(whole, tmp_path / "clone", monkeypatch)
+
+
+def score(**changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
+    given = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION}}
+    section = {"batch": 4, "blocks": 2, **changes}
+    score_generator.run(validate(score_settings.Params, {**given, "score_generator": section}))
+    return tuple(json.loads(Path(f"{place}/generator.json").read_text()) for place in ("metrics", "cards"))
+
+
+def test_pairs_and_numbers_are_written_with_those_of_held_out_images(clone):
+    scores, card = score(copies={"images": 10, "pairs": 3})
+    train_images = ImageShards.open_parts(["one"], "train")
+    assert scores["times_seen"] == 64 / len(train_images)
+    assert card["protocol"]["copies"]["n"] == 10 and card["protocol"]["copies"]["n_train"] == len(train_images)
+    floor = card["baselines"]["copies"]
+    assert {"copies_pixels", "copies_moved", "copies_features", "ct_pixels", "fd_gap"} <= set(floor) & set(scores)
+    manifest = open_artifact(NEAREST, "nearest")
+    assert manifest["samples"] == manifest_hash(Path("samples/generator")) and manifest["floor"] == floor
+    head, *lines = [line.split("\t") for line in (NEAREST / "distances.tsv").read_text().splitlines()]
+    assert [line[0] for line in lines].count("generated") == 10
+    assert (
+        [line[0] for line in lines].count("test") == manifest["held_out"]["images"] == 10
+    )  # as many, of their classes
+    assert {line[head.index("pixels_nearest")] for line in lines} <= set(train_images.keys)
+    with Image.open(NEAREST / "moved.png") as picture:
+        assert picture.size == (3 * (96 + 2) + 2, 4 * (96 + 2) + 2)  # of 8 pixels, each drawn at 96
+
+
+def test_copies_are_not_looked_for_where_none_are_wanted(clone):
+    scores, card = score(copies={"images": 0})
+    assert not any(name.startswith(("copies", "ct_", "fd_gap", "times")) for name in scores)
+    assert "copies" not in card["protocol"] and open_artifact(NEAREST, "nearest")["images"] == 0
+
+
+def test_held_out_images_are_a_reference_where_they_are_enough(clone, monkeypatch):
+    assert not any("held_out" in name for name in score()[0])
+    monkeypatch.setattr(held_out, "ENOUGH", 2)
+    scores, card = score()
+    assert {f"{name}_held_out" for name in ("fd", "kid")} | {"fd_held_out_debiased"} <= set(scores)
+    assert scores["fd_held_out"] != scores["fd"] and card["baselines"]["train"]["in_domain"]["n"] == 14
+    assert card["formulas"]["fd_held_out"] == "as fd, the reference of the held-out split"
