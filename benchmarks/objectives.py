@@ -72,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=76800, help="images of a training of flow matching")
     parser.add_argument("--more", type=int, default=4, help="times as many for Gaussian diffusion")
+    parser.add_argument("--batch", type=int, help="of flow matching, images in an optimizer step; as in params.yaml")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--guidance", type=float, default=1.5, help="the scale; 1.5 is that of the paper's scores")
     parser.add_argument("--threads", type=int, default=2)
@@ -92,6 +93,8 @@ def main() -> None:
                 }  # fmt: skip
                 if not hybrid:
                     training |= {"ema_profiles": [0.1], "ema_snapshots": 8}
+                if args.batch and not hybrid:
+                    training["batch"], name = args.batch, f"{name}, batch {args.batch}"
                 for how, keys in samplings(hybrid, images, args.guidance).items():
                     if (name, str(seed), how) in known:
                         continue
