@@ -102,7 +102,7 @@ def main() -> None:
                         "train_generator.training": training,
                         "train_generator.dit.diffusion": HYBRID if hybrid else {},
                         "train_generator.dit.sampling": {"solver": "ddim", "steps": 25} if hybrid else {},
-                        "sample_generator.common": {"threads": args.threads},
+                        "sample_generator.common": {"threads": args.threads, "labels": "balanced"},
                         "sample_generator.dit": keys,
                     })  # fmt: skip
                     row = [
