@@ -57,7 +57,8 @@ def trials(reference: Reference, way: str, count: int) -> Iterator[dict[str, flo
         rest = sorted(mixed[half:])
         others = replace(reference, unseen=reference.unseen[rest], unseen_labels=reference.unseen_labels[rest])
         matched = reference.matched(distribution)
-        found = distances(reference.unseen[rows], matched, BLOCKS, labels)
+        by_chance = way == "all"  # more than the other half has of a class: how many are of it is chance on both sides
+        found = distances(reference.unseen[rows], matched, BLOCKS, None if by_chance else labels)
         floor = distances_of_unseen(others, matched, distribution, labels, BLOCKS)
         plain = distances(reference.unseen[rows], reference, BLOCKS)
         if floor:

@@ -26,6 +26,7 @@ from darkroom.metrics.matching import (
 from darkroom.metrics.moments import WeightedMoments
 from darkroom.metrics.reference import Reference, build_reference, distances
 from darkroom.metrics.uncertainty import assign_blocks
+from darkroom.models.generators.labels import by_frequency
 
 NAMES = ("a", "b", "c")
 COUNTS = st.lists(st.integers(2, 40), min_size=2, max_size=5)
@@ -158,7 +159,7 @@ def test_real_images_are_as_many_and_of_the_classes_or_as_many_as_there_are(
 ) -> None:
     asked = asked[: len(there)]
     labels = torch.from_numpy(np.random.default_rng(seed).permutation(repeated(*there).numpy()))
-    rows = alike_rows(labels, repeated(*asked), "balanced")
+    rows, _ = alike_rows(labels, repeated(*asked), "balanced")
     found = count_classes(labels[rows], len(there))
     assert len(set(rows)) == len(rows)
     if all(a <= h for a, h in zip(asked, there, strict=True)):
@@ -171,11 +172,43 @@ def test_real_images_are_as_many_and_of_the_classes_or_as_many_as_there_are(
 
 def test_by_frequency_any_drawn_images_serve_where_a_class_is_short_of_them() -> None:
     labels = repeated(100, 3)
-    assert len(alike_rows(labels, repeated(50, 5), "balanced")) == 33
-    drawn = alike_rows(labels, repeated(50, 5), "frequency")
-    assert len(drawn) == 55 and set(labels[drawn].tolist()) == {0, 1}
-    assert len(alike_rows(labels, repeated(500, 5), "frequency")) == 103
-    assert len(alike_rows(labels, torch.full((20,), -1), "frequency")) == 20
+    rows, alike = alike_rows(labels, repeated(50, 5), "balanced")
+    assert len(rows) == 33 and alike
+    rows, alike = alike_rows(labels, repeated(50, 2), "frequency")
+    assert count_classes(labels[rows], 2).tolist() == [50, 2] and alike
+    for wanted, count in ((repeated(50, 5), 55), (repeated(500, 5), 103), (torch.full((20,), -1), 20)):
+        rows, alike = alike_rows(labels, wanted, "frequency")
+        assert len(set(rows)) == len(rows) == count and not alike
+
+
+def test_of_rare_classes_the_floor_of_any_drawn_images_errs_as_it_says() -> None:
+    """Samples have the frequencies, and of 260 held-out images it is chance how many are of a class of one or two.
+
+    The differences, in standard errors, are about standard normal; -1.9 ± 1.1 with the classes spread over the blocks.
+    """
+    draws = np.random.default_rng(0)
+    fractions = np.array([600, 160, 80, 53, 40, 27, 24, 10, 4, 2]) / 1000
+    means = 2 * draws.normal(size=(10, 6))
+
+    def images(labels: np.ndarray) -> tuple[Tensor, Tensor]:
+        features = means[labels] + draws.normal(size=(len(labels), 6))
+        return torch.tensor(features, dtype=torch.float32), torch.from_numpy(labels)
+
+    off = []
+    for _ in range(50):
+        x, labels = images(draws.choice(10, 1500, p=fractions))
+        others, of = images(draws.choice(10, 260, p=fractions))
+        counts = torch.bincount(labels, minlength=10).tolist()
+        y, wanted = images(by_frequency(counts)(np.arange(1000)))
+        reference = replace(build(x, labels, tuple("abcdefghij")), unseen=others, unseen_labels=of)
+        found = distances(y, reference, 10, wanted)
+        floor = distances_of_unseen(reference, reference, "frequency", wanted, 10)
+        assert floor["n"] == 260
+        off.append((found["fd_debiased"] - floor["fd_debiased"]) / np.hypot(found["fd_se"], floor["fd_se"]))
+    assert abs(np.mean(off)) < 0.6 and np.std(off) < 1.4 and (np.abs(off) > 2).mean() < 0.12, (
+        np.mean(off),
+        np.std(off),
+    )
 
 
 def test_a_class_without_real_images_is_named() -> None:

@@ -25,11 +25,12 @@ def distances_of_unseen(
     """
     if reference.unseen is None or reference.unseen_labels is None:
         return {}
-    rows = alike_rows(reference.unseen_labels, wanted, distribution)
+    rows, alike = alike_rows(reference.unseen_labels, wanted, distribution)
     blocks = min(blocks, len(rows) // 2)
     if blocks < 2:
         return {}
-    found = distances(reference.unseen[rows], matched, blocks, reference.unseen_labels[rows])
+    # Of images whose classes are chance the error is that of images and classes: blocks of any images.
+    found = distances(reference.unseen[rows], matched, blocks, reference.unseen_labels[rows] if alike else None)
     return {"n": len(rows), **found}
 
 

@@ -98,34 +98,39 @@ def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
-def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> list[int]:
+def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> tuple[list[int], bool]:
     """Return drawn rows of real images that are as many as the samples and of their classes, or as many as there are.
 
-    Where a class has too few images, all are fewer alike; by frequency they are then any drawn ones, whose classes
-    have the same distribution.
+    Where a class has too few images, all are fewer alike; by frequency they are then any drawn ones, whose classes have
+    the same distribution, and how many there are of each is chance.
 
     Args:
         numbers: class of each real image, (H,) int64, -1: none.
-        wanted: class of each sample, (N,) int64, -1: none.
+        wanted: class of each sample, (N,) int64, -1: none; where one has none, any drawn images are returned.
         distribution: that the samples were asked to have.
+
+    Returns:
+        the rows, and whether their classes are those of the samples, and not chance.
     """
-    any_of_them = drawn(len(numbers), len(wanted))
-    if not len(wanted) or (wanted < 0).any():
-        return any_of_them
-    classes = int(max(int(wanted.max()), int(numbers.max()) if len(numbers) else 0)) + 1
+    chance = drawn(len(numbers), len(wanted)), False
+    if not len(wanted) or not len(numbers) or (wanted < 0).any():
+        return chance
+    classes = int(max(wanted.max(), numbers.max())) + 1
     there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
-    used = asked > 0
-    fraction = min(1.0, float((there[used] / asked[used]).min()))
+    fraction = min(1.0, float((there / asked)[asked > 0].min()))
     if fraction < 1 and distribution == FREQUENCY:
-        return any_of_them
-    quota = torch.floor(asked * fraction + 1e-9)
-    spare = torch.where(used, asked * fraction - quota, -1)
-    for number in torch.argsort(spare, descending=True, stable=True).tolist():
-        if quota.sum() + 1 > asked.sum() * fraction + 1e-9:
-            break
-        if used[number] and quota[number] < there[number]:
-            quota[number] += 1
+        return chance
+    quota = _whole(asked * fraction)
     mixed = np.array(drawn(len(numbers)), dtype=np.int64)
     of_rows = numbers.numpy()[mixed]
     keep = (of_rows >= 0) & (_rank(of_rows) < quota.numpy()[np.maximum(of_rows, 0)])
-    return mixed[keep].tolist()
+    return mixed[keep].tolist(), True
+
+
+def _whole(counts: Tensor) -> Tensor:
+    """Return counts (K,) float64 rounded so that their sum is its whole part: by the largest remainder."""
+    counts = counts + 1e-9  # a whole number times a fraction falls short of it
+    low = counts.floor()
+    more = int(counts.sum().floor() - low.sum())
+    low[torch.argsort(counts - low, descending=True, stable=True)[:more]] += 1
+    return low

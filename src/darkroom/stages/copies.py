@@ -65,7 +65,7 @@ def find_copies(
     def alike(images: ImageShards, as_many: Tensor) -> list[int]:
         """Return drawn rows of real images with the classes of others; any where those are not there."""
         numbers = class_numbers(images.labels, catalog.classes)
-        rows = alike_rows(numbers, as_many, samples.get("distribution", FREQUENCY))
+        rows, _ = alike_rows(numbers, as_many, samples.get("distribution", FREQUENCY))
         return rows if len(rows) > 1 else drawn(len(images), len(as_many))
 
     rows = drawn(len(made), settings.copies.images)
