@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics import moments
 from darkroom.metrics.moments import BlockMoments
 
 
@@ -49,6 +50,10 @@ def test_update_is_in_place_and_keeps_no_graph() -> None:
     metric.update(torch.ones(3, 8), torch.tensor([0, 1, 1]))
     place = metric.outer.data_ptr()
     metric.update(torch.ones(3, 8, requires_grad=True), torch.tensor([0, 1, 1]))
+    metric.compute()
+    assert metric.count.tolist() == [2, 4]
+    metric.update(torch.ones(600, 8, requires_grad=True), torch.zeros(600, dtype=torch.int64))
+    assert metric.count.tolist() == [602, 4]  # so many do not wait
     assert metric.outer.data_ptr() == place and not metric.outer.requires_grad
 
 
@@ -79,10 +84,21 @@ def test_too_few_samples_are_refused() -> None:
 def test_parts_merge_by_addition() -> None:
     rng = np.random.default_rng(0)
     x, block = torch.tensor(rng.normal(size=(40, 5))), torch.tensor(rng.integers(0, 3, 40))
-    whole = sums_of(x, block, 3, 40)
+    whole = sums_of(x, block, 3, 40).compute()
     parts = [sums_of(x[cut], block[cut], 3, 7) for cut in (slice(0, 11), slice(11, 12), slice(12, 40))]
     left, right = parts[0].merge(parts[1]).merge(parts[2]), sums_of(x[:11], block[:11], 3, 7)
     right.merge(sums_of(x[11:12], block[11:12], 3, 7).merge(sums_of(x[12:], block[12:], 3, 7)))
     for merged in (left, right):
         for name in ("count", "total", "outer"):
             torch.testing.assert_close(getattr(merged, name), getattr(whole, name), rtol=1e-12, atol=1e-12)
+
+
+def test_stripes_of_a_wide_matrix_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments, "_STRIPE", 3)
+    monkeypatch.setattr(moments, "_HELD", 10)
+    x = torch.tensor(np.random.default_rng(0).normal(size=(40, 8)))
+    metric = sums_of(x, torch.zeros(40, dtype=torch.int64), 1, 7)
+    for _ in range(2):  # and again, after further rows
+        np.testing.assert_allclose(metric.compute().all().cov, np.cov(x.T), atol=1e-12)
+        x = torch.cat([x, x[:4] + 1])
+        metric.update(x[-4:], torch.zeros(4, dtype=torch.int64))

@@ -1,6 +1,47 @@
 """What is known of the scores of samples' features beside the distances. Loads no torch."""
 
-from darkroom.metrics.score import Score
+from collections.abc import Mapping
+
+from darkroom.metrics.score import Samples, Score
+
+MANIFOLD = (
+    Score(
+        "precision",
+        "manifold",
+        "Precision: the fraction of generated images that lie as near to a real image, in the extractor's features, as "
+        "its third neighbour. Higher is better; few modes, or copies, have a high one.",
+        formula="share of samples within the distance of a real image to its 3rd nearest real image",
+        error="standard deviation over samples / sqrt(their number), the real images fixed",
+        higher_is_better=True,
+    ),
+    Score(
+        "recall",
+        "manifold",
+        "Recall: the fraction of real images that lie as near to a generated image as its third neighbour among the "
+        "generated ones. Higher is better; lost modes lower it.",
+        formula="share of real images within the distance of a sample to its 3rd nearest sample",
+        error="standard deviation over real images / sqrt(their number), the samples fixed",
+        higher_is_better=True,
+    ),
+    Score(
+        "density",
+        "manifold",
+        "Density: in how many neighbourhoods of real images a generated image lies, over the 5 expected. About 1 for "
+        "real images, and it can be above; higher is better, and one outlier among the real images counts little.",
+        formula="1/5 of the mean number of real images nearer to the sample than to their 5th nearest real image",
+        error="standard deviation over samples / sqrt(their number), the real images fixed",
+        higher_is_better=True,
+    ),
+    Score(
+        "coverage",
+        "manifold",
+        "Coverage: the fraction of real images with a generated image nearer than their fifth real neighbour. Higher "
+        "is better; lost modes lower it.",
+        formula="share of real images with a sample nearer than their 5th nearest real image",
+        error="standard deviation over real images / sqrt(their number), the samples fixed",
+        higher_is_better=True,
+    ),
+)
 
 FEATURE_SCORES = (
     Score(
@@ -38,42 +79,6 @@ FEATURE_SCORES = (
         higher_is_better=True,
     ),
     Score(
-        "precision",
-        "manifold",
-        "Precision: the fraction of generated images that lie as near to a real image, in the extractor's features, as "
-        "its third neighbour. Higher is better; few modes, or copies, have a high one.",
-        formula="share of samples within the distance of a real image to its 3rd nearest real image",
-        error="standard deviation over samples / sqrt(their number), the real images fixed",
-        higher_is_better=True,
-    ),
-    Score(
-        "recall",
-        "manifold",
-        "Recall: the fraction of real images that lie as near to a generated image as its third neighbour among the "
-        "generated ones. Higher is better; lost modes lower it.",
-        formula="share of real images within the distance of a sample to its 3rd nearest sample",
-        error="standard deviation over real images / sqrt(their number), the samples fixed",
-        higher_is_better=True,
-    ),
-    Score(
-        "density",
-        "manifold",
-        "Density: in how many neighbourhoods of real images a generated image lies, over the 5 expected. About 1 for "
-        "real images, and it can be above; higher is better, and one outlier among the real images counts little.",
-        formula="1/5 of the mean number of real images nearer to the sample than to their 5th nearest real image",
-        error="standard deviation over samples / sqrt(their number), the real images fixed",
-        higher_is_better=True,
-    ),
-    Score(
-        "coverage",
-        "manifold",
-        "Coverage: the fraction of real images with a generated image nearer than their fifth real neighbour. Higher "
-        "is better; lost modes lower it.",
-        formula="share of real images with a sample nearer than their 5th nearest real image",
-        error="standard deviation over real images / sqrt(their number), the samples fixed",
-        higher_is_better=True,
-    ),
-    Score(
         "cmmd",
         "distances",
         "CMMD: the squared maximum mean discrepancy of CLIP's embeddings of generated and reference images, with a "
@@ -95,3 +100,17 @@ FEATURE_SCORES = (
         evaluator="lpips",
     ),
 )
+
+
+class ManifoldMetric:
+    """Precision, recall, density and coverage in the in-domain extractor's features."""
+
+    scores = MANIFOLD
+
+    def measure(self, samples: Samples) -> Mapping[str, float]:
+        """Return the four with their errors; nothing without real images, or with fewer than 6 of either."""
+        from darkroom.metrics.manifold import LEAST, manifold
+
+        if samples.real is None or min(len(samples.real), samples.count) < LEAST:
+            return {}
+        return manifold(samples.features, samples.real, weights=samples.real_weights)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from darkroom.metrics.manifold import LEAST, manifold
 from darkroom.metrics.matching import FREQUENCY, Distribution, alike_rows, missing
 from darkroom.metrics.reference import Reference, distances
 
@@ -21,7 +22,8 @@ def distances_of_unseen(
         blocks: of the jackknife, fewer where there are fewer than two images a block.
 
     Returns:
-        as `distances`, with `n`, which is less than N where there are too few; empty below 4 images.
+        as `distances`, with `n`, which is less than N where there are too few; empty below 4 images. In the in-domain
+        extractor's features also as `manifold`, from 6 images on.
     """
     if reference.unseen is None or reference.unseen_labels is None:
         return {}
@@ -31,6 +33,8 @@ def distances_of_unseen(
         return {}
     # Of images whose classes are chance the error is that of images and classes: blocks of any images.
     found = distances(reference.unseen[rows], matched, blocks, reference.unseen_labels[rows] if alike else None)
+    if reference.extractor == "in_domain" and min(len(rows), len(matched.kid_features)) >= LEAST:
+        found |= manifold(reference.unseen[rows], matched.kid_features, weights=matched.kid_weights)
     return {"n": len(rows), **found}
 
 

@@ -18,11 +18,16 @@ from darkroom.metrics.neighbours import centred, nearest, tiles
 from darkroom.metrics.uncertainty import mean_and_error
 
 NEAREST, NEAREST_DENSITY = 3, 5
+LEAST = NEAREST_DENSITY + 1  # images in a set
 _BORDER = 1e-10  # relative: what rounding does to a squared distance, so that a copy of a neighbour lies on the border
 
 
 def manifold(
-    features: Tensor, reference: Tensor, k: int = NEAREST, k_density: int = NEAREST_DENSITY
+    features: Tensor,
+    reference: Tensor,
+    k: int = NEAREST,
+    k_density: int = NEAREST_DENSITY,
+    weights: Tensor | None = None,
 ) -> dict[str, float]:
     """Return `precision`, `recall`, `density` and `coverage` with their standard errors.
 
@@ -31,6 +36,7 @@ def manifold(
         reference: of real images, (M, D).
         k: neighbours of precision and recall.
         k_density: neighbours of density and coverage.
+        weights: of real images in recall and coverage, (M,) of sum 1; None: all have the same.
 
     Raises:
         DarkroomError: fewer images than neighbours, other lengths, values that are not finite.
@@ -50,7 +56,15 @@ def manifold(
         covered[down] |= inside.any(0)
     return {
         **mean_and_error("precision", precise.double().tolist()),
-        **mean_and_error("recall", recalled.double().tolist()),
+        **_share("recall", recalled.double(), weights),
         **mean_and_error("density", (balls / k_density).tolist()),
-        **mean_and_error("coverage", covered.double().tolist()),
+        **_share("coverage", covered.double(), weights),
     }
+
+
+def _share(name: str, values: Tensor, weights: Tensor | None) -> dict[str, float]:
+    """Return Σ wᵢ vᵢ and its standard error, √(Σ wᵢ² (vᵢ - mean)²), of weights (M,); None: as `mean_and_error`."""
+    if weights is None:
+        return mean_and_error(name, values.tolist())
+    mean = (weights * values).sum()
+    return {name: float(mean), f"{name}_se": float((weights * (values - mean)).square().sum().sqrt())}

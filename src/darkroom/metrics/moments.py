@@ -70,13 +70,21 @@ class BlockSums:
         return moments(self._count - count, self._total - self.total[block], self._outer - self.outer[block])
 
 
+_HELD, _STRIPE = 512, 512  # rows of a block that wait for one product; features in a stripe of it
+
+
 class BlockMoments:
-    """Streaming sums of features (N, D) in B blocks: `count` (B,), `total` (B, D) and `outer` (B, D, D), float64."""
+    """Streaming sums of features (N, D) in B blocks: `count` (B,), `total` (B, D) and `outer` (B, D, D), float64.
+
+    Rows wait until a block has 512 of them, since each product passes over its whole (D, D) matrix; `compute` and
+    `merge` take in those that wait.
+    """
 
     def __init__(self, features: int, blocks: int = 1) -> None:
         self.count = torch.zeros(blocks, dtype=torch.float64)
         self.total = torch.zeros(blocks, features, dtype=torch.float64)
         self.outer = torch.zeros(blocks, features, features, dtype=torch.float64)
+        self._held: list[list[Tensor]] = [[] for _ in range(blocks)]
 
     @torch.no_grad()
     def update(self, features: Tensor, block: Tensor) -> None:
@@ -96,14 +104,29 @@ class BlockMoments:
         for index in block.unique().tolist():
             if not 0 <= index < blocks:
                 raise DarkroomError(f"block {index} does not exist: blocks count from 0 to {blocks - 1}.")
-            rows = features[block == index].to(self.outer)  # (n, D)
-            self.count[index] += len(rows)
-            self.total[index] += rows.sum(0)
-            # Rank-n update in place: Σxxᵀ += XᵀX without a second (D, D) matrix, 10x faster at batch 32, D = 2048.
-            self.outer[index].addmm_(rows.T, rows)
+            self._held[index].append(features[block == index].detach().cpu())  # a copy: indexed by a mask
+            if sum(map(len, self._held[index])) >= _HELD:
+                self._take_in(index)
+
+    @torch.no_grad()
+    def _take_in(self, index: int) -> None:
+        if not self._held[index]:
+            return
+        rows = torch.cat(self._held[index]).to(self.outer)  # (n, D)
+        self._held[index] = []
+        self.count[index] += len(rows)
+        self.total[index] += rows.sum(0)
+        # Rank-n update in place, Σxxᵀ += XᵀX, without a second (D, D) matrix; of stripes only what lies above the
+        # diagonal: 5/8 of the work at D = 2048. `compute` fills in the rest.
+        for first in range(0, rows.shape[1], _STRIPE):
+            stripe = slice(first, first + _STRIPE)
+            self.outer[index, stripe, first:].addmm_(rows[:, stripe].T, rows[:, first:])
 
     def merge(self, other: Self) -> Self:
         """Add the sums of another part of the samples, in the same blocks, and return this object."""
+        for index in range(len(self.count)):
+            self._take_in(index)
+            other._take_in(index)
         self.count += other.count
         self.total += other.total
         self.outer += other.outer
@@ -111,6 +134,11 @@ class BlockMoments:
 
     def compute(self) -> BlockSums:
         """Return the sums over all batches. They are the tensors of this object: read, do not modify."""
+        for index in range(len(self.count)):
+            self._take_in(index)
+            for first in range(_STRIPE, self.outer.shape[1], _STRIPE):
+                stripe = slice(first, first + _STRIPE)
+                self.outer[index, stripe, :first] = self.outer[index, :first, stripe].T
         return BlockSums(self.count, self.total, self.outer)
 
 

@@ -54,6 +54,8 @@ class Samples:
     classes: the classifier's.
     labels: the class that each image was requested to show; None for an image of no class.
     device: where networks run.
+    real: features of the reference images that are kept, float32 (K, D); None: of no in-domain reference.
+    real_weights: of these, (K,) float64 of sum 1, where they have another distribution of classes than the samples.
     """
 
     count: int
@@ -63,6 +65,8 @@ class Samples:
     classes: Sequence[str]
     labels: Sequence[str | None]
     device: torch.device
+    real: Tensor | None = None
+    real_weights: Tensor | None = None
 
 
 class SampleMetric(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from darkroom.metrics.copies_scores import MEMORISATION
-from darkroom.metrics.feature_scores import FEATURE_SCORES
+from darkroom.metrics.feature_scores import FEATURE_SCORES, ManifoldMetric
 from darkroom.metrics.labels import ClassMetric
 from darkroom.metrics.retrieval_scores import RETRIEVAL
 from darkroom.metrics.score import SampleMetric, Score
@@ -127,7 +127,10 @@ BITS = (
 )
 
 # The metrics of all generated images, beside the distances.
-SAMPLE_METRICS: tuple[SampleMetric, ...] = (ClassMetric(),)
+SAMPLE_METRICS: tuple[SampleMetric, ...] = (
+    ManifoldMetric(),
+    ClassMetric(),
+)
 
 # Of an image and its reconstruction or original.
 IMAGES = (

@@ -35,7 +35,12 @@ _COPIES = {
     "decoder": "Decoded images",
     "text": "Images of captions",
 }
-_EXTRACTORS = {"in_domain": "in-domain extractor", "inception": "Inception network"}
+_EXTRACTORS = {
+    "in_domain": "in-domain extractor",
+    "inception": "Inception network",
+    "dinov2": "network of DINOv2",
+    "clip": "network of CLIP",
+}
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,10 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
 
 
 def _with_real(row: Row, made: Scored) -> Row:
-    """Return a row of a label score with what held-out real images of the same classes get."""
+    """Return a row with what held-out real images of the same classes get, where that is known."""
+    floor = made.card.baselines.held_out.get("in_domain", {})
+    if row.name in floor:
+        return replace(row, unseen=value_of(row.name, floor))
     real = made.card.baselines.label_accuracy
     if real is None or real.held_out is None:
         return row

@@ -7,8 +7,18 @@ from darkroom.metrics.table import COUNT, score_names
 from darkroom.metrics.table import scores as known_scores
 from darkroom.report.numbers import Number, number
 
-DEBIASED = {"in_domain": "fd_debiased", "inception": "fid_debiased"}
-DISTANCES = {"in_domain": "Fréchet distance", "inception": "FID"}
+DEBIASED = {
+    "in_domain": "fd_debiased",
+    "inception": "fid_debiased",
+    "dinov2": "fd_dinov2_debiased",
+    "clip": "fd_clip_debiased",
+}
+DISTANCES = {
+    "in_domain": "Fréchet distance",
+    "inception": "FID",
+    "dinov2": "Fréchet distance",
+    "clip": "Fréchet distance",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ def distance_rows(
     """Return the rows of one extractor's distances, beside them its noise floor.
 
     Args:
-        extractor: in_domain or inception.
+        extractor: in_domain, inception, dinov2 or clip.
         scores: of the run, under the names of its metrics file.
         unseen: of unseen real images, under the names that every extractor's distances have: fd, fd_se, kid, …
         halves: of two halves of the reference, under the same names.

@@ -77,12 +77,13 @@ def score(
     seen = features_of(judge.network, "in_domain")
     scores = dict(more.scores)
     distribution, floors, notes = samples.get("distribution", FREQUENCY), {}, list(more.notes)
-    facts, trained = {}, {}
+    facts, trained, own = {}, {}, None
     conditioned = samples.get("condition", "class") not in ("class", "none")  # made of held-out images
     for name, extractor in extractors.items():
         whole = Reference.load(REFERENCE, name, extractor.sha256)
         numbers = class_numbers(images.labels, whole.classes)
         real = whole.matched(distribution)
+        own = real if name == "in_domain" else own
         features = seen if name == "in_domain" else features_of(extractor.network, name)
         scores |= table.score_names(name, distances(features, real, settings.blocks, numbers))
         floors[name] = distances_of_unseen(whole, real, distribution, numbers, settings.blocks)
@@ -95,7 +96,8 @@ def score(
         facts[name] |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen)}
         notes += notes_on_classes(whole, distribution, len(features), floors[name], reference["held_out"])
         print(f"{name}: {len(features):,} samples against {real.n:,} real images")
-    generated = Samples(len(images), batches, seen, judge.network, judge.classes, images.labels, where)
+    kept = (None, None) if own is None else (own.kid_features, own.kid_weights)
+    generated = Samples(len(images), batches, seen, judge.network, judge.classes, images.labels, where, *kept)
     for metric in table.SAMPLE_METRICS:
         scores |= metric.measure(generated)
     copies = find_copies(folder, samples, settings, judge.network, reference["held_out"], where)
