@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
@@ -23,11 +24,14 @@ from darkroom.data.shards import write_shards
 from darkroom.data.sources.shapes import Shapes
 from darkroom.errors import DarkroomError
 from darkroom.metrics.copies_scores import SPACES
+from darkroom.metrics.frechet import frechet_few
 from darkroom.metrics.image import psnr
+from darkroom.metrics.reference import Reference
 from darkroom.metrics.table import formulas
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
 from darkroom.models.decoder import score_settings as of_decoder
+from darkroom.models.evaluators.dinov2 import open_dinov2
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.scene_reader.network import SceneReader
 from darkroom.models.evaluators.scene_reader.recipe import WORDS
@@ -38,6 +42,7 @@ from darkroom.params.sources import Shapes as Settings
 from darkroom.stages import reference_stats, score_decoder, score_text, scoring_pairs
 from data.making import make_part
 from helpers import run
+from models.evaluators.weights import random_dinov2
 
 SIDE = 16
 WIDTHS = {"image_network": "vit", "image_width": 64, "text_width": 64, "image_layers": 1, "text_layers": 1}
@@ -48,6 +53,7 @@ ALWAYS = {"fd", "fd_debiased", "fd_se", "kid", "kid_se", "label_accuracy", "conf
 ALWAYS |= {f"{what}_{space}" for what in ("copies", "ct") for space in SPACES} | {
     f"copies_{space}_se" for space in SPACES
 }
+ALWAYS |= {f"{name}{error}" for name in ("precision", "recall", "density", "coverage") for error in ("", "_se")}
 PAIRS = {"psnr", "psnr_se"}
 CLIPS = {f"{name}{error}" for name in ("clip_image", "clip_text", "clip_text_real") for error in ("", "_se")}
 SCENES = {f"{name}{error}" for name in ATTRIBUTES for error in ("", "_se")}
@@ -123,8 +129,8 @@ def write_samples(folder="samples/decoder", change=lambda key, image: image, cap
     write_manifest(place, "samples", image_shape=[3, SIDE, SIDE], images=count, files={}, **said, **metadata)
 
 
-def score(stage=score_decoder, **judges):
-    values = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION}}
+def score(stage=score_decoder, networks=None, **judges):
+    values = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION, **(networks or {})}}
     judges = {"lpips": "none", "vgg16": "data/none", "clip": "data/none", "attributes": "none", **judges}
     if stage is score_text:
         params = validate(of_text.Params, {**values, "score_text": HOW, "score_decoder": judges})
@@ -288,3 +294,31 @@ def test_without_samples_there_is_nothing_to_tell(clone):
 
 def test_every_score_has_a_formula():
     assert set(formulas(dict.fromkeys(CLIPS | SCENES, 0.0))) == CLIPS | SCENES
+
+
+def test_published_networks_are_extractors(clone):
+    """DINOv2 and CLIP from files in the real format, checked by their hashes: the reference, scores and card."""
+    torch.save(random_dinov2(64, 1), "dinov2.pth")
+    files = {"dinov2": Path("dinov2.pth"), "clip": Path("models/clip/model.pt")}
+    networks = {name: {"weights": str(path), "sha256": sha256_file(path)} for name, path in files.items()}
+    settings = {**HOW, "split": "train", "held_out": "test", "kid_images": 100, "inception": INCEPTION, **networks}
+    settings["extractors"] = ["in_domain", "dinov2", "clip"]
+    reference_stats.run(validate(of_reference.Params, {"run": run().model_dump(), "reference_stats": settings}))
+    write_samples(change=lambda key, image: 255 - image)
+    metrics, card = score(networks=networks)
+    assert ALWAYS | {"fd_dinov2", "kid_dinov2_se", "fd_clip_debiased", "cmmd", "cmmd_se"} < metrics.keys()
+    assert "fd_tokenizer" not in metrics and "fid" not in metrics
+    floor = card["baselines"]["held_out"]
+    real = Reference.load(Path("data/reference"), "dinov2", networks["dinov2"]["sha256"])
+    network, _ = open_dinov2(Path("dinov2.pth"), None)
+    made = torch.from_numpy(np.concatenate(list(ImageShards.open_folder(Path("samples/decoder")).batches(8))))
+    with torch.inference_mode():
+        expected = frechet_few(real.moments, real.root, network.features(made))
+    assert metrics["fd_dinov2"] == pytest.approx(expected, rel=1e-4)
+    assert {"precision", "recall_se"} < floor["in_domain"].keys() and "precision" not in floor["dinov2"]
+    extractors = card["protocol"]["extractors"]
+    assert extractors["dinov2"]["resize"] == "torch bicubic to 224 px, antialias, in float32, not rounded"
+    assert (extractors["dinov2"]["dim"], extractors["clip"]["dim"]) == (64, 8)
+    networks["dinov2"]["sha256"] = "0" * 64
+    with pytest.raises(DarkroomError, match=r"dinov2\.pth has the sha256 .*`reference_stats\.dinov2\.sha256`"):
+        score(networks=networks)

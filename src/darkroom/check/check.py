@@ -17,6 +17,7 @@ from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.fits import fits as clip_fits
 from darkroom.models.decoder.fits import fits as decoder_fits
+from darkroom.models.evaluators.fits import fits as evaluators_fit
 from darkroom.models.generators.fits import fits as generators_fit
 from darkroom.models.prior.fits import fits as prior_fits
 from darkroom.models.tokenizers.fits import fits as tokenizers_fit
@@ -42,7 +43,7 @@ from darkroom.params.stage import (
 from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
-FITS = (data_fit, tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits)
+FITS = (data_fit, tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "

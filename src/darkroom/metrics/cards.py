@@ -70,7 +70,7 @@ def score_card(
     return {
         "protocol": {
             "extractors": {
-                name: {**metadata, "resize": RESIZE.get(name, "its own")} for name, metadata in extractors.items()
+                name: {"resize": RESIZE.get(name, "its own"), **metadata} for name, metadata in extractors.items()
             },
             "quantisation": quantisation,
             "precision": PRECISION,

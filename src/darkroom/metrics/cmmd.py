@@ -23,14 +23,16 @@ def gaussian(x: Tensor, y: Tensor) -> Tensor:
     return torch.exp(squares.clamp(min=0) / (-2 * SIGMA**2))
 
 
-def cmmd(features: Tensor, reference: Tensor, blocks: int) -> dict[str, float]:
+def cmmd(features: Tensor, reference: Tensor, blocks: int, weights: Tensor | None = None) -> dict[str, float]:
     """Return `cmmd` and `cmmd_se` of embeddings of generated and real images, (n, D) and (m, D), of any length.
+
+    `weights` are those of real images, (m,) float64 of sum 1; None: all have the same.
 
     Raises:
         DarkroomError: see `kernel_jackknife` and `assign_blocks`.
     """
     generated, real = (functional.normalize(rows.double(), dim=1) for rows in (features, reference))
     found = kernel_jackknife(
-        real, within(real, gaussian), generated, assign_blocks(len(generated), blocks), kernel=gaussian
+        real, within(real, gaussian, weights), generated, assign_blocks(len(generated), blocks), gaussian, weights
     )
     return {"cmmd": SCALE * found.value, "cmmd_se": SCALE * found.se}

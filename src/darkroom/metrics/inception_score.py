@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.uncertainty import Jackknife, jackknife
+from darkroom.metrics.uncertainty import Jackknife, assign_blocks, jackknife
 
 
 class InceptionScore:
@@ -78,3 +78,11 @@ class InceptionScore:
             raise DarkroomError(
                 f"{int(self.count.sum())} images are too few for {len(self.count)} blocks: score more images."
             )
+
+
+def inception_scores(logits: Tensor, blocks: int) -> dict[str, float]:
+    """Return `inception_score` of logits (N, C) and its standard error over blocks that are drawn."""
+    sums = InceptionScore(logits.shape[1], blocks)
+    sums.update(logits, assign_blocks(len(logits), blocks))
+    found = sums.compute()
+    return {"inception_score": found.value, "inception_score_se": found.se}

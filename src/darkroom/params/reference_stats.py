@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params.inception import Inception
+from darkroom.params.networks import ClipFile, Dinov2
 from darkroom.params.numbers import Positive
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -27,10 +28,16 @@ class ReferenceStats(Section):
     """Features of the reference kept for the kernel distance, at most."""
     blocks: Annotated[int, Field(ge=2)] = 10
     """Blocks of the jackknife that gives the standard errors of the noise floor."""
-    extractors: Annotated[list[Literal["in_domain", "inception"]], Field(min_length=1)] = ["in_domain"]
-    """Feature networks; in_domain: train_extractor's network; inception: the network of FID."""
+    extractors: Annotated[list[Literal["in_domain", "inception", "dinov2", "clip"]], Field(min_length=1)] = [
+        "in_domain"
+    ]
+    """Feature networks; in_domain: train_extractor's network; inception: the network of FID; dinov2; clip: CMMD's."""
     inception: Inception = Inception()
     """Weights of FID's network."""
+    dinov2: Dinov2 = Dinov2()
+    """Weights of DINOv2."""
+    clip: ClipFile = ClipFile()
+    """Weights of the CLIP of CMMD."""
 
     @model_validator(mode="after")
     def _sensible(self) -> "ReferenceStats":

@@ -15,7 +15,8 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.matching import class_numbers, kept_rows
 from darkroom.metrics.recognition import recognition
 from darkroom.metrics.reference import build_reference, distances
-from darkroom.models.evaluators.load import extract, load_extractor, open_evaluator, stream
+from darkroom.models.evaluators.load import extract, open_evaluator, stream
+from darkroom.models.evaluators.registry import open_configured
 from darkroom.params.reference_stats import Params
 from darkroom.terminal.progress import with_progress
 
@@ -36,8 +37,7 @@ def run(params: Params) -> None:
     device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
     judge = open_evaluator(EXTRACTOR, catalog.image_shape)
-    weights = Path(settings.inception.weights), settings.inception.sha256
-    extractors = {name: load_extractor(name, EXTRACTOR, *weights) for name in settings.extractors}
+    extractors = {name: open_configured(name, EXTRACTOR, settings) for name in settings.extractors}
     parts, batch = list(catalog.parts), settings.batch
     real, unseen = (ImageShards.open_parts(parts, split) for split in (settings.split, settings.held_out))
     if min(len(unseen), min(len(real), settings.kid_images) // 2) < 2 * settings.blocks:

@@ -15,4 +15,4 @@ def run(params: Params) -> None:
     from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need
 
     settings = params.score_decoder
-    score_pairs(SAMPLES, settings, settings, params.reference_stats.inception, params.run.device, METRICS, CARD)
+    score_pairs(SAMPLES, settings, settings, params.reference_stats, params.run.device, METRICS, CARD)

@@ -42,7 +42,7 @@ def run(params: Params) -> None:
         return found
 
     more = measured if settings.bits.wanted else None
-    score(SAMPLES, settings, params.reference_stats.inception, params.run.device, METRICS, CARD, more)
+    score(SAMPLES, settings, params.reference_stats, params.run.device, METRICS, CARD, more)
     _write_table(lines)
 
 

@@ -14,5 +14,5 @@ def run(params: Params) -> None:
         return
     from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need
 
-    settings, inception = params.score_text, params.reference_stats.inception
-    score_pairs(SAMPLES, settings, params.score_decoder, inception, params.run.device, METRICS, CARD)
+    settings, networks = params.score_text, params.reference_stats
+    score_pairs(SAMPLES, settings, params.score_decoder, networks, params.run.device, METRICS, CARD)

@@ -15,5 +15,5 @@ def run(params: Params) -> None:
         return
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 
-    settings, inception = params.score_tokenizer_samples, params.reference_stats.inception
-    score(SAMPLES, settings, inception, params.run.device, METRICS, CARD)
+    settings, networks = params.score_tokenizer_samples, params.reference_stats
+    score(SAMPLES, settings, networks, params.run.device, METRICS, CARD)

@@ -15,17 +15,19 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
 from darkroom.metrics.cards import score_card
+from darkroom.metrics.cmmd import cmmd
 from darkroom.metrics.floor import distances_of_unseen, notes_on_classes
 from darkroom.metrics.held_out import held_out_reference
 from darkroom.metrics.held_out_names import held_out_names
+from darkroom.metrics.inception_score import inception_scores
 from darkroom.metrics.labels import label_notes, require_known
 from darkroom.metrics.matching import FREQUENCY, class_numbers
 from darkroom.metrics.recognition import label_baselines
 from darkroom.metrics.reference import Reference, distances
 from darkroom.metrics.score import Samples
-from darkroom.models.evaluators.load import FeatureNetwork, extract, load_extractor, open_evaluator
-from darkroom.models.generators.score_settings import ScoreGenerator
-from darkroom.params.inception import Inception
+from darkroom.models.evaluators.load import Extractor, FeatureNetwork, Outputs, extract, open_evaluator
+from darkroom.models.evaluators.registry import open_configured
+from darkroom.models.generators.score_settings import Networks, ScoreGenerator
 from darkroom.stages.copies import find_copies
 from darkroom.stages.further import Further
 from darkroom.terminal.progress import with_progress
@@ -40,7 +42,7 @@ Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Further]
 def score(
     folder: Path,
     settings: ScoreGenerator,
-    inception: Inception,
+    networks: Networks,
     device: str,
     metrics: Path,
     card: Path,
@@ -61,10 +63,7 @@ def score(
         raise ArtifactError(
             f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
         )
-    extractors = {
-        name: load_extractor(name, EXTRACTOR, Path(inception.weights), inception.sha256)
-        for name in reference["extractors"]
-    }
+    extractors = {name: open_configured(name, EXTRACTOR, networks) for name in reference["extractors"]}
 
     more = measured(images, samples, where) if measured is not None else Further()
 
@@ -84,8 +83,10 @@ def score(
         numbers = class_numbers(images.labels, whole.classes)
         real = whole.matched(distribution)
         own = real if name == "in_domain" else own
-        features = seen if name == "in_domain" else features_of(extractor.network, name)
-        scores |= table.score_names(name, distances(features, real, settings.blocks, numbers))
+        features, others = seen, dict[str, float]()
+        if name != "in_domain":
+            features, others = _seen_by(name, extractor, real, features_of, settings.blocks)
+        scores |= others | table.score_names(name, distances(features, real, settings.blocks, numbers))
         floors[name] = distances_of_unseen(whole, real, distribution, numbers, settings.blocks)
         if not conditioned and (unseen := held_out_reference(whole)) is not None:
             against = unseen.matched(distribution)
@@ -94,6 +95,7 @@ def score(
             trained[name] = distances_of_unseen(unseen, against, distribution, numbers, settings.blocks)
         facts[name] = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
         facts[name] |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen)}
+        facts[name]["resize"] = extractor.resize
         notes += notes_on_classes(whole, distribution, len(features), floors[name], reference["held_out"])
         print(f"{name}: {len(features):,} samples against {real.n:,} real images")
     kept = (None, None) if own is None else (own.kid_features, own.kid_weights)
@@ -130,6 +132,22 @@ def score(
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+
+
+def _seen_by(
+    name: str,
+    extractor: Extractor,
+    real: Reference,
+    features_of: Callable[[FeatureNetwork, str], Tensor],
+    blocks: int,
+) -> tuple[Tensor, dict[str, float]]:
+    """Return features of a published network, and the scores that it alone has: of Inception's logits, of CLIP."""
+    network = extractor.network
+    if name == "inception" and hasattr(network, "widths"):
+        pool, _, logits = features_of(Outputs(network), name).split(network.widths, dim=1)
+        return pool.contiguous(), inception_scores(logits, blocks)
+    features = features_of(network, name)
+    return features, cmmd(features, real.kid_features, blocks, real.kid_weights) if name == "clip" else {}
 
 
 def _label_baselines(

@@ -25,8 +25,7 @@ from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.score_settings import Evaluators
 from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
 from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader, things_in
-from darkroom.models.generators.score_settings import ScoreGenerator
-from darkroom.params.inception import Inception
+from darkroom.models.generators.score_settings import Networks, ScoreGenerator
 from darkroom.params.numbers import NO_FILE
 from darkroom.stages.further import Further
 from darkroom.stages.scoring import score
@@ -156,11 +155,11 @@ def score_pairs(
     folder: Path,
     settings: ScoreGenerator,
     judges: Evaluators,
-    inception: Inception,
+    networks: Networks,
     device: str,
     metrics: Path,
     card: Path,
 ) -> None:
     """Score the samples in `folder`, and write how it was done."""
     measured = partial(measure_pairs, judges, settings.batch, folder)
-    score(folder, settings, inception, device, metrics, card, measured)
+    score(folder, settings, networks, device, metrics, card, measured)

@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,9 +11,11 @@ from darkroom.models.clip.load import PICKLE, save_clip
 from darkroom.models.clip.network import Contrastive
 from darkroom.models.clip.pixels import MEAN, STD
 from darkroom.models.evaluators.clip_features import PUBLISHED
+from darkroom.models.evaluators.fits import cache, fits
 from darkroom.models.evaluators.registry import EXTRACTORS, RESIZE, Source, open_extractor
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.kl.settings import KL
+from darkroom.params.reference_stats import ReferenceStats
 from models.clip.clips import SIZE
 
 IMAGES = torch.randint(0, 256, (3, 3, 20, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -58,3 +61,23 @@ def test_the_means_of_a_tokenizer(tmp_path: Path) -> None:
     assert found.network.features(images).shape == (3, found.dim)
     with pytest.raises(DarkroomError, match="made for images of shape"):
         found.network.features(IMAGES)
+
+
+def test_a_missing_file_is_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+
+    def checked(name: str, **given: str) -> None:
+        section = ReferenceStats(extractors=["in_domain", name], **{name: given})  # type: ignore[arg-type, list-item]
+        fits(SimpleNamespace(reference_stats=section))
+
+    assert cache() == PUBLISHED.cached.parent
+    checked("dinov2")  # is downloaded
+    with pytest.raises(DarkroomError) as error:
+        checked("clip")
+    for words in ("`reference_stats.clip.weights`", str(PUBLISHED.cached), PUBLISHED.url, PUBLISHED.sha256):
+        assert words in str(error.value)
+    with pytest.raises(DarkroomError, match=r"`reference_stats\.dinov2\.weights` is no\.pth, and no\.pth does not"):
+        checked("dinov2", weights="no.pth")
+    PUBLISHED.cached.parent.mkdir(parents=True)
+    PUBLISHED.cached.touch()
+    checked("clip")

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from darkroom.models.generators.score_settings import InceptionOnly, ScoreGenerator
+from darkroom.models.generators.score_settings import Networks, ScoreGenerator
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -30,5 +30,5 @@ class Params(Section):
     """What dvc.yaml gives to `score_decoder`."""
 
     run: Run
-    reference_stats: InceptionOnly
+    reference_stats: Networks
     score_decoder: ScoreDecoder

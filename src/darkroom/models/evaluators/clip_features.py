@@ -10,20 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.evaluator import open_clip
 from darkroom.models.clip.network import Clip
 from darkroom.models.clip.pixels import MEAN, STD
 from darkroom.models.evaluators.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section
+from darkroom.params.networks import CLIP_URL, ClipFile
 from darkroom.params.numbers import NO_FILE
 
-_HASH = "3035c92b350959924f9f00213499208652fc7ea050643e8b385c2dac08641f02"
-PUBLISHED = Published(
-    "the weights of CLIP ViT-L/14 at 336 pixels",
-    f"https://openaipublic.azureedge.net/clip/models/{_HASH}/ViT-L-14-336px.pt",
-    _HASH,
-)
+PUBLISHED = Published("the weights of CLIP ViT-L/14 at 336 pixels", CLIP_URL, ClipFile().sha256)
 KEYS = of_section("reference_stats", "clip")
 
 
@@ -51,22 +48,28 @@ class ClipFeatures:
         return self._clip.network.encode_image((x - mean) / std).float()
 
 
-def open_clip_features(weights: Path, keys: Keys = KEYS) -> tuple[ClipFeatures, str]:
+def open_clip_features(weights: Path, sha256: str | None, keys: Keys = KEYS) -> tuple[ClipFeatures, str]:
     """Return a CLIP's image network, on the CPU, and the fingerprint of its weights.
 
     Args:
         weights: OpenAI's file, a state dict, or a folder as `models/clip`; `data/none`: OpenAI's, from torch hub's
             cache.
+        sha256: the SHA-256 that the file must have; None: any.
         keys: for messages.
 
     Raises:
-        DarkroomError: there is no such file, or it holds no CLIP of OpenAI's kind.
+        DarkroomError: there is no such file, its hash differs, or it holds no CLIP of OpenAI's kind.
     """
     path = PUBLISHED.cached if weights == Path(NO_FILE) else weights
     if not path.exists():
         raise DarkroomError(
             f"{PUBLISHED.what} are not in {path}: fetch {PUBLISHED.url} (sha256 {PUBLISHED.sha256}) to there, or "
             f"anywhere, naming its path as {keys.weights}; or {keys.instead}."
+        )
+    if sha256 is not None and path.is_file() and (found := sha256_file(path)) != sha256:
+        raise DarkroomError(
+            f"{path} has the sha256 {found}, and {sha256} is expected ({keys.sha256}): fetch it again, or correct the "
+            "hash if the file is meant."
         )
     clip = open_clip(path, keys.weights.split("`")[1])
     if not hasattr(clip.network, "visual") or type(clip) is not Clip:

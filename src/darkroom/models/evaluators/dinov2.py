@@ -14,19 +14,20 @@ from torch.nn import functional
 
 from darkroom.models.evaluators.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section, other_file, read_published
+from darkroom.params.networks import DINOV2_B, DINOV2_B_SHA256, DINOV2_L
+from darkroom.params.networks import Dinov2 as Settings
 
-_ROOT = "https://dl.fbaipublicfiles.com/dinov2"
 # By the size of the network: the length of features is 768 and 1,024.
 PUBLISHED = {
     "b": Published(
         "the weights of DINOv2 ViT-B/14",
-        f"{_ROOT}/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
-        "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
+        DINOV2_B,
+        DINOV2_B_SHA256,
     ),
     "l": Published(
         "the weights of DINOv2 ViT-L/14",
-        f"{_ROOT}/dinov2_vitl14/dinov2_vitl14_pretrain.pth",
-        "d5383ea8f4877b2472eb973e0fd72d557c7da5d3611bd527ceeb1d7162cbf428",
+        DINOV2_L,
+        Settings().sha256,
     ),
 }
 KEYS = of_section("reference_stats", "dinov2")

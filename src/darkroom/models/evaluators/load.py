@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +90,26 @@ def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device
 def outputs(network: nn.Module, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
     """Yield the outputs (n, …) float32 of a whole network, for example logits, run as in `stream`."""
     return batched(network.to(device).eval(), images, batch, device)
+
+
+class Outputs(NamedTuple):
+    """A network whose features are all that it gives: what `Inception.outputs` returns."""
+
+    network: Any
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return all outputs (N, …) of uint8 images (N, C, H, W)."""
+        return self.network.outputs(images)
+
+    def to(self, device: torch.device) -> "Outputs":
+        """Move the network to a device, and return this object."""
+        self.network.to(device)
+        return self
+
+    def eval(self) -> "Outputs":
+        """Set evaluation mode, and return this object."""
+        self.network.eval()
+        return self
 
 
 def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:

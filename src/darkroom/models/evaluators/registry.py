@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.networks import WEIGHTS
@@ -10,6 +11,8 @@ from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.evaluators.published import Keys, of_section
+from darkroom.params.inception import Inception
+from darkroom.params.networks import ClipFile, Dinov2
 from darkroom.params.numbers import NO_FILE
 
 NONE = "none"
@@ -74,7 +77,7 @@ def _dinov2(source: Source, keys: Keys) -> Extractor:
 def _clip(source: Source, keys: Keys) -> Extractor:
     from darkroom.models.evaluators.clip_features import open_clip_features
 
-    network, found = open_clip_features(source.weights, keys)
+    network, found = open_clip_features(source.weights, source.sha256, keys)
     return Extractor(network, found, network.dim, RESIZE["clip"])
 
 
@@ -85,6 +88,37 @@ EXTRACTORS: dict[str, Callable[[Source, Keys], Extractor]] = {
     "dinov2": _dinov2,
     "clip": _clip,
 }
+
+
+class Section(Protocol):
+    """Of `reference_stats` in params.yaml, where published networks come from."""
+
+    @property
+    def inception(self) -> Inception:
+        """FID's."""
+        ...
+
+    @property
+    def dinov2(self) -> Dinov2:
+        """DINOv2."""
+        ...
+
+    @property
+    def clip(self) -> ClipFile:
+        """CMMD's CLIP."""
+        ...
+
+
+def open_configured(name: str, in_domain: Path, section: Section) -> Extractor:
+    """Return an extractor of `reference_stats.extractors`, the in-domain one from its folder.
+
+    Raises:
+        DarkroomError: see `open_extractor`.
+    """
+    if name == "in_domain":
+        return open_extractor(name, Source(in_domain))
+    given: Inception | Dinov2 | ClipFile = getattr(section, name)
+    return open_extractor(name, Source(Path(given.weights), given.sha256))
 
 
 def open_extractor(name: str, source: Source) -> Extractor:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params.inception import Inception
+from darkroom.params.networks import ClipFile, Dinov2
 from darkroom.params.numbers import NO_FILE, Positive, Seed
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -70,15 +71,17 @@ class ScoreDiffusion(ScoreGenerator):
     """Bits per dim of stored latents, an upper bound."""
 
 
-class InceptionOnly(Section):
-    """Of `reference_stats`, where the weights of FID's network come from."""
+class Networks(Section):
+    """Of `reference_stats`, where the weights of published networks come from."""
 
     inception: Inception
+    dinov2: Dinov2 = Dinov2()
+    clip: ClipFile = ClipFile()
 
 
 class Params(Section):
     """What dvc.yaml gives to `score_generator`."""
 
     run: Run
-    reference_stats: InceptionOnly
+    reference_stats: Networks
     score_generator: ScoreDiffusion

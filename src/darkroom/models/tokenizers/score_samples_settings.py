@@ -1,6 +1,6 @@
 """The sections that `score_tokenizer_samples` reads."""
 
-from darkroom.models.generators.score_settings import InceptionOnly, ScoreGenerator
+from darkroom.models.generators.score_settings import Networks, ScoreGenerator
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
@@ -9,5 +9,5 @@ class Params(Section):
     """What dvc.yaml gives to `score_tokenizer_samples`."""
 
     run: Run
-    reference_stats: InceptionOnly
+    reference_stats: Networks
     score_tokenizer_samples: ScoreGenerator

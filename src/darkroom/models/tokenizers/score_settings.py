@@ -28,7 +28,7 @@ class ScoreTokenizer(Section):
 class Extractors(Section):
     """Of `reference_stats`, the networks that score, and where the weights of FID's come from."""
 
-    extractors: list[Literal["in_domain", "inception"]]
+    extractors: list[Literal["in_domain", "inception", "dinov2", "clip"]]
     inception: Inception
 
 

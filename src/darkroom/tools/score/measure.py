@@ -9,7 +9,7 @@ from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cmmd import cmmd
 from darkroom.metrics.frechet import covariance_root, few_jackknife, frechet_jackknife
-from darkroom.metrics.inception_score import InceptionScore
+from darkroom.metrics.inception_score import inception_scores
 from darkroom.metrics.kernel import kernel_jackknife, within
 from darkroom.metrics.kernel_subsets import SIZE, kernel_subsets
 from darkroom.metrics.manifold import manifold
@@ -73,10 +73,7 @@ def measure(
         sfid = frechet(spatial, made.spatial, block)
         found |= {"sfid": sfid.value, "sfid_se": sfid.se}
     if made.logits is not None:
-        sums = InceptionScore(made.logits.shape[1], BLOCKS)
-        sums.update(made.logits, block)
-        score = sums.compute()
-        found |= {"inception_score": score.value, "inception_score_se": score.se}
+        found |= inception_scores(made.logits, BLOCKS)
         found |= convention.inception_score_splits(made.logits)
     if real is not None:
         found |= manifold(made.pool, real.pool)
