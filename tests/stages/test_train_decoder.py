@@ -20,6 +20,7 @@ from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.draw import drawn
+from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
@@ -27,6 +28,7 @@ from darkroom.models.clip.embed_settings import EmbedClip
 from darkroom.models.clip.embed_settings import Params as EmbedParams
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
+from darkroom.models.decoder import variations as pictures
 from darkroom.models.decoder.data import embedded
 from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.opening import open_data
@@ -269,6 +271,25 @@ def test_scores_while_training_know_good_images_from_bad_ones_for_any_number_of_
     worse = scores(lambda rows: (255 - real(rows), real(rows)))
     assert same["fd"] < 0.5 * worse["fd"] and same["psnr"] > 60 > 20 > worse["psnr"]
     assert scores(lambda rows: (real(rows), real(rows)), count=3) == same
+
+
+@pytest.mark.parametrize("picture", ["variations", "interpolations", "inpainted"])
+def test_further_pictures_are_of_the_images_whose_embeddings_are_varied(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, picture: str
+) -> None:
+    train_decoder.run(params(), "base")
+    given: list[Any] = []
+    make = getattr(pictures, picture)
+    monkeypatch.setattr(pictures, picture, lambda *told: (given.append(told), make(*told))[1])
+    four = {"variations": 4, "interpolations": 2, "inpainted": 4, "resamples": 1}
+    sample_decoder.run(sampling(("base",), pictures=four))
+    _, real, image, *_ = given[0]
+    shards = ImageShards.open_parts(["one", "two"], "test")
+    rows = drawn(len(shards), 6)[: len(real)]
+    assert rows != list(range(len(rows))) and np.array_equal(real, shards.__getitems__(rows))
+    stored = EmbeddingShards.open_parts(["one", "two"], "test").__getitems__(rows)["image"]
+    cosines = np.corrcoef(stored.astype(np.float64), image.numpy().astype(np.float64))[: len(rows), len(rows) :]
+    assert (cosines.argmax(axis=1) == np.arange(len(rows))).all()
 
 
 def test_the_grid_is_of_originals_beside_samples_with_their_captions(clone: Path) -> None:

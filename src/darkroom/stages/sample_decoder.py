@@ -44,7 +44,7 @@ def _pictures(
         count = min(count, len(image))
         if not count or (name == "interpolations" and count < 2):
             continue
-        real, words = images.__getitems__(range(count)), None if text is None else text[:count]
+        real, words = images.__getitems__(rows[:count]), None if text is None else text[:count]
         if name == "variations":
             found = variations(decoder, real, image[:count], words)
         elif name == "interpolations":
