@@ -84,7 +84,9 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
         assert stage["memory"]["activations"] > 0
     assert stages["catalog"]["parameters"] is stages["train_scene_reader"]["parameters"] is None
     reference, scored = stages["reference_stats"], stages["score_generator"]
-    assert reference["parameters"] == stages["train_extractor"]["parameters"]  # its head says which classes it recognises
+    assert (
+        reference["parameters"] == stages["train_extractor"]["parameters"]
+    )  # its head says which classes it recognises
     assert scored["forward"] > 0
     bodies, whole = sum(stage["seconds"] for stage in stages.values()), found["seconds"]
     assert whole["bodies"] == pytest.approx(bodies) and whole["dvc"] > bodies
