@@ -89,7 +89,7 @@ def _trained(old: Results, new: Results) -> str:
         return ""
     return (
         f"\nBetter and worse are said of these weights; the noise of training is unknown, with fewer than {_ENOUGH} "
-        "training seeds on a side: `dvc exp run --queue -S train_generator.training.seed=0,1,2`, then "
+        "training seeds on a side: `dvc exp run --queue -S '++train_generator.training.seed=0,1,2'`, then "
         "`darkroom compare --seeds`."
     )
 
