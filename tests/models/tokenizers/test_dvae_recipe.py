@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from darkroom.data.draw import drawn
 from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise
 from darkroom.training.loop import seeded, train
@@ -132,7 +133,7 @@ def test_the_preview_shows_originals_soft_and_hard(channels):
     made = recipe(channels)
     shown = made.preview()
     assert shown.shape == (30, channels, 16, 16) and shown.dtype == np.uint8
-    originals = images(24, channels)[:10]
+    originals = images(24, channels)[drawn(24, 10)]
     assert np.array_equal(shown[:10], originals.numpy())
     assert np.array_equal(shown[20:], made.model.reconstruct(originals).numpy())
     assert not np.array_equal(shown[10:20], shown[20:])
@@ -141,9 +142,9 @@ def test_the_preview_shows_originals_soft_and_hard(channels):
 @torch.no_grad()
 def test_the_preview_has_as_many_images_as_asked_in_rows():
     made = recipe(grid_images=4)
-    assert made.columns == 4 and np.array_equal(made.preview()[:4], images(24)[:4].numpy())
+    assert made.columns == 4 and np.array_equal(made.preview()[:4], images(24)[drawn(24, 4)].numpy())
     made = recipe(grid_images=12)
-    shown, known = made.preview(), images(24)[:12]
+    shown, known = made.preview(), images(24)[drawn(24, 12)]
     assert made.columns == 10 and len(shown) == 2 * 3 * 10  # a row each of originals, soft and hard ones, and the rest
     assert np.array_equal(shown[30:32], known[10:].numpy()) and (shown[32:40] == 255).all()
     assert np.array_equal(shown[[20, 29, 50, 51]], made.model.reconstruct(known)[[0, 9, 10, 11]].numpy())
