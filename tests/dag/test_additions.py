@@ -32,7 +32,7 @@ LINES = [
     ("diffusion/objectives.py", '"flow": Flow.of', '"arc": Arc.of, '),
     ("diffusion/objectives.py", "from darkroom.diffusion.denoiser", "from darkroom.diffusion.arc import Arc\n"),
     ("diffusion/settings.py", '"flow": ("euler", "heun", "euler_maruyama", "dpm")', '"arc": ("euler",),\n    '),
-    ("metrics/table.py", "ClassMetric(),)", "Brightness(), "),
+    ("metrics/table.py", "    ClassMetric(),\n", "    Brightness(),\n"),
     ("metrics/table.py", "from darkroom.metrics.labels", "from darkroom.metrics.brightness import Brightness\n"),
 ]
 CHOSEN = {
