@@ -9,15 +9,15 @@ end.
 
 import argparse
 import json
+import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from objectives import ROOT, repro
 from ruamel.yaml import YAML
 
-ROOT = Path(__file__).resolve().parents[1]
 DIGITS, VALIDATED = 1797, 90
 WHOLE = 1440  # training images of params.yaml as it is
 NAMES = (
@@ -39,20 +39,9 @@ def changes(count: int, images: int, threads: int) -> dict[str, dict[str, Any]]:
 
 def measure(yaml: YAML, text: str, changed: dict[str, dict[str, Any]]) -> tuple[dict[str, float], int]:
     """Run the DAG with sections changed; return scores, those of held-out images as NAME_floor, and train's size."""
-    params = yaml.load(text)
-    for path, values in changed.items():
-        section = params
-        for name in path.split("."):
-            section = section[name]
-        section.update(values)
-    with (ROOT / "params.yaml").open("w") as file:
-        yaml.dump(params, file)
-    done = subprocess.run(["dvc", "repro", "--quiet", "score_generator"], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stderr[-2000:] + done.stdout[-2000:])
-    scores = json.loads((ROOT / "metrics/generator.json").read_text())
+    scores = repro(yaml, text, changed)
     nearest = json.loads((ROOT / "samples/nearest/generator/manifest.json").read_text())
-    return {name: scores.get(name, nearest["floor"].get(name, 0)) for name in NAMES} | {
+    return {name: scores.get(name, math.nan) for name in NAMES} | {
         f"{name}_floor": value for name, value in nearest["floor"].items() if name in NAMES
     }, nearest["train"]
 

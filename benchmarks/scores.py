@@ -8,8 +8,7 @@ random weights in the published format and takes turns with torch-fidelity's. 0 
 """
 
 import argparse
-import io
-import resource
+import sys
 import tempfile
 import time
 import warnings
@@ -17,20 +16,24 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
-from torchmetrics.image.fid import FrechetInceptionDistance
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from darkroom.metrics.batches import batched
-from darkroom.metrics.frechet import covariance_root, few_jackknife, frechet_distance
-from darkroom.metrics.kernel import kernel_jackknife, within
-from darkroom.metrics.manifold import manifold
-from darkroom.metrics.moments import BlockMoments
-from darkroom.metrics.reference import moments_of
-from darkroom.metrics.uncertainty import assign_blocks
-from darkroom.models.evaluators.inception import open_inception
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # noqa: E402
+from torchmetrics.image.fid import FrechetInceptionDistance  # noqa: E402
+
+from darkroom.metrics.batches import batched  # noqa: E402
+from darkroom.metrics.frechet import covariance_root, few_jackknife, frechet_distance  # noqa: E402
+from darkroom.metrics.kernel import kernel_jackknife, within  # noqa: E402
+from darkroom.metrics.manifold import manifold  # noqa: E402
+from darkroom.metrics.moments import BlockMoments  # noqa: E402
+from darkroom.metrics.reference import moments_of  # noqa: E402
+from darkroom.metrics.uncertainty import assign_blocks  # noqa: E402
+from darkroom.models.evaluators.inception import open_inception  # noqa: E402
+from models.evaluators.weights import write_random_weights  # noqa: E402
 
 _ROUNDS = 2
 
@@ -55,6 +58,12 @@ def turns(*works: Callable[[], object]) -> list[float]:
     """Return the median time of each of several works that take turns."""
     found = [[seconds(work) for work in works] for _ in range(_ROUNDS)]
     return [median(column) for column in zip(*found, strict=True)]
+
+
+def memory(what: str) -> float:
+    """Return the resident memory, VmRSS, or its peak, VmHWM, of this process in MB; Linux alone says so."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:")) * 1024 / 1e6
 
 
 class Identity(nn.Module):
@@ -110,36 +119,22 @@ def distances(rows: Tensor, others: Tensor) -> None:
 def kernels(count: int, width: int) -> None:
     """Print time and memory of a full kernel distance, and of the neighbours."""
     real, made = features(count, width, 1), features(count, width, 2)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     block = assign_blocks(count, 10)
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     took = seconds(lambda: kernel_jackknife(real, within(real), made, block))
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     held = 2 * count * width * 4 / 1e6
     print(f"KID, all pairs of {count} and {count}: {took:.1f} s", end="")
-    print(f", {(after - before) / 1e3:.0f} MB beside {held:.0f} MB of features")
+    print(f", {memory('VmHWM') - before:.0f} MB beside {held:.0f} MB of features")
     few = min(count, 5000)
     took = seconds(lambda: manifold(made[:few], real[:few]))
     print(f"precision, recall, density, coverage of {few} and {few}: {took:.1f} s")
 
 
-class Blank(FeatureExtractorInceptionV3):
-    """torch-fidelity's network as it is before any weights are read."""
-
-    def __init__(self) -> None:
-        nothing = io.BytesIO()
-        torch.save({}, nothing)
-        nothing.seek(0)
-        super().__init__("inception-v3-compat", ["2048"], feature_extractor_weights_path=nothing)
-
-    def load_state_dict(self, *_: object) -> None:
-        """Keep the random weights."""
-
-
 def inception(images: int) -> None:
     """Print the images a second of both."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "weights.pth"
-        torch.save(Blank().state_dict(), path)
+        path = write_random_weights(Path(folder) / "weights.pth")
         ours, _ = open_inception(path, None)
         theirs = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], feature_extractor_weights_path=str(path))
     pixels = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8)
@@ -168,7 +163,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(given.threads)
-    if given.kid:  # first: the peak of memory is then its own
+    if given.kid:
         kernels(given.kid, given.features)
     rows = features(given.images, given.features, 1)
     for batch in (100, 32):

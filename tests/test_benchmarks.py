@@ -1,6 +1,7 @@
-"""Every program of benchmarks/ runs: in small where that takes seconds; the others import and explain themselves."""
+"""Every program of benchmarks/ imports and explains itself, and runs: in small where that takes seconds."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from darkroom.data.reader import ImageShards
 
 ROOT = Path(__file__).resolve().parents[1]
 HELP = ["--help"]  # a clone where everything is up to date, other packages, or minutes are needed for more
+# In small they take more than six seconds of a core, so `make test` only asks them how they are called.
+LONG = ("copiers", "ingest", "loop_overhead", "optimizers", "saving", "scores", "waiting")
 SMALL = {
     "ar_sampling": ["--tokens", "16", "--images", "2", "--width", "32", "--depth", "1", "--rounds", "1"],
     "coverage": ["--features", "4", "--images", "40", "--repetitions", "3", "--kernel", "20"],
@@ -45,13 +48,39 @@ def test_none_is_forgotten():
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} == set(SMALL)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_runs(name):
-    command = [sys.executable, f"benchmarks/{name}.py", *SMALL[name]]
+# One process for all, since importing torch takes longer than explaining.
+EXPLAIN = """
+import contextlib, io, json, runpy, sys
+sys.path.insert(0, "benchmarks")
+said = {}
+for name in sys.argv[1:]:
+    sys.argv = [f"benchmarks/{name}.py", "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    said[name] = out.getvalue()
+print(json.dumps(said))
+"""
+
+
+def run(*command):
     environment = os.environ | {"PYTHONPATH": "src", "OMP_WAIT_POLICY": "PASSIVE"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert ("usage:" in done.stdout) == (SMALL[name] == HELP) and len(done.stdout.splitlines()) >= 2
+    return done.stdout
+
+
+def test_each_explains_itself():
+    said = json.loads(run("-c", EXPLAIN, *SMALL).splitlines()[-1])
+    assert set(said) == set(SMALL)
+    for name, text in said.items():
+        assert text.startswith(f"usage: {name}.py") and len(text.splitlines()) >= 2, name
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SMALL if SMALL[name] != HELP]
+)
+def test_a_benchmark_runs(name):
+    assert len(run(f"benchmarks/{name}.py", *SMALL[name]).splitlines()) >= 2
 
 
 def test_the_large_data_set_is_read_as_any_other(tmp_path, monkeypatch):

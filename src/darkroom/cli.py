@@ -13,6 +13,7 @@ from typing import Any
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
 from darkroom.tools.score.options import add_options as add_score_options
+from darkroom.tools.score.options import require_paths
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     versus.add_argument("new", nargs="?", default="workspace", help="the same; the working tree")
     versus.add_argument("--seeds", action="store_true", help="with the experiments that differ in seeds alone")
+    versus.add_argument("--all", action="store_true", help="also the scores that are equal in both")
     versus.add_argument("--md", action="store_true", help="print Markdown")
     told = commands.add_parser("scores", help="all scores of a revision, with their standard errors")
     told.add_argument("revision", nargs="?", default="workspace", help="a commit, branch, tag or experiment; here")
@@ -239,12 +241,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "compare":
             from darkroom.tools.compare.table import table
 
-            print(table(options.old, options.new, options.md, options.seeds))
+            print(table(options.old, options.new, options.md, options.seeds, options.all))
         elif options.command == "scores":
             from darkroom.tools.compare.table import scores
 
             print(scores(options.revision, options.md))
         elif options.command == "score":
+            require_paths(options)
             from darkroom.tools.score import command as scoring
 
             print(scoring.score(scoring.Request.of(options)))

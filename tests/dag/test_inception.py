@@ -28,9 +28,15 @@ def test_fid_stands_beside_fd_and_only_what_reads_it_runs(fresh: Sandbox):
     assert found.items() >= tokenizer.items() and set(found) - set(tokenizer) == {"rfid"}
     after = json.loads((fresh.root / "metrics/generator.json").read_text())
     assert after.items() >= before.items()
-    assert set(after) - set(before) == {"fid", "fid_debiased", "fid_se", "inception_kid", "inception_kid_se"}
+    own = {f"{name}{error}" for name in ("fid", "inception_kid", "inception_score", "sfid") for error in ("", "_se")}
+    assert set(after) - set(before) == own | {"fid_debiased", "sfid_debiased"}
     card = json.loads((fresh.root / "cards/generator.json").read_text())
     extractor = card["protocol"]["extractors"]["inception"]
     assert extractor["sha256"] == sha256 and extractor["dim"] == 2048
     assert any("inception" in note for note in card["notes"])
+    assert own - {"fid", "fid_se", "inception_kid", "inception_kid_se"} < set(
+        card["baselines"]["held_out"]["inception"]
+    )
+    page = (fresh.root / "reports/index.html").read_text()
+    assert all(f'data-score="{name}"' in page for name in ("fid", "sfid", "inception_score", "diversity"))
     fresh.assert_nothing_to_do()

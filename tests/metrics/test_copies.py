@@ -55,6 +55,14 @@ def test_duplicates_among_the_training_images_hide_no_copy(times):
     assert (found.ratio[:2] < 0.05).all() and (found.ratio[2:] > 0.5).all()
 
 
+def test_what_is_usual_is_that_of_real_images_however_many_are_copied():
+    """Where nearly all images are copies, their own distances would make duplicates of a training image two images."""
+    train = draw(1, 40, 20)
+    again = train[:10] + 0.02 * draw(3, 10, 20)
+    queries = torch.cat([train[:10] + 0.001 * draw(4, 10, 20), draw(5, 4, 20)])[None]
+    assert (search(queries, torch.cat([train, again]), real=slice(10, None)).ratio[:10] < 0.01).all()
+
+
 def test_an_exact_copy_has_the_ratio_0_also_where_all_images_are_equal():
     train = torch.ones(4, 3)
     assert search(torch.ones(1, 2, 3), train).ratio.tolist() == [0, 0]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torchmetrics.image.fid import FrechetInceptionDistance
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics import frechet
 from darkroom.metrics.frechet import (
     covariance_root,
     few_jackknife,
@@ -15,8 +16,9 @@ from darkroom.metrics.frechet import (
     frechet_few,
     frechet_jackknife,
     frechet_of_two,
+    jackknifed,
 )
-from darkroom.metrics.moments import BlockMoments, Moments
+from darkroom.metrics.moments import BlockSums, Moments, block_sums
 from darkroom.metrics.uncertainty import assign_blocks
 
 
@@ -94,16 +96,14 @@ def test_agrees_with_torchmetrics() -> None:
     assert distance(x, y) == pytest.approx(float(fid.compute()), rel=1e-9)
 
 
-def block_sums(y: np.ndarray, blocks: int) -> BlockMoments:
-    metric = BlockMoments(y.shape[1], blocks)
-    metric.update(torch.tensor(y), assign_blocks(len(y), blocks))
-    return metric
+def sums(y: np.ndarray, blocks: int) -> BlockSums:
+    return block_sums(torch.tensor(y), assign_blocks(len(y), blocks))
 
 
 def test_jackknife_is_the_brute_force_one() -> None:
     x, y = draw(0, 200), draw(1, 53)
     reference = fit(x)
-    found = frechet_jackknife(reference, covariance_root(reference.cov), block_sums(y, 5).compute())
+    found = frechet_jackknife(reference, covariance_root(reference.cov), sums(y, 5))
     block = assign_blocks(53, 5).numpy()
     without = np.array([distance(x, y[block != b]) for b in range(5)])
     assert found.value == pytest.approx(distance(x, y), rel=1e-10)
@@ -118,7 +118,7 @@ def test_jackknife_removes_the_bias_and_states_the_error() -> None:
     reference = Moments(n, torch.zeros(d, dtype=torch.float64), torch.eye(d, dtype=torch.float64))
     rng = np.random.default_rng(0)
     found = [
-        frechet_jackknife(reference, reference.cov, block_sums(sigma * rng.normal(size=(n, d)) + shift, 10).compute())
+        frechet_jackknife(reference, reference.cov, sums(sigma * rng.normal(size=(n, d)) + shift, 10))
         for _ in range(60)
     ]
     naive = np.mean([f.value for f in found]) - true
@@ -179,3 +179,24 @@ def test_the_small_jackknife_is_the_brute_force_one() -> None:
     assert found.se == pytest.approx(np.sqrt(3 / 4 * ((without - without.mean()) ** 2).sum()), rel=1e-8)
     with pytest.raises(DarkroomError, match="of length 4 do not compare with a reference of length 40"):
         few_jackknife(reference, reference.cov, torch.tensor(y[:, :4]), block)
+
+
+@pytest.mark.parametrize("images", [40, 300])
+def test_both_forms_are_one_score(images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference, samples = fit(draw(0, 400, 48)), torch.tensor(draw(1, images, 48))
+    root, block = covariance_root(reference.cov), assign_blocks(images, 10)
+    found = jackknifed(reference, root, samples, block)
+    other = frechet_jackknife(reference, root, block_sums(samples, block))
+    assert found.value == pytest.approx(other.value, rel=1e-9)
+    assert found.debiased == pytest.approx(other.debiased, rel=1e-7)
+    assert found.se == pytest.approx(other.se, rel=1e-7)
+    monkeypatch.setattr(frechet, "few_jackknife" if images > 48 else "frechet_jackknife", None)  # is not called
+    assert jackknifed(reference, root, samples, block) == found
+
+
+@pytest.mark.parametrize("images", [40, 300])
+def test_features_that_are_not_finite_are_refused(images: int) -> None:
+    reference, samples = fit(draw(0, 400, 48)), torch.tensor(draw(1, images, 48))
+    samples[3, 5] = float("nan")
+    with pytest.raises(DarkroomError, match="features hold a value that is not finite"):
+        jackknifed(reference, covariance_root(reference.cov), samples, assign_blocks(images, 10))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.metrics.building import build_reference
 from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.held_out import held_out_reference
 from darkroom.metrics.held_out_names import ENOUGH, held_out_names
 from darkroom.metrics.moments import Moments
-from darkroom.metrics.reference import Reference, build_reference, distances, moments_of
+from darkroom.metrics.reference import Reference, distances, moments_of
 from darkroom.metrics.table import scores
 
 D = 8
@@ -32,6 +33,14 @@ def test_they_are_enough_from_ten_a_feature_on():
     assert found is not None and found.n == ENOUGH * D and torch.equal(found.unseen, draw(0, 60))
     torch.testing.assert_close(found.mean, draw(1, ENOUGH * D).double().mean(0))
     assert found.classes == ("a", "b") and found.unseen_labels.tolist() == (torch.arange(60) % 2).tolist()
+
+
+@pytest.mark.parametrize(("distribution", "there"), [("frequency", 1), ("balanced", 0), ({"b": 9}, 0), ({"a": 9}, 1)])
+def test_they_are_no_reference_without_a_class_that_was_asked_for(distribution, there):
+    whole = reference(ENOUGH * D)
+    of_one = replace(whole, unseen_labels=torch.zeros(ENOUGH * D, dtype=torch.int64))
+    assert held_out_reference(whole, distribution) is not None
+    assert (held_out_reference(of_one, distribution) is not None) == there
 
 
 def test_the_bias_is_what_the_threshold_says():

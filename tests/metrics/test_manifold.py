@@ -103,3 +103,19 @@ def test_what_does_not_work_is_refused() -> None:
     damaged[2, 3] = torch.inf
     with pytest.raises(DarkroomError, match="not finite"):
         manifold(damaged, draw(1, 20))
+
+
+def test_weights_are_of_real_images_in_recall_and_coverage() -> None:
+    """Of a real image that counts for nothing it does not matter whether a sample lies near it."""
+    real = torch.cat([draw(0, 30), draw(1, 10) + 100])
+    fake = draw(2, 40)
+    few = torch.cat([torch.ones(30), torch.zeros(10)]).double() / 30
+    plain, weighted = manifold(fake, real), manifold(fake, real, weights=few)
+    near = manifold(fake, real[:30])
+    assert plain["recall"] <= 0.75 and plain["coverage"] <= 0.75
+    for name in ("recall", "coverage"):
+        assert weighted[name] == pytest.approx(plain[name] * 40 / 30, rel=1e-12)
+        assert weighted[f"{name}_se"] == pytest.approx(near[f"{name}_se"] * np.sqrt(29 / 30), rel=1e-9)
+    assert {name: weighted[name] for name in ("precision", "density")} == {
+        name: plain[name] for name in ("precision", "density")
+    }

@@ -80,6 +80,12 @@ def test_training_images_are_read_in_batches_and_of_any_number():
     assert found.made.closest("pixels", 3) == [0, 1, 2]
 
 
+def test_c_t_of_held_out_images_is_that_of_one_half_against_the_other():
+    train = Rows(random(0, 60))
+    found = panel(random(2, 10), np.concatenate([train.images[:15], random(1, 15)]), train)
+    assert found.floor["ct_pixels"] < -4 and abs(panel(random(2, 10), random(1, 30), train).floor["ct_pixels"]) < 4
+
+
 def test_gaps_are_left_out_where_they_are_not_asked_for_or_images_are_few():
     train = Rows(random(0, 100))
     assert "fd_gap" not in panel(train.images[:20], random(1, 30), train, with_gaps=False).scores

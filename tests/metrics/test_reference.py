@@ -9,7 +9,8 @@ from torch import Tensor
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
-from darkroom.metrics.reference import Reference, build_reference, distances, moments_of
+from darkroom.metrics.building import build_reference
+from darkroom.metrics.reference import Reference, distances, frechet_between, moments_of
 
 
 def draw(seed: int, n: int, shift: float = 0.0) -> Tensor:
@@ -87,3 +88,19 @@ def test_counts_must_agree() -> None:
 def test_too_few_samples_for_the_blocks(reference: Reference) -> None:
     with pytest.raises(DarkroomError, match="9 samples are too few for 5 blocks"):
         distances(draw(1, 9), reference, 5)
+
+
+@pytest.mark.parametrize(("n", "m"), [(30, 30), (5, 4), (30, 4)])
+def test_between_two_sets_is_one_distance_in_either_form(n: int, m: int) -> None:
+    draws = np.random.default_rng(n)
+    x, y = (torch.tensor(draws.normal(size=(count, 6)), dtype=torch.float32) for count in (n, m))
+    s, t = np.cov(x.double().numpy().T), np.cov(y.double().numpy().T)
+    values, vectors = np.linalg.eigh(s)
+    root = vectors * np.sqrt(values.clip(min=0)) @ vectors.T
+    cross = np.sqrt(np.linalg.eigvalsh(root @ t @ root).clip(min=0)).sum()
+    means = float((x.double().mean(0) - y.double().mean(0)).square().sum())
+    assert frechet_between(x, y) == pytest.approx(means + np.trace(s) + np.trace(t) - 2 * cross, rel=1e-6)
+    assert frechet_between(x, x) == pytest.approx(0, abs=1e-6)
+    y[0, 0] = torch.nan
+    with pytest.raises(DarkroomError, match="not finite"):
+        frechet_between(x, y)

@@ -28,7 +28,7 @@ SCHEDULES = ("cosine", "linear", "quadratic", "jsd", "sigmoid")
 
 # By what is compared: our keys of `diffusion`, and the decoder's arguments. With another target than noise, theirs
 # computes the bound as if it were noise: the simple loss alone is compared.
-SIMPLE = {"variance": "fixed_small"}
+SIMPLE, THEIRS = {"variance": "fixed_small"}, {"learned_variance": False}
 LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "l2": ({}, {}),
     "l1": ({"loss": "l1"}, {"loss_type": "l1"}),
@@ -36,8 +36,8 @@ LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "linear": ({"schedule": "linear"}, {"beta_schedule": "linear"}),
     "P2": ({"p2_gamma": 0.5, "p2_k": 2.0}, {"p2_loss_weight_gamma": 0.5, "p2_loss_weight_k": 2}),
     "variance within its bounds": ({"variance_range": "sigmoid"}, {"learned_variance_constrain_frac": True}),
-    "x0": ({"target": "x0", **SIMPLE}, {"predict_x_start": True, **SIMPLE}),
-    "v, P2": ({"target": "v", "p2_gamma": 1.0, **SIMPLE}, {"predict_v": True, "p2_loss_weight_gamma": 1.0, **SIMPLE}),
+    "x0": ({"target": "x0", **SIMPLE}, {"predict_x_start": True, **THEIRS}),
+    "v, P2": ({"target": "v", "p2_gamma": 1.0, **SIMPLE}, {"predict_v": True, "p2_loss_weight_gamma": 1.0, **THEIRS}),
 }
 
 
@@ -101,7 +101,7 @@ def decoder(original: ModuleType, **arguments: Any) -> Any:
 
 def made(keys: dict[str, Any]) -> tuple[DecoderRecipe, Batch, Tensor]:
     """Return our recipe, a batch, and its noise; the steps go from the first to the last, most of them early."""
-    ours = recipe(section(diffusion=keys))
+    ours = recipe(section(diffusion=keys), steps=STEPS)
     ours.threshold = None  # theirs does not clip the x_0 of the bound
     batch = Batch(np.arange(IMAGES), {key: torch.as_tensor(value) for key, value in Rows().all.items()})
     random = ours._draw(batch, "train")
@@ -201,7 +201,7 @@ def guidance(original: ModuleType) -> Iterator[tuple[str, float]]:
                 threshold = (lambda found: dynamic_threshold(found, 0.9)) if dynamic else clip_x0
                 conditions = Conditions(image=torch.zeros(IMAGES, 6))
                 asked = unet_denoiser(Says(told, null), objective, conditions, scale, threshold)
-                theirs = decoder(original, use_dynamic_thres=dynamic, dynamic_thres_percentile=0.9, **SIMPLE)
+                theirs = decoder(original, use_dynamic_thres=dynamic, dynamic_thres_percentile=0.9, **THEIRS)
                 unet = Says(told, null)
                 unet.forward_with_cond_scale = lambda *args, unet=unet, **more: (  # type: ignore[assignment]
                     original.Unet.forward_with_cond_scale(unet, *args, **more)

@@ -98,12 +98,13 @@ def compare() -> dict[str, float]:
     for name, (keys, arguments) in VARIANTS.items():
         recipe, theirs, images = built(keys, arguments, original)
         ours = recipe.model
-        losses = recipe.loss(images.batch)
+        batch = images.batch
+        losses = recipe.loss(batch)
         losses["loss"].backward()
         with torch.no_grad():
             share = recipe.settings.recon_from_pred_codes
             made = ours(2 * images.unit - 1, torch.zeros(COUNT, dtype=torch.int64), share, after=True)
-        recipe.move_codebook(images.batch)
+        recipe.move_codebook(batch)
         loss, (_, output), parts = theirs(images.unit)
         loss.backward()
         found |= {

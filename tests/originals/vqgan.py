@@ -160,18 +160,19 @@ def both_turns(recipe: VQGANRecipe, theirs: Any, images: Images) -> dict[str, fl
             parameter.requires_grad_(False)  # the generator's turn adds nothing to the discriminator's gradients
     loss.backward()
 
-    losses = recipe.loss(images.batch)
+    batch = images.batch
+    losses = recipe.loss(batch)
     losses["loss"].backward()
     found |= {"loss": apart(losses["loss"], loss), "gradients": gradients(tokenizer(recipe, theirs))}
     assert recipe.adversary is not None
-    judgement = recipe.adversary.loss(images.batch)["loss"]
+    judgement = recipe.adversary.loss(batch)["loss"]
     recipe.modules["discriminator"].zero_grad()
     judgement.backward()
     found |= {
         "discriminator's loss, with penalty": apart(judgement, judged),
         "discriminator's gradients": gradients(discriminators(recipe, theirs)),
     }
-    recipe.move_codebook(images.batch)
+    recipe.move_codebook(batch)
     if isinstance(theirs.quantizer, VectorQuantize):
         found["codebook after the update"] = apart(recipe.model.codebook, theirs.quantizer.codebook)
     return found

@@ -280,8 +280,10 @@ FAULTS = [
     ),
     ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
     ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
+    ("score_generator.vgg16", "no/vgg16.pth", "`score_generator.vgg16` is no/vgg16.pth, which does not"),
     ("score_tokenizer.vgg16", "no/vgg16.pth", "`score_tokenizer.vgg16` is no/vgg16.pth, which does not"),
     ("ingest.splits", {"train": 0.9, "val": 0.1, "test": 0.0}, "`ingest.splits.test` is 0"),
+    ("reference_stats.held_out", "train", "`reference_stats.held_out` is 'train'"),  # which the trainings saw
     ("run.device", "gpu", "`run.device` is 'gpu'"),
     ("run.keep", 1, "`run.keep` is 1"),
 ]
@@ -537,7 +539,7 @@ def test_a_stage_sees_its_own_sections_and_run(clone):
     assert set(values) == {"run", "train_generator"}
     assert set(given("ingest", "first")) == {"run", "parts", "digits", "ingest"}
     assert set(given("ingest", "first")["parts"]) == {"first"}
-    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "training", "kl"}
+    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "evaluate", "training", "kl"}
 
 
 def test_every_stage_validates_what_it_is_given(clone):

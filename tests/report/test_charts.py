@@ -71,7 +71,7 @@ def test_ticks_of_a_logarithmic_axis(low: float, decades: float) -> None:
 
 
 def test_error_bars_are_centred_on_their_values() -> None:
-    chart = error_bars([("generated", 2.0, 0.5), ("unseen <real>", -1.0, 1.0)], "title")
+    chart = error_bars([("generated", 2.0, 0.5, False), ("unseen <real>", -1.0, 1.0, True)], "title")
     ElementTree.fromstring(chart)
     bars = re.findall(r'class="line" d="M([0-9.]+) [0-9.]+H([0-9.]+)"/><circle cx="([0-9.]+)"', chart)
     widths = []

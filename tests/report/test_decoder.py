@@ -1,6 +1,7 @@
 """The page of a decoder: what it made and scores, what bounds the scores, and nothing where nothing was made."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,9 @@ def test_further_pictures_are_those_that_the_manifest_names(told: Path) -> None:
 
 def test_the_chart_of_distances_shows_all_generators(told: Path) -> None:
     charts = [group.chart for group in groups(read_inputs()) if group.chart]
-    assert len(charts) == 1 and charts[0].count('<g class="run">') == 3 and charts[0].count('<g class="real">') == 2
+    assert len(charts) == 1 and charts[0].count('<g class="run">') == 3 and charts[0].count('<g class="real">') == 4
     assert ">of embeddings<" in charts[0] and ">of captions<" in charts[0]
+    assert charts[0].count(">real, as many<") == 3  # each has a floor of its own number and classes
 
 
 def test_headlines_tell_of_colour_and_form_or_else_of_classes(told: Path) -> None:
@@ -100,6 +102,11 @@ def test_headlines_tell_of_colour_and_form_or_else_of_classes(told: Path) -> Non
         change(f"cards/{name}.json", formulas=dict.fromkeys(rest, ""))
     titles = [line.title for line in headlines(read_inputs())]
     assert "Label accuracy, of embeddings" in titles and "Label accuracy, of captions" in titles
+    inputs = read_inputs()
+    assert inputs.decoder is not None
+    enlarged = replace(inputs.decoder, samples=inputs.decoder.samples.model_copy(update={"condition": "none"}))
+    titles = [line.title for line in headlines(replace(inputs, decoder=enlarged))]
+    assert "Label accuracy, of smaller images" in titles and "Label accuracy, of embeddings" not in titles
 
 
 def test_the_prior_is_compared_with_handing_on_the_text_and_with_nothing(told: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.codes import code_scores
 from darkroom.metrics.shares import wilson
 from darkroom.models.decoder.settings import Names
+from darkroom.params.parts import Part
 from darkroom.report.codes import _falling as codes_drawn
 from darkroom.report.codes import read_codes
 from darkroom.report.headline import headlines
@@ -42,6 +44,7 @@ from report.making import (
 )
 
 TITLE = "Digits <script>alert(1)</script> & more"
+DIGITS = {"first": Part(source="digits", stop=900), "second": Part(source="digits", start=900)}
 
 
 def page() -> Page:
@@ -56,8 +59,19 @@ def read_back(shown: str) -> tuple[float, int, float]:
     return float(text), len(text.partition(".")[2]), divisor
 
 
+def settings(report: Report, **parts: Part) -> Params:
+    return Params(run=run_section(), report=report, train_decoder=Names(unets={}), parts=parts or DIGITS)
+
+
+def test_the_heading_names_the_data() -> None:
+    pictures = Part(source="folder", path="data/pictures")
+    assert settings(Report(title="As said")).heading == "As said"
+    assert settings(Report()).heading == "Darkroom on digits"
+    assert settings(Report(), holidays=pictures, more=Part(source="digits")).heading == "Darkroom on holidays, digits"
+
+
 def test_two_writes_are_equal_and_described(made: Path) -> None:
-    params = Params(run=run_section(), report=Report(title=TITLE), train_decoder=Names(unets={}))
+    params = settings(Report(title=TITLE))
     run(params)
     first = {path.name: path.read_bytes() for path in Path("reports").iterdir()}
     run(params)
@@ -129,6 +143,13 @@ def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough
     (before,) = [line for line in headlines(read_inputs()) if line.title == name]
     assert before.value == DIT["fd_debiased"] and "real images of the train split" in before.sentence
     assert "too small to be the reference" in before.sentence and "260 images; 640 are needed" in before.sentence
+    inputs = read_inputs()
+    facts = inputs.reference.extractors["in_domain"]
+    many = facts.model_copy(update={"held_out": facts.held_out | {"n": 5000}})
+    reference = inputs.reference.model_copy(update={"extractors": {"in_domain": many}})
+    inputs.generator.whole["protocol"]["extractors"] = {"in_domain": {"held_out_n": 500}}
+    (kept,) = [line for line in headlines(replace(inputs, reference=reference)) if line.title == name]
+    assert "keeps 500 of the 5,000 images of the test split" in kept.sentence and "from 640 on" in kept.sentence
     unseen = {"fd_held_out": 9.5, "fd_held_out_debiased": 9.25, "fd_held_out_se": 0.5}
     change("metrics/generator.json", **unseen)
     card = json.loads(Path("cards/generator.json").read_text())
@@ -188,7 +209,7 @@ def test_without_a_generator_the_tokenizers_own_images_are_the_headline(
     assert [value for value, _ in fd] == [
         *(OWN["fd"], OWN["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"])
     ]
-    assert "noise floor" in html and "the first dot lies" in found.text
+    assert "noise floor" in html and "Below each dot stands" in found.text
 
 
 def test_without_a_generator_the_decoders_images_have_the_chart(
@@ -199,7 +220,7 @@ def test_without_a_generator_the_decoders_images_have_the_chart(
     charts = [attributes.get("class") for _, attributes in page().tags].count("floor")
     without_generator()
     found = page()
-    assert found.faults == [] and "the first dot lies" in found.text and "first dots" not in found.text
+    assert found.faults == [] and "Below each dot stands" in found.text
     assert charts == 1
     assert [attributes.get("class") for _, attributes in found.tags].count("floor") == 2  # embeddings, and captions
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from darkroom.artifacts.manifest import manifest_hash, open_artifact
+from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.metrics import held_out
 from darkroom.models.generators import score_settings
@@ -59,6 +59,17 @@ def test_pairs_and_numbers_are_written_with_those_of_held_out_images(clone):
     assert {line[head.index("pixels_nearest")] for line in lines} <= set(train_images.keys)
     with Image.open(NEAREST / "moved.png") as picture:
         assert picture.size == (3 * (96 + 2) + 2, 4 * (96 + 2) + 2)  # of 8 pixels, each drawn at 96
+
+
+def test_images_made_of_held_out_ones_have_no_gap(clone):
+    """As those that a U-Net enlarges, which has no condition: each is near to an image of the split."""
+    samples = Path("samples/generator")
+    sealed = json.loads((samples / "manifest.json").read_text())
+    facts = {name: value for name, value in sealed.items() if name not in ("kind", "format", "seal")}
+    write_manifest(samples, "samples", **facts, condition="none", split="test")
+    scores, card = score()
+    assert "ct_pixels" in scores and "fd_gap" not in scores
+    assert "fd_gap and kid_gap are left out: the samples were made of held-out images" in card["notes"]
 
 
 def test_copies_are_not_looked_for_where_none_are_wanted(clone):

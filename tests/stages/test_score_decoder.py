@@ -39,7 +39,7 @@ from darkroom.models.prior import score_settings as of_text
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.params.sources import Shapes as Settings
-from darkroom.stages import reference_stats, score_decoder, score_text, scoring_pairs
+from darkroom.stages import diversity, reference_stats, score_decoder, score_text, scoring_pairs
 from data.making import make_part
 from helpers import run
 from models.evaluators.weights import random_dinov2
@@ -53,7 +53,9 @@ ALWAYS = {"fd", "fd_debiased", "fd_se", "kid", "kid_se", "label_accuracy", "conf
 ALWAYS |= {f"{what}_{space}" for what in ("copies", "ct") for space in SPACES} | {
     f"copies_{space}_se" for space in SPACES
 }
-ALWAYS |= {f"{name}{error}" for name in ("precision", "recall", "density", "coverage") for error in ("", "_se")}
+ALWAYS |= {
+    f"{name}{error}" for name in ("precision", "recall", "density", "coverage", "diversity") for error in ("", "_se")
+}
 PAIRS = {"psnr", "psnr_se"}
 CLIPS = {f"{name}{error}" for name in ("clip_image", "clip_text", "clip_text_real") for error in ("", "_se")}
 SCENES = {f"{name}{error}" for name in ATTRIBUTES for error in ("", "_se")}
@@ -224,15 +226,18 @@ def test_the_card_says_whether_the_clip_that_judges_conditioned(clone, monkeypat
 
 
 def test_lpips_is_measured_by_the_weights_that_are_named(clone, monkeypatch):
-    monkeypatch.setattr(
-        scoring_pairs,
-        "perceptual_measure",
-        lambda path, shape, key, device: (lambda a, b: (a != b).double().mean((1, 2, 3)), f"{path} {key}"),
-    )
+    for stage in (scoring_pairs, diversity):
+        monkeypatch.setattr(
+            stage,
+            "perceptual_measure",
+            lambda path, shape, key, device: (lambda a, b: (a != b).double().mean((1, 2, 3)), f"{path} {key}"),
+        )
     write_samples()
     scores, card = score(lpips="lpips", vgg16="vgg.pth")
-    assert set(scores) == ALWAYS | PAIRS | {"lpips", "lpips_se"} and scores["lpips"] == 0
+    of_lpips = {f"{name}{error}" for name in ("lpips", "lpips_diversity") for error in ("", "_se")}
+    assert set(scores) == ALWAYS | PAIRS | of_lpips and scores["lpips"] == 0 < scores["lpips_diversity"]
     assert card["protocol"]["lpips"] == "vgg.pth score_decoder.vgg16"
+    assert {"n", "lpips_diversity", "diversity_se"} < set(card["baselines"]["diversity"])
 
 
 def test_the_judges_come_from_their_folders(clone):

@@ -180,10 +180,12 @@ def test_inceptions_distance_is_called_rfid(project: None, monkeypatch: pytest.M
         def eval(self) -> "Colours":
             return self
 
-    monkeypatch.setattr(score_tokenizer, "load_extractor", lambda name, *_: Extractor(Colours(), "5" * 64, 3))
+    monkeypatch.setattr(score_tokenizer, "open_extractor", lambda name, *_: Extractor(Colours(), "5" * 64, 3))
     scores, card = score(("in_domain", "inception"))
     assert set(scores) == ALWAYS | CODES | {"rfid"}
-    assert card["protocol"]["extractors"]["inception"]["sha256"] == "5" * 64 and "rfid" in card["formulas"]
+    of_cards = card["protocol"]["extractors"]
+    assert (of_cards["in_domain"]["resize"], of_cards["inception"]["resize"]) == ("none", "none")
+    assert of_cards["inception"]["sha256"] == "5" * 64 and "rfid" in card["formulas"]
     images = split("test")
     one, other = (x.float().mean((2, 3)).double().numpy() for x in (images, Patches(SIDE).reconstruct(images)))
     s1, s2 = np.cov(one.T), np.cov(other.T)

@@ -52,9 +52,20 @@ UNTOLD = {"embeddings": "data/none", "clip": "data/none"}
 NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tokens": False}
 
 
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images of 16 x 16 pixels in two parts, a CLIP and its embeddings, a tokenizer and its latents."""
+    root = tmp_path_factory.mktemp("clone")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        write_data()
+    return root
+
+
+@pytest.fixture
+def clone(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, as the working folder."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     add_tokenizer(monkeypatch, "patches", Patches)
@@ -62,6 +73,11 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(
         train_decoder, "open_state", lambda stage, item: nullcontext(tmp_path / "state" / f"{stage}-{item}-0")
     )
+    return tmp_path
+
+
+def write_data() -> None:
+    """Write it into the working folder."""
     for number, part in enumerate(("one", "two")):
         make_part(Path("data/shards"), part, 30 * number, 30 * number + 30, spec=SPEC)
     Path("data/catalog").mkdir()
@@ -76,7 +92,6 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     embed()
     write_tokenizer(Patches(16))
     encode_all()
-    return tmp_path
 
 
 def encode_all() -> None:

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from darkroom.models.evaluators.teacher.network import Teacher
 from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
 from darkroom.models.tokenizers.kl.recipe import KLRecipe
-from darkroom.models.tokenizers.perceptual import TeacherDistance
+from darkroom.models.tokenizers.perceptual import LevelDistance
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
 from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
 from darkroom.models.tokenizers.vqgan.recipe import VQGANRecipe
@@ -43,9 +43,9 @@ class Pictures:
         return [f"digit-{row:04d}" for row in rows]
 
 
-def _teacher() -> TeacherDistance:
+def _teacher() -> LevelDistance:
     with seeded(2):
-        return TeacherDistance(Teacher(in_channels=3, classes=10, channels=[4, 4], layers=1)).frozen()
+        return LevelDistance(Teacher(in_channels=3, classes=10, channels=[4, 4], layers=1)).frozen()
 
 
 def _kl(training: Training, *rows: Pictures) -> TokenizerRecipe:

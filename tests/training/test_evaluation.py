@@ -89,23 +89,38 @@ def test_best_without_validation_images_is_refused_before_training(tmp_path):
 
 
 class Scored(Toy):
-    """Scores a weight of the averages."""
+    """Scores two weights of the averages, each in its own time, and counts where it looks at the second."""
 
-    evaluate_every = 24
+    def __init__(self):
+        super().__init__()
+        self.evaluations = [(24, lambda *given: self.scored("second.weight", *given)), (16, self.counted)]
 
-    def evaluate(self, rank, count, gather):
+    def scored(self, name, rank, count, gather):
         assert (rank, count) == (0, 1) and not self.modules["first"].training
-        return {"score": float(gather(self.modules["second"].weight.detach()).sum())}
+        module, _, key = name.partition(".")
+        return {name: float(gather(self.modules[module].get_parameter(key).detach()).sum())}
+
+    def counted(self, *given):
+        self.histograms = {"codes": np.array([3, 4])}
+        return self.scored("first.3.bias", *given)
 
 
 def test_scores_come_when_due_of_the_averages_and_change_nothing(tmp_path):
     plain = train(Toy(), training(), run(), places(tmp_path / "plain"))
     scored = train(Scored(), training(), run(), places(tmp_path))
-    told = {record["images"]: record["eval/score"] for record in scored.records if "eval/score" in record}
-    assert list(told) == [24, 48, 64]
-    assert told[64] == pytest.approx(float(scored.ema.state["second"]["weight"].sum()))
+    for name, due in (("second.weight", [24, 48, 64]), ("first.3.bias", [16, 32, 48, 64])):
+        told = {record["images"]: record[f"eval/{name}"] for record in scored.records if f"eval/{name}" in record}
+        assert list(told) == due
+        module, _, key = name.partition(".")
+        assert told[64] == pytest.approx(float(scored.ema.state[module][key].sum()))
+        assert f"plots/metrics/eval/{name}.tsv" in curves(tmp_path / "curves")
     assert weights(plain) == weights(scored)
-    assert "plots/metrics/eval/score.tsv" in curves(tmp_path / "curves")
+
+
+def test_an_evaluation_that_counts_nothing_repeats_no_histogram(tmp_path):
+    train(Scored(), training(), run(), places(tmp_path))
+    written = sorted(path.name for path in (tmp_path / "logs" / "histograms").iterdir())
+    assert written == [f"{images:09d}-codes.tsv" for images in (16, 32, 48, 64)]
 
 
 def test_grids_show_the_averages_and_the_raw_weights(tmp_path):

@@ -93,7 +93,9 @@ def test_grids_of_a_training_are_shown(tmp_path):
 class Counted(Line):
     """Its evaluation counts 1,000 values."""
 
-    evaluate_every = 32
+    @property
+    def evaluations(self):
+        return [(32, self.evaluate)]
 
     def evaluate(self, rank, count, gather):
         counts = np.zeros(1000, dtype=np.int64)

@@ -65,6 +65,7 @@ _NAMED = {
     "train_clip.pretrained.file": "it is an archive of OpenAI's, a state dict, or a folder of open_clip; or data/none",
     "score_decoder.clip": "it is models/clip, a file that `clip.load` opens, a folder of open_clip, or data/none: none",
     "score_decoder.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
+    "score_generator.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
     "score_tokenizer.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
     "reference_stats.inception.weights": "it is a file with torch-fidelity's weights, or data/none to download them",
 }
@@ -112,7 +113,16 @@ def read_params(path: Path = PARAMS) -> dict[str, Any]:
     Raises:
         DarkroomError: it is missing or not valid.
     """
-    return {**validated(read_yaml(path)).model_dump(mode="json"), "training": {}}
+    return completed(read_yaml(path))
+
+
+def completed(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `read_params` does, of values that were read.
+
+    Raises:
+        DarkroomError: they are not valid.
+    """
+    return {**validated(params).model_dump(mode="json"), "training": {}}
 
 
 def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, Any]) -> tuple[list[str], list[str]]:

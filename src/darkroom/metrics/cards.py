@@ -16,11 +16,6 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.libraries import library_versions
 from darkroom.metrics.table import formulas
 
-RESIZE = {
-    "in_domain": "none",
-    "inception": "TensorFlow 1 bilinear to 299 px, align_corners=False, no half-pixel centres, no antialias",
-}
-
 QUANTISATION = "uint8, round((x + 1) 127.5) clamped to 0..255, x the output in [-1, 1]"
 PRECISION = "features in float32, statistics in float64"
 
@@ -46,8 +41,8 @@ def score_card(
 
     Args:
         scores: what was written to the metrics file; formulas are given for the names found here.
-        extractors: name → `sha256` (of the weights), `dim`, `n` (real images in the reference), `kid_n` (of them, those
-            that the kernel distance sees).
+        extractors: name → `sha256` (of the weights), `resize`, `dim`, `n` (real images in the reference), `kid_n` (of
+            them, those that the kernel distance sees).
         reference_id: hash of the reference's manifest.
         reference_split: split of the real images.
         n_fake: number of images scored.
@@ -69,9 +64,7 @@ def score_card(
     ]
     return {
         "protocol": {
-            "extractors": {
-                name: {"resize": RESIZE.get(name, "its own"), **metadata} for name, metadata in extractors.items()
-            },
+            "extractors": {name: dict(metadata) for name, metadata in extractors.items()},
             "quantisation": quantisation,
             "precision": PRECISION,
             "reference": {"id": reference_id, "split": reference_split},

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.kernel import within
 from darkroom.metrics.nearest import Found
-from darkroom.metrics.reference import moments_of
+from darkroom.metrics.reference import frechet_between
 from darkroom.metrics.shares import share_and_error
 from darkroom.metrics.uncertainty import assign_blocks, jackknife
 
@@ -64,11 +63,6 @@ def nearer(made: Tensor, real: Tensor) -> float:
 
 
 Distance = Callable[[Tensor, Tensor], float]  # of features (n, D) from features of a reference (m, D)
-
-
-def _frechet(made: Tensor, reference: Tensor) -> float:
-    moments = moments_of(reference)
-    return frechet_distance(moments, covariance_root(moments.cov), moments_of(made))
 
 
 def _kernel(made: Tensor, reference: Tensor) -> float:
@@ -124,7 +118,7 @@ def gap(distance: Distance, made: Tensor, train: Tensor, held_out: Tensor, block
 def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
     """Return `fd_gap`, `kid_gap` and their standard errors; arguments as of `gap`."""
     found: dict[str, float] = {}
-    for name, distance in {"fd_gap": _frechet, "kid_gap": _kernel}.items():
+    for name, distance in {"fd_gap": frechet_between, "kid_gap": _kernel}.items():
         one = gap(distance, made, train, held_out, blocks)
         found |= {name: one.value, f"{name}_se": one.se}
     return found

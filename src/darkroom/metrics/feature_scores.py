@@ -72,9 +72,9 @@ FEATURE_SCORES = (
     Score(
         "inception_score_splits",
         "distances",
-        "The mean Inception Score of ten splits of the images, as it is published.",
-        formula="mean over 10 splits of inception_score",
-        error="standard deviation over the splits / sqrt(10)",
+        "The mean Inception Score of splits of the images, as it is published.",
+        formula="mean of inception_score over splits: ten, by ADM's convention of 5,000 images each",
+        error="standard deviation over the splits / root of their number",
         title="Inception Score, splits",
         higher_is_better=True,
     ),
@@ -88,18 +88,10 @@ FEATURE_SCORES = (
         error="as fd_se",
         title="CMMD",
     ),
-    Score(
-        "lpips_diversity",
-        "manifold",
-        "The perceptual distance of two generated images of one class, mean over pairs. Far below that of real images "
-        "the model repeats itself.",
-        formula="mean of LPIPS over pairs of samples of one class, each sample in one pair at most, v0.1",
-        error="standard deviation over pairs / sqrt(their number)",
-        title="LPIPS diversity",
-        higher_is_better=True,
-        evaluator="lpips",
-    ),
 )
+
+# What one extractor alone has, beside the distances that all have.
+ALONE = {"inception": ("sfid", "sfid_debiased", "inception_score"), "clip": ("cmmd",)}
 
 
 class ManifoldMetric:

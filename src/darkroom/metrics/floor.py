@@ -1,18 +1,80 @@
 """The noise floor of some samples: what as many held-out real images of their classes score."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from darkroom.metrics.alone import scores_alone
+from darkroom.metrics.distance_scores import score_names
+from darkroom.metrics.held_out_names import listed
 from darkroom.metrics.manifold import LEAST, manifold
-from darkroom.metrics.matching import FREQUENCY, Distribution, alike_rows, missing
+from darkroom.metrics.matching import FREQUENCY, Distribution, alike_rows, count_classes, left_out, missing
 from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.views import Views
+
+_OF_NUMBER = ("recall", "coverage")  # how many real images are reached depends on how many reach for them
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What held-out real images score, and where classes had to be left out, what the samples of the others score.
+
+    scores: of the held-out images, and `n`, how many they are; empty where there are too few.
+    left_out: classes of the samples that have too few held-out images.
+    fraction: of the samples, that are of these.
+    samples: scores of the samples of the other classes against the reference of these, and `n`; empty: none is left
+        out.
+    """
+
+    scores: dict[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    fraction: float = 0.0
+    samples: dict[str, float] = field(default_factory=dict)
+
+
+def noise_floor(
+    reference: Reference, matched: Reference, distribution: Distribution, wanted: Tensor, blocks: int, seen: Views
+) -> Floor:
+    """Return the noise floor of some samples: what as many held-out real images of their classes score.
+
+    Where held-out images of these classes would be fewer than two a block, floor and samples are compared without the
+    rarest classes, with the reference weighted to the others: see `left_out`.
+
+    Args:
+        reference: with the features of held-out images.
+        matched: what the samples are compared with.
+        distribution: of classes that they were asked to have.
+        wanted: class number of each sample, (N,) int64, -1: none.
+        blocks: of the jackknife, fewer where there are fewer than two images a block.
+        seen: features of the samples.
+    """
+    numbers = reference.unseen_labels
+    without = [] if numbers is None else left_out(numbers, wanted, distribution, 2 * blocks)
+    if not without:
+        return Floor(distances_of_unseen(reference, matched, distribution, wanted, blocks))
+    kept = ~torch.isin(wanted, torch.tensor(without))
+    counts = count_classes(wanted[kept], len(reference.classes))
+    asked = {name: count for name, count in zip(reference.classes, counts.tolist(), strict=True) if count}
+    if count_classes(reference.labels, len(reference.classes))[counts > 0].sum() < 2:  # none to compare with
+        return Floor()
+    of_others = reference.matched(asked)
+    scores = distances_of_unseen(reference, of_others, asked, wanted[kept], blocks)
+    if not scores:
+        return Floor()
+    count = int(kept.sum())
+    samples = _scored(seen.take(kept), of_others, min(blocks, count // 2), wanted[kept])
+    names = tuple(reference.classes[number] for number in sorted(without))
+    alike = {name: value for name, value in samples.items() if name in scores}
+    return Floor(scores, names, 1 - count / len(wanted), {"n": count, **alike})
 
 
 def distances_of_unseen(
     reference: Reference, matched: Reference, distribution: Distribution, wanted: Tensor, blocks: int
 ) -> dict[str, float]:
-    """Return the noise floor of some samples: what as many held-out real images of their classes score, and `n`.
+    """Return what as many held-out real images of the classes of some samples score, and `n`; no class is left out.
 
     Args:
         reference: with the features of held-out images.
@@ -22,24 +84,32 @@ def distances_of_unseen(
         blocks: of the jackknife, fewer where there are fewer than two images a block.
 
     Returns:
-        as `distances`, with `n`, which is less than N where there are too few; empty below 4 images. In the in-domain
-        extractor's features also as `manifold`, from 6 images on.
+        as `distances` and `scores_alone`, with `n`, which is less than N where there are too few; empty below 4 images.
+        In the in-domain extractor's features also as `manifold`, from 6 images on, but for recall and coverage where
+        there are fewer than samples: real images are then reached by fewer, and the samples would seem better.
     """
-    if reference.unseen is None or reference.unseen_labels is None:
+    unseen, numbers = reference.unseen_views, reference.unseen_labels
+    if unseen is None or numbers is None:
         return {}
-    rows, alike = alike_rows(reference.unseen_labels, wanted, distribution)
+    rows, alike = alike_rows(numbers, wanted, distribution)
     blocks = min(blocks, len(rows) // 2)
     if blocks < 2:
         return {}
     # Of images whose classes are chance the error is that of images and classes: blocks of any images.
-    found = distances(reference.unseen[rows], matched, blocks, reference.unseen_labels[rows] if alike else None)
-    if reference.extractor == "in_domain" and min(len(rows), len(matched.kid_features)) >= LEAST:
-        found |= manifold(reference.unseen[rows], matched.kid_features, weights=matched.kid_weights)
-    return {"n": len(rows), **found}
+    found = _scored(unseen.take(rows), matched, blocks, numbers[rows] if alike else None)
+    fewer = _OF_NUMBER if len(rows) < len(wanted) else ()
+    return {"n": len(rows), **{name: value for name, value in found.items() if name.removesuffix("_se") not in fewer}}
+
+
+def _scored(seen: Views, matched: Reference, blocks: int, numbers: Tensor | None) -> dict[str, float]:
+    found = distances(seen, matched, blocks, numbers) | scores_alone(seen, matched, blocks)
+    if matched.extractor == "in_domain" and min(len(seen), len(matched.kid_features)) >= LEAST:
+        found |= manifold(seen.pool, matched.kid_features, weights=matched.kid_weights)
+    return found
 
 
 def notes_on_classes(
-    reference: Reference, distribution: Distribution, samples: int, floor: Mapping[str, float], split: str
+    reference: Reference, distribution: Distribution, samples: int, floor: Floor, split: str
 ) -> list[str]:
     """Return what a card says of classes that real images lack, and of a noise floor of fewer images.
 
@@ -47,21 +117,48 @@ def notes_on_classes(
         reference: as it is stored.
         distribution: of classes that the samples were asked to have.
         samples: how many there are.
-        floor: of `distances_of_unseen`.
+        floor: of `noise_floor`.
         split: of the held-out images.
     """
-    notes = []
+    notes, extractor = [], reference.extractor
     if distribution != FREQUENCY:
         if lacking := missing(distribution, reference.classes, reference.counts):
             notes.append(f"the reference has no image of {', '.join(lacking)}, which the samples were asked to show")
         if not isinstance(distribution, str) and len(reference.kid_features) < reference.n:
             kept = len(reference.kid_features)
-            notes.append(f"{reference.extractor}: the reference is weighted from {kept:,} of {reference.n:,} images")
-    if not floor:
-        notes.append(f"no noise floor: the split {split} has too few images of the classes of the samples")
-    elif floor["n"] < samples:
+            notes.append(f"{extractor}: the reference is weighted from {kept:,} of {reference.n:,} images")
+    if not floor.scores:
+        return [*notes, f"no noise floor: the split {split} has too few images of the classes of the samples"]
+    if floor.left_out:
+        notes.append(_of_others(extractor, floor, split))
+    if floor.scores["n"] < floor.samples.get("n", samples):
+        debiased, plain = score_names(extractor, {"fd_debiased": 0.0, "fd": 0.0})
         notes.append(
-            f"{reference.extractor}: the noise floor is that of {floor['n']:,.0f} real images, fewer than the samples, "
-            "for the split has no more of their classes: compare fd_debiased with it, and not fd"
+            f"{extractor}: the noise floor is that of {floor.scores['n']:,.0f} real images, fewer than the samples, "
+            f"for the split has no more of their classes: compare {debiased} with it, and not {plain}"
+            + ("; recall and coverage have none" if extractor == "in_domain" else "")
         )
     return notes
+
+
+def _of_others(extractor: str, floor: Floor, split: str) -> str:
+    (debiased,) = score_names(extractor, {"fd_debiased": 0.0})
+    value, error = floor.samples["fd_debiased"], floor.samples["fd_se"]
+    return (
+        f"{extractor}: the split {split} has no or too few images of {listed(floor.left_out)}, of which a fraction of "
+        f"{floor.fraction:.2g} of the samples is: the noise floor is that of the other classes, of which the samples "
+        f"score {debiased} {value:.4g} ± {error:.2g}"
+    )
+
+
+def baselines_of(floors: Mapping[str, Floor]) -> dict[str, Any]:
+    """Return what a card says of the noise floors by extractor: classes left out, and the samples of the others."""
+    without = {name: floor for name, floor in floors.items() if floor.left_out}
+    if not without:
+        return {}
+    one = next(iter(without.values()))
+    return {
+        "classes": list(one.left_out),
+        "fraction": one.fraction,
+        "samples": {name: floor.samples for name, floor in without.items()},
+    }

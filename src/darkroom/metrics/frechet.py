@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.moments import BlockSums, Moments
+from darkroom.metrics.moments import BlockSums, Moments, block_sums, require_finite
 from darkroom.metrics.uncertainty import Jackknife, jackknife
 
 
@@ -123,6 +123,7 @@ def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Ten
     The product with the root, (N, D), is made once: a distance without a block costs its singular values alone.
     """
     _require_length(features.shape[1], len(reference.mean))
+    require_finite(features)
     samples = features.double()
     turned = samples @ root  # (N, D); centring commutes with the product
 
@@ -132,3 +133,22 @@ def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Ten
 
     every = torch.ones(len(samples), dtype=torch.bool)
     return jackknife(distance(every), [distance(block != index) for index in block.unique().tolist()])
+
+
+def jackknifed(reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> Jackknife:
+    """Return the Fréchet distance of features (N, D) in blocks (N,) int64, debiased and with its error.
+
+    In the small form where N is at most D. `root` is `covariance_root` of the reference's covariance.
+
+    Raises:
+        DarkroomError: another number of features, fewer than 2 samples outside a block, values that are not finite.
+    """
+    if len(features) <= features.shape[1]:
+        return few_jackknife(reference, root, features, block)
+    return frechet_jackknife(reference, root, block_sums(features, block))
+
+
+def frechet_scores(name: str, reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> dict[str, float]:
+    """Return what `jackknifed` does under the names of a metrics file: NAME, NAME_debiased, NAME_se."""
+    found = jackknifed(reference, root, features, block)
+    return {name: found.value, f"{name}_debiased": found.debiased, f"{name}_se": found.se}

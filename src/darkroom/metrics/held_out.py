@@ -6,23 +6,27 @@ Fréchet distance from their own distribution is about D (D / 4 + 1) / n. At n =
 variance of all features, and it grows as 1 / n.
 """
 
-from dataclasses import replace
-
+from darkroom.metrics.building import build_reference, with_held_out
 from darkroom.metrics.held_out_names import ENOUGH
-from darkroom.metrics.reference import Reference, build_reference
+from darkroom.metrics.matching import FREQUENCY, Distribution, count_classes, missing
+from darkroom.metrics.reference import Reference
 
 
-def held_out_reference(reference: Reference) -> Reference | None:
+def held_out_reference(reference: Reference, distribution: Distribution = FREQUENCY) -> Reference | None:
     """Return a reference made of the held-out images of another, whose own images are then the unseen ones.
 
     Returns:
-        None where there are fewer than `ENOUGH` of them a feature.
+        None where there are fewer than `ENOUGH` of them a feature, or none of a class that the samples were asked for.
     """
-    images, labels = reference.unseen, reference.unseen_labels
-    if images is None or len(images) < ENOUGH * images.shape[1]:
+    images, labels = reference.unseen_views, reference.unseen_labels
+    if images is None or len(images) < ENOUGH * images.pool.shape[1]:
         return None
+    if distribution != FREQUENCY and labels is not None:
+        counts = count_classes(labels, len(reference.classes))
+        if missing(distribution, reference.classes, counts):
+            return None
     count = len(images)
     found = build_reference(
         reference.extractor, reference.sha256, [images], count, count, labels, list(reference.classes)
     )
-    return replace(found, unseen=reference.kid_features, unseen_labels=reference.labels)
+    return with_held_out(found, reference.kept, reference.labels, len(reference.kept))

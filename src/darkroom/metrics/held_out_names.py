@@ -1,8 +1,9 @@
-"""What distances from held-out images are called, and when there are some. Loads no torch."""
+"""What distances from held-out images are called, when there are some, and classes in a sentence. Loads no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 ENOUGH = 10  # held-out images a feature
+_LISTED = 5  # names in a sentence
 
 
 def held_out_names(distances: Mapping[str, float]) -> dict[str, float]:
@@ -12,3 +13,9 @@ def held_out_names(distances: Mapping[str, float]) -> dict[str, float]:
         first, _, rest = name.partition("_")
         found[f"{first}_held_out_{rest}".rstrip("_")] = value
     return found
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence, those of many classes not all."""
+    more = len(names) - _LISTED
+    return f"{', '.join(names[:_LISTED])} and {more:,} more" if more > 0 else ", ".join(names)

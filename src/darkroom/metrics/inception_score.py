@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics.moments import require_finite
 from darkroom.metrics.uncertainty import Jackknife, assign_blocks, jackknife
 
 
@@ -32,8 +33,7 @@ class InceptionScore:
         Raises:
             DarkroomError: logits that are not finite.
         """
-        if not torch.isfinite(logits).all():
-            raise DarkroomError("logits hold a value that is not finite: the images or the weights are damaged.")
+        require_finite(logits, "logits")
         log_p = logits.double().cpu().log_softmax(dim=1)
         p = log_p.exp()
         self.count.index_add_(0, block, torch.ones(len(block), dtype=torch.float64))

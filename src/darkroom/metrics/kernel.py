@@ -29,28 +29,41 @@ def cubic(x: Tensor, y: Tensor) -> Tensor:
     return tile * tile * tile
 
 
-def _pair_sum(x: Tensor, y: Tensor, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
-    """Return Σ_ij wⱼ k(xᵢ, yⱼ) of float32 (m, D) and (n, D), tile by tile, as a float64 scalar; without weights 1."""
+class _Tiles:
+    """All features (m, D), or the rows that are given, in float64 tiles of `_ROWS`, each made when it is asked for."""
+
+    def __init__(self, features: Tensor, rows: Tensor | None = None) -> None:
+        self._features = features
+        self._rows = (torch.arange(len(features)) if rows is None else rows).split(_ROWS)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self._features[self._rows[index]].double()
+
+
+def _pair_sum(x: _Tiles, y: _Tiles, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+    """Return Σ_ij wⱼ k(xᵢ, yⱼ), tile by tile, as a float64 scalar; without weights 1."""
     total = torch.zeros((), dtype=torch.float64)
     columns = None if weights is None else weights.split(_ROWS)
-    for left in x.split(_ROWS):
-        left = left.double()
-        for number, right in enumerate(y.split(_ROWS)):
-            tile = kernel(left, right.double())
-            total += (tile.sum() if columns is None else tile.sum(0) @ columns[number].to(tile)).cpu()
+    for row in range(len(x)):
+        left = x[row]
+        for column in range(len(y)):
+            tile = kernel(left, y[column])
+            total += (tile.sum() if columns is None else tile.sum(0) @ columns[column].to(tile)).cpu()
     return total
 
 
-def _self_sum(x: Tensor, kernel: Kernel) -> Tensor:
-    """Return Σ_{i≠j} k(xᵢ, xⱼ) of float32 (m, D): each pair of tiles once, the diagonal taken off tile by tile."""
+def _self_sum(x: _Tiles, kernel: Kernel) -> Tensor:
+    """Return Σ_{i≠j} k(xᵢ, xⱼ): each pair of tiles once, the diagonal taken off tile by tile."""
     total = torch.zeros((), dtype=torch.float64)
-    tiles = x.split(_ROWS)
-    for index, tile in enumerate(tiles):
-        exact = tile.double()
-        same = kernel(exact, exact)
+    for row in range(len(x)):
+        tile = x[row]
+        same = kernel(tile, tile)
         total += (same.sum() - same.trace()).cpu()
-        if later := tiles[index + 1 :]:
-            total += 2 * sum(_pair_sum(tile, other, kernel) for other in later)
+        for column in range(row + 1, len(x)):
+            total += 2 * kernel(tile, x[column]).sum().cpu()
     return total
 
 
@@ -62,7 +75,7 @@ def within(features: Tensor, kernel: Kernel = cubic, weights: Tensor | None = No
     if len(features) < 2:
         raise DarkroomError(f"a kernel distance needs at least 2 reference images, not {len(features)}.")
     if weights is None:
-        return float(_self_sum(features, kernel)) / (len(features) * (len(features) - 1))
+        return float(_self_sum(_Tiles(features), kernel)) / (len(features) * (len(features) - 1))
     total = torch.zeros((), dtype=torch.float64)
     for rows, own in zip(features.split(_ROWS), weights.split(_ROWS), strict=True):
         exact = rows.double()
@@ -101,10 +114,11 @@ def kernel_jackknife(
             f"features of length {features.shape[1]} do not compare with a reference of length {reference.shape[1]}: "
             "both must come from one extractor; run reference_stats again (`dvc repro`)."
         )
-    parts = [features[block == index] for index in range(int(block.max()) + 1)]
-    sizes = torch.tensor([len(part) for part in parts], dtype=torch.float64)
+    rows = [(block == index).nonzero()[:, 0] for index in range(int(block.max()) + 1)]
+    sizes = torch.tensor([len(part) for part in rows], dtype=torch.float64)
+    parts, real = [_Tiles(features, part) for part in rows], _Tiles(reference)
     scale = 1 / len(reference) if weights is None else 1.0
-    cross = scale * torch.stack([_pair_sum(part, reference, kernel, weights) for part in parts])  # (B,)
+    cross = scale * torch.stack([_pair_sum(part, real, kernel, weights) for part in parts])  # (B,)
     pairs = torch.zeros(len(parts), len(parts), dtype=torch.float64)
     for row, left in enumerate(parts):
         pairs[row, row] = _self_sum(left, kernel)

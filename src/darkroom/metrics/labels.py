@@ -56,6 +56,7 @@ class ClassMetric:
             "never made, at most one by the number of classes.",
             formula="share of samples that the in-domain extractor takes for the class it takes the fewest for",
             title="rarest class",
+            fraction=True,
             higher_is_better=True,
         ),
     )

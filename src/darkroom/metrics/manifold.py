@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from darkroom.metrics.neighbours import centred, nearest, tiles
-from darkroom.metrics.uncertainty import mean_and_error
+from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 
 NEAREST, NEAREST_DENSITY = 3, 5
 LEAST = NEAREST_DENSITY + 1  # images in a set
@@ -56,15 +56,7 @@ def manifold(
         covered[down] |= inside.any(0)
     return {
         **mean_and_error("precision", precise.double().tolist()),
-        **_share("recall", recalled.double(), weights),
+        **weighted_mean_and_error("recall", recalled.double(), weights),
         **mean_and_error("density", (balls / k_density).tolist()),
-        **_share("coverage", covered.double(), weights),
+        **weighted_mean_and_error("coverage", covered.double(), weights),
     }
-
-
-def _share(name: str, values: Tensor, weights: Tensor | None) -> dict[str, float]:
-    """Return Σ wᵢ vᵢ and its standard error, √(Σ wᵢ² (vᵢ - mean)²), of weights (M,); None: as `mean_and_error`."""
-    if weights is None:
-        return mean_and_error(name, values.tolist())
-    mean = (weights * values).sum()
-    return {name: float(mean), f"{name}_se": float((weights * (values - mean)).square().sum().sqrt())}

@@ -127,6 +127,36 @@ def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> t
     return mixed[keep].tolist(), True
 
 
+def left_out(numbers: Tensor, wanted: Tensor, distribution: Distribution, least: int) -> list[int]:
+    """Return the classes without which real images are alike to samples in `least` images or more, the rarest first.
+
+    Of a class that has no real image no number is alike. Such classes are left out, and where the others are fewer than
+    `least` alike, so is one class after another, that with the fewest real images for those asked first; where no
+    choice gives `least` images, that one is made which gives most. By frequency no class is: any drawn images serve.
+
+    Args:
+        numbers: class of each real image, (H,) int64, -1: none.
+        wanted: class of each sample, (N,) int64, -1: none; where one has none, no class is left out.
+        distribution: that the samples were asked to have.
+        least: images that are enough.
+    """
+    if distribution == FREQUENCY or not len(wanted) or not len(numbers) or (wanted < 0).any():
+        return []
+    classes = int(max(wanted.max(), numbers.max())) + 1
+    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
+    shown = asked.nonzero().flatten()
+    rarest = shown[torch.argsort((there / asked)[shown], stable=True)]
+    best, most = 0, 0
+    for count in range(len(rarest)):
+        kept = rarest[count:]
+        alike = int(asked[kept].sum() * min(1.0, float(there[kept[0]] / asked[kept[0]])) + 1e-9)
+        if alike > most:
+            best, most = count, alike
+        if alike >= least:
+            break
+    return rarest[:best].tolist()
+
+
 def _whole(counts: Tensor) -> Tensor:
     """Return counts (K,) float64 rounded so that their sum is its whole part: by the largest remainder."""
     counts = counts + 1e-9  # a whole number times a fraction falls short of it

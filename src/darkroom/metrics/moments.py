@@ -15,6 +15,16 @@ from torch import Tensor
 from darkroom.errors import DarkroomError
 
 
+def require_finite(values: Tensor, what: str = "features") -> None:
+    """Check what a network made of images.
+
+    Raises:
+        DarkroomError: a value is not finite.
+    """
+    if not torch.isfinite(values).all():
+        raise DarkroomError(f"{what} hold a value that is not finite: the images or the weights are damaged.")
+
+
 @dataclass(frozen=True)
 class Moments:
     """Number of samples, their mean (D,) and their unbiased covariance (D, D), both float64."""
@@ -99,8 +109,7 @@ class BlockMoments:
                 f"features of shape {tuple(features.shape)} in blocks of shape {tuple(block.shape)} do not fit: "
                 f"(N, {width}) and (N,) are needed."
             )
-        if not torch.isfinite(features).all():
-            raise DarkroomError("features hold a value that is not finite: the images or the weights are damaged.")
+        require_finite(features)
         for index in block.unique().tolist():
             if not 0 <= index < blocks:
                 raise DarkroomError(f"block {index} does not exist: blocks count from 0 to {blocks - 1}.")
@@ -140,6 +149,17 @@ class BlockMoments:
                 stripe = slice(first, first + _STRIPE)
                 self.outer[index, stripe, :first] = self.outer[index, :first, stripe].T
         return BlockSums(self.count, self.total, self.outer)
+
+
+_ROWS = 4096  # features in one float64 copy
+
+
+def block_sums(features: Tensor, block: Tensor) -> BlockSums:
+    """Return the sums of features (N, D), of any float dtype, in blocks (N,) int64, from 0 to the highest one."""
+    metric = BlockMoments(features.shape[1], int(block.max()) + 1)
+    for rows, index in zip(features.split(_ROWS), block.split(_ROWS), strict=True):
+        metric.update(rows, index)
+    return metric.compute()
 
 
 class WeightedMoments:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics.moments import require_finite
 
 _ROWS, _COLUMNS = 1024, 8192  # of a tile of distances
 
@@ -26,8 +27,7 @@ def centred(features: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
             "must come from one extractor."
         )
     for rows in (features, other):
-        if not torch.isfinite(rows).all():
-            raise DarkroomError("features hold a value that is not finite: the images or the weights are damaged.")
+        require_finite(rows)
     mean = features.double().mean(0)
     return features.double() - mean, other.double() - mean
 

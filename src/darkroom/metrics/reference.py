@@ -1,7 +1,6 @@
 """What a score compares with: statistics and features of real images, seen through one extractor."""
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,19 @@ from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.errors import DarkroomError
-from darkroom.metrics.frechet import covariance_root, frechet_jackknife
+from darkroom.metrics.frechet import covariance_root, frechet_distance, frechet_of_two, frechet_scores
 from darkroom.metrics.kernel import kernel_jackknife, within
 from darkroom.metrics.matching import (
     BALANCED,
     FREQUENCY,
-    NO_CLASS,
     Distribution,
     class_weights,
     count_classes,
-    kept_rows,
     shares_of,
 )
-from darkroom.metrics.moments import BlockMoments, BlockSums, Moments, WeightedMoments
+from darkroom.metrics.moments import Moments, WeightedMoments, block_sums, require_finite
 from darkroom.metrics.uncertainty import assign_blocks
+from darkroom.metrics.views import Views
 
 _ROWS = 4096  # features in one float64 copy
 
@@ -35,18 +33,20 @@ _ROWS = 4096  # features in one float64 copy
 class Reference:
     """Real images through one extractor: what `reference_stats` stores, and the scoring stages read.
 
-    extractor: its name: in_domain or inception.
+    extractor: its name: in_domain, inception, …
     sha256: of its weights.
     n: images in mean and cov.
     mean, cov, root: (D,), (D, D) and (D, D) float64; cov is unbiased, root is cov^½.
     kid_features: (K, D) float32, of drawn images, K <= n or a few more of rare classes.
-    kid_within: the real-real term of the kernel distance.
+    kid_within: the real-real term of the kernel distance; None: in these features there is none.
     kid_weights: of kid_features, (K,) float64 of sum 1; None: all have the same.
     classes: names, by number.
     counts: of the n images, by class, int64.
     labels: class numbers of kid_features, (K,) int64, -1: none.
     balanced: the moments with every class as frequent as another; None: as they are.
     unseen, unseen_labels: features (H, D) and class numbers (H,) of drawn images of the held-out split.
+    unseen_logits: of Inception, the logits of the same held-out images, (H, 1008) float32.
+    spatial: of Inception, the same images in the features of sFID.
     """
 
     extractor: str
@@ -56,7 +56,7 @@ class Reference:
     cov: Tensor
     root: Tensor
     kid_features: Tensor
-    kid_within: float
+    kid_within: float | None
     kid_weights: Tensor | None = None
     classes: tuple[str, ...] = ()
     counts: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
@@ -64,6 +64,20 @@ class Reference:
     balanced: Moments | None = None
     unseen: Tensor | None = None
     unseen_labels: Tensor | None = None
+    unseen_logits: Tensor | None = None
+    spatial: "Reference | None" = None
+
+    @property
+    def kept(self) -> Views:
+        """Return the kept features, in the order of `labels`."""
+        return Views(self.kid_features, None if self.spatial is None else self.spatial.kid_features)
+
+    @property
+    def unseen_views(self) -> Views | None:
+        """Return what is known of the held-out images, in the order of `unseen_labels`; None: there are none."""
+        if self.unseen is None:
+            return None
+        return Views(self.unseen, None if self.spatial is None else self.spatial.unseen, self.unseen_logits)
 
     @property
     def moments(self) -> Moments:
@@ -100,16 +114,22 @@ class Reference:
             mean=found.mean,
             cov=found.cov,
             root=covariance_root(found.cov),
-            kid_within=within(self.kid_features, weights=weights),
+            kid_within=None if self.kid_within is None else within(self.kid_features, weights=weights),
             kid_weights=weights,
+            spatial=None if self.spatial is None else self.spatial.matched(distribution),
         )
 
     def save(self, folder: Path) -> Path:
-        """Write `folder/{extractor}.safetensors` and return its path. Equal references give equal bytes."""
-        path = folder / f"{self.extractor}.safetensors"
+        """Write `folder/{extractor}.safetensors` and return its path. Equal references give equal bytes.
+
+        The features of sFID are a file of their own, `folder/{extractor}_spatial.safetensors`.
+        """
+        if self.spatial is not None:
+            self.spatial.save(folder)
+        path = folder / _file(self.extractor)
         tensors: dict[str, Tensor | None] = {
             "n": torch.tensor(self.n),
-            "kid_within": torch.tensor(self.kid_within, dtype=torch.float64),
+            "kid_within": None if self.kid_within is None else torch.tensor(self.kid_within, dtype=torch.float64),
             **{name: getattr(self, name) for name in (*_TENSORS, *_OPTIONAL)},
         }
         if self.balanced is not None:
@@ -127,7 +147,7 @@ class Reference:
         Raises:
             ArtifactError: missing, damaged, incomplete, or made with other weights; names the file.
         """
-        path = folder / f"{extractor}.safetensors"
+        path, of_spatial = folder / _file(extractor), spatial_name(extractor)
         if not path.is_file():
             raise ArtifactError(
                 f"{path} is missing: name `{extractor}` under `reference_stats.extractors` in params.yaml, "
@@ -144,9 +164,10 @@ class Reference:
                 extractor=extractor,
                 sha256=made_with,
                 n=int(found["n"]),
-                kid_within=float(found["kid_within"]),
+                kid_within=float(found["kid_within"]) if "kid_within" in found else None,
                 classes=tuple(metadata["classes"]),
                 balanced=balanced,
+                spatial=Reference.load(folder, of_spatial, sha256) if (folder / _file(of_spatial)).is_file() else None,
                 **{name: found[name] for name in _TENSORS},
                 **{name: found.get(name) for name in _OPTIONAL},  # type: ignore[arg-type]
             )
@@ -161,118 +182,65 @@ class Reference:
 
 
 _TENSORS = ("mean", "cov", "root", "kid_features", "counts", "labels")
-_OPTIONAL = ("kid_weights", "unseen", "unseen_labels")
+_OPTIONAL = ("kid_weights", "unseen", "unseen_labels", "unseen_logits")
 
 
-def build_reference(
-    extractor: str,
-    sha256: str,
-    batches: Iterable[Tensor],
-    total: int,
-    kid_images: int,
-    labels: Tensor | None = None,
-    classes: Sequence[str] = (),
-) -> Reference:
-    """Return the reference of `total` real images whose features come in batches (n, D) float32.
-
-    Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, drawn, in the order in
-    which they come, and of eight images of each class at least.
-
-    Args:
-        extractor: its name.
-        sha256: of its weights.
-        batches: the features.
-        total: images there are.
-        kid_images: those whose features are kept, at most.
-        labels: class numbers of all, (total,) int64, -1: none; None: they are of no class.
-        classes: their names.
-
-    Raises:
-        DarkroomError: fewer than 2 images, or another number than `total`.
-    """
-    if total < 2:
-        raise DarkroomError(
-            f"a reference needs at least 2 images, not {total}: choose another `reference_stats.split`."
-        )
-    numbers = torch.full((total,), NO_CLASS) if labels is None else labels
-    counts = count_classes(numbers, len(classes))
-    rows = torch.tensor(kept_rows(total, kid_images, numbers))
-    equal = len(set(counts[counts > 0].tolist())) < 2 and not (numbers < 0).any()
-    balance = None if equal or not counts.any() else class_weights(numbers, shares_of(BALANCED, classes, counts))
-    sums: BlockMoments | None = None
-    weighted: WeightedMoments | None = None
-    kept: list[Tensor] = []
-    seen = 0
-    for features in batches:
-        features = features.cpu()
-        if sums is None:
-            sums, weighted = BlockMoments(features.shape[1]), WeightedMoments(features.shape[1])
-        sums.update(features, torch.zeros(len(features), dtype=torch.int64))
-        if balance is not None and weighted is not None:
-            weighted.update(features, balance[seen : seen + len(features)])
-        kept.append(features[rows[(rows >= seen) & (rows < seen + len(features))] - seen])
-        seen += len(features)
-    if seen != total or sums is None:
-        raise DarkroomError(f"{seen} images came for the reference, and {total} were announced by the index.")
-    moments, features = sums.compute().all(), torch.cat(kept)
-    # Those of no class count as one more: a draw that was filled up with rare classes is weighted back.
-    own = torch.where(numbers < 0, len(classes), numbers)
-    fractions = torch.bincount(own, minlength=len(classes) + 1).double() / total
-    weights = None if len(rows) == total or labels is None else class_weights(own[rows], fractions)
-    return Reference(
-        extractor=extractor,
-        sha256=sha256,
-        n=moments.count,
-        mean=moments.mean,
-        cov=moments.cov,
-        root=covariance_root(moments.cov),
-        kid_features=features,
-        kid_within=within(features, weights=weights),
-        kid_weights=weights,
-        classes=tuple(classes),
-        counts=counts,
-        labels=numbers[rows],
-        balanced=weighted.compute() if weighted is not None and weighted.count > 1 else None,
-    )
+def _file(extractor: str) -> str:
+    return f"{extractor}.safetensors"
 
 
-def _sums(features: Tensor, block: Tensor, blocks: int) -> BlockSums:
-    metric = BlockMoments(features.shape[1], blocks)
-    for rows, index in zip(features.split(_ROWS), block.split(_ROWS), strict=True):
-        metric.update(rows, index)
-    return metric.compute()
+def spatial_name(extractor: str) -> str:
+    """Return what the reference in the features of sFID is called, beside the extractor's own."""
+    return f"{extractor}_spatial"
 
 
 def moments_of(features: Tensor) -> Moments:
     """Return the moments of features (N, D) float32, N at least 2, in float64."""
     features = features.cpu()
-    return _sums(features, torch.zeros(len(features), dtype=torch.int64), 1).all()
+    return block_sums(features, torch.zeros(len(features), dtype=torch.int64)).all()
 
 
-def distances(features: Tensor, reference: Reference, blocks: int, classes: Tensor | None = None) -> dict[str, float]:
+def frechet_between(features: Tensor, others: Tensor) -> float:
+    """Return the Fréchet distance of two sets of features, (N, D) and (M, D) float32; in the small form where few.
+
+    Raises:
+        DarkroomError: fewer than 2 images in a set, or values that are not finite.
+    """
+    for rows in (features, others):
+        require_finite(rows)
+    if max(len(features), len(others)) <= features.shape[1]:
+        return frechet_of_two(features, others)
+    reference = moments_of(others)
+    return frechet_distance(reference, covariance_root(reference.cov), moments_of(features))
+
+
+def distances(
+    features: Tensor | Views, reference: Reference, blocks: int, classes: Tensor | None = None
+) -> dict[str, float]:
     """Return the distances of generated images from a reference, from their features (N, D) float32.
 
     Args:
-        features: of the generated images.
+        features: of the generated images; of Inception also those of sFID.
         reference: `matched` to the distribution of classes that they were asked to have.
         blocks: of the jackknife.
         classes: class number of each image, (N,) int64, which are spread evenly over the blocks; None: of no class.
 
     Returns:
         `fd`: Fréchet distance at exactly N, comparable with others at that N; `fd_debiased`: without its bias in 1/N;
-        `fd_se`: its standard error; `kid`, `kid_se`: kernel distance, unbiased, and its standard error.
+        `fd_se`: its standard error; `kid`, `kid_se`: kernel distance, unbiased, and its standard error; `sfid`,
+        `sfid_debiased`, `sfid_se`: as `fd`, where both sides have the features of sFID.
 
     Raises:
         DarkroomError: too few samples for the blocks, another number of features, values that are not finite.
     """
-    features = features.cpu()
-    block = assign_blocks(len(features), blocks, classes)
-    fd = frechet_jackknife(reference.moments, reference.root, _sums(features, block, blocks))
-    kid = kernel_jackknife(reference.kid_features, reference.kid_within, features, block, weights=reference.kid_weights)
-    return {
-        "fd": fd.value,
-        "fd_debiased": fd.debiased,
-        "fd_se": fd.se,
-        "kid": kid.value,
-        "kid_se": kid.se,
-    }
+    seen = features if isinstance(features, Views) else Views(features)
+    pool = seen.pool.cpu()
+    block = assign_blocks(len(pool), blocks, classes)
+    found = frechet_scores("fd", reference.moments, reference.root, pool, block)
+    if reference.kid_within is not None:
+        kid = kernel_jackknife(reference.kid_features, reference.kid_within, pool, block, weights=reference.kid_weights)
+        found |= {"kid": kid.value, "kid_se": kid.se}
+    if seen.spatial is not None and reference.spatial is not None:
+        places = reference.spatial
+        found |= frechet_scores("sfid", places.moments, places.root, seen.spatial.cpu(), block)
+    return found

@@ -82,3 +82,14 @@ def mean_and_error(name: str, values: Sequence[float]) -> dict[str, float]:
     mean = math.fsum(values) / count
     variance = math.fsum((value - mean) ** 2 for value in values) / max(1, count - 1)
     return {name: mean, f"{name}_se": math.sqrt(variance / count)}
+
+
+def weighted_mean_and_error(name: str, values: Tensor, weights: Tensor | None) -> dict[str, float]:
+    """Return Σ wᵢ vᵢ and its standard error, √(Σ wᵢ² (vᵢ - mean)²), of values (N,) and weights (N,) of sum 1.
+
+    Without weights as `mean_and_error`.
+    """
+    if weights is None:
+        return mean_and_error(name, values.tolist())
+    mean = (weights * values).sum()
+    return {name: float(mean), f"{name}_se": float((weights * (values - mean)).square().sum().sqrt())}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import NO_FILE, Positive
+from darkroom.params.numbers import NO_FILE, Positive, Seed
 from darkroom.params.section import Section
 
 
@@ -24,4 +24,19 @@ class Evaluate(Section):
     def _judged(self) -> "Evaluate":
         if self.every and self.extractor == NO_FILE:
             raise ValueError("every is above 0, so extractor must be named: models/extractor")
+        return self
+
+
+class EvaluateGenerator(Evaluate):
+    """Scores of the averaged weights while training: a look, which decides nothing."""
+
+    seed: Seed = 2
+    """Seed of their noise."""
+    reference: str = NO_FILE
+    """data/reference: the statistics of the real images; data/none: no evaluation."""
+
+    @model_validator(mode="after")
+    def _compared(self) -> "EvaluateGenerator":
+        if self.every and self.reference == NO_FILE:
+            raise ValueError("every is above 0, so reference must be named: data/reference")
         return self

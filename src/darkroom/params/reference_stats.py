@@ -22,8 +22,8 @@ class ReferenceStats(Section):
     """Images in a forward pass."""
     split: Split = "train"
     """Split of the real images that generated ones are compared with."""
-    held_out: Split = "test"
-    """Split of real images scored as if generated: the score of a perfect generator."""
+    held_out: Literal["val", "test"] = "test"
+    """Split of real images scored as if generated, which no training saw: the score of a perfect generator."""
     kid_images: Annotated[int, Field(ge=2)] = 10000
     """Features of the reference kept for the kernel distance, at most."""
     blocks: Annotated[int, Field(ge=2)] = 10

@@ -168,27 +168,26 @@ def line_chart(
     return Markup("".join([*parts, key, "</svg>"]))
 
 
-def error_bars(rows: Sequence[tuple[str, float, float]], title: str, width: float = 460.0, runs: int = 1) -> Markup:
+def error_bars(rows: Sequence[tuple[str, float, float, bool]], title: str, width: float = 460.0) -> Markup:
     """Return values with bars of one standard error to each side, one below the other, on one axis from 0 or below.
 
     Args:
-        rows: (name, value, standard error), at least one; the first `runs` belong to the run.
+        rows: (name, value, standard error, whether it is of real images), at least one.
         title: a description of the chart for screen readers.
         width: px.
-        runs: the number of rows that are not of real images.
     """
     pitch, top, left = 30.0, 8.0, 150.0
     base = top + pitch * len(rows)
-    low, high = min(0.0, *(v - e for _, v, e in rows)), max(0.0, *(v + e for _, v, e in rows))
+    low, high = min(0.0, *(v - e for _, v, e, _ in rows)), max(0.0, *(v + e for _, v, e, _ in rows))
     room = (high - low) * 0.03 or 1.0
     x = Axis(low - (room if low else 0), high + room, left, width - _RIGHT)
     parts = [f'<svg class="chart" role="img" viewBox="0 0 {_px(width)} {_px(base + 26)}" aria-label="{escape(title)}">']
     for tick in x.ticks(5):
         parts.append(f'<path class="rule" d="M{_px(x(tick))} {_px(top)}V{_px(base)}"/>')
         parts.append(f'<text class="tick mid" x="{_px(x(tick))}" y="{_px(base + 18)}">{short(tick)}</text>')
-    for at, (name, value, error) in enumerate(rows):
+    for at, (name, value, error, real) in enumerate(rows):
         y = top + pitch * (at + 0.5)
-        parts.append(f'<g class="{"real" if at >= runs else "run"}">')
+        parts.append(f'<g class="{"real" if real else "run"}">')
         parts.append(f'<text class="label end" x="{_px(left - 12)}" y="{_px(y + 4)}">{escape(name)}</text>')
         parts.append(f'<path class="line" d="M{_px(x(value - error))} {_px(y)}H{_px(x(value + error))}"/>')
         parts.append(f'<circle cx="{_px(x(value))}" cy="{_px(y)}" r="4.5"/></g>')

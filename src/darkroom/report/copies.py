@@ -89,7 +89,10 @@ def _nearness(facts: NearestFacts) -> Iterator[Line]:
         name = f"ct_{space}"
         z, share = facts.scores[name], percent(facts.nearer[space])
         if z < -_CHANCE:
-            says = f"Nearer to training images than held-out images are, in {share} of all comparisons, as copies are."
+            says = (
+                f"Nearer to training images than held-out images are, in {share} of all comparisons: as copies are, "
+                "and as typical or blurred images are, say of strong guidance. The pairs tell which."
+            )
         elif z > _CHANCE:
             says = f"Further from training images than held-out images are: nearer in {share} of all comparisons only."
         else:

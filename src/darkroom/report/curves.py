@@ -10,7 +10,7 @@ from darkroom.artifacts.manifest import ArtifactError
 
 CURVES, TABLES = Path("curves"), Path("plots/metrics")
 BANDS = ("0_25", "25_50", "50_75", "75_100")  # ranges of the diffusion time, in percent
-# The scores of evaluation during training: of the DiT, of CLIP, and of the prior.
+# The scores of evaluation during training: of what generates, of CLIP, and of the prior.
 SCORES = (
     *("fd", "fd_debiased", "label_accuracy"),
     *("zero_shot_accuracy", "image_to_text_r1", "text_to_image_r1"),

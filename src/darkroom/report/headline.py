@@ -1,12 +1,12 @@
 """The headline numbers of the page, each with its error and one sentence."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from darkroom.metrics.held_out_names import ENOUGH, held_out_names
+from darkroom.metrics.distance_scores import score_names
+from darkroom.metrics.held_out_names import ENOUGH, held_out_names, listed
 from darkroom.metrics.shares import wilson
-from darkroom.metrics.table import score_names
 from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent
@@ -66,20 +66,36 @@ def _difference(run: Number, real: Number, split: str) -> str:
     return f"the generated images lie nearer to the reference, by {size}{copies}"
 
 
+def _kept(made: Scored, extractor: str) -> int | None:
+    """Return how many held-out images the reference keeps features of; None: the card does not say."""
+    kept: int | None = made.whole["protocol"].get("extractors", {}).get(extractor, {}).get("held_out_n")
+    return kept
+
+
 def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline | None:
     """Return the distance of an extractor: from held-out images where these are enough, which rewards no copy."""
     reference, baselines = inputs.reference, made.card.baselines
     name, splits, floors = DEBIASED[extractor], (reference.split, reference.held_out), baselines.held_out
-    unseen = name.replace("_debiased", "_held_out_debiased")
+    unseen, left_out = name.replace("_debiased", "_held_out_debiased"), baselines.left_out.get("held_out")
     if unseen in made.scores:
-        name, splits, floors = unseen, splits[::-1], baselines.train
+        name, splits, floors, left_out = unseen, splits[::-1], baselines.train, baselines.left_out.get("train")
     floor = floors.get(extractor, {})
-    named = floor if name != unseen else held_out_names(floor)
-    run, real = value_of(name, made.scores), value_of(name, score_names(extractor, named))
+
+    def debiased(scores: Mapping[str, float]) -> Number | None:
+        return value_of(name, score_names(extractor, scores if name != unseen else held_out_names(scores)))
+
+    run, real = value_of(name, made.scores), debiased(floor)
     if run is None:
         return None
     sentence = f"from the real images of the {splits[0]} split{', which no training saw' * (name == unseen)}."
-    if real is not None:
+    same = debiased(left_out.samples.get(extractor, {})) if left_out else None
+    if real is not None and left_out and same:
+        sentence += (
+            f" Without {listed(left_out.classes)}, of which the {splits[1]} split has no or too few images, they "
+            f"score {same.text} ± {same.se_text}, and {floor['n']:,.0f} real images of that split {real.text} ± "
+            f"{real.se_text}: {_difference(same, real, splits[0])}."
+        )
+    elif real is not None:
         sentence += (
             f" Real images of the {splits[1]} split, {floor['n']:,.0f} of the same classes, score "
             f"{real.text} ± {real.se_text}: {_difference(run, real, splits[0])}."
@@ -90,6 +106,12 @@ def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline
         sentence += (
             f" The {reference.held_out} split ({there.held_out['n']:,.0f} images; {needed:,} are needed) is too small "
             "to be the reference, so this distance rewards copies: see Memorisation."
+        )
+    elif name != unseen and (kept := _kept(made, extractor)) is not None and kept < needed:
+        sentence += (
+            f" `reference_stats.kid_images` keeps {kept:,} of the {there.held_out['n']:,.0f} images of the "
+            f"{reference.held_out} split, which would be the reference from {needed:,} on, so this distance rewards "
+            "copies: see Memorisation."
         )
     return Headline(f"{DISTANCES[extractor]}, without its bias{of}", run.value, run.text, sentence, run.se, run.se_text)
 
@@ -116,7 +138,9 @@ def headlines(inputs: Inputs) -> list[Headline]:
         )
     if made is not None:
         found += [line for extractor in inputs.reference.extractors if (line := _distance(inputs, made, extractor, of))]
-    found += [*_conditioned(inputs.decoder, "embeddings"), *_conditioned(inputs.text, "captions")]
+    embedded = inputs.decoder is None or inputs.decoder.samples.condition == "image"
+    found += _conditioned(inputs.decoder, "embeddings" if embedded else "smaller images")
+    found += _conditioned(inputs.text, "captions")
     card = inputs.tokenizer.card
     if psnr := value_of("psnr", inputs.tokenizer.scores):
         found.append(

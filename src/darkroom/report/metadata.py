@@ -189,12 +189,20 @@ class ReaderFacts(Metadata):
     renders: Scores
 
 
+class DiversityPairs(Metadata):
+    """Pairs of generated and of held-out images of one class."""
+
+    pairs: int
+    pairs_held_out: int
+
+
 class Protocol(Metadata):
-    """What must be equal before two scores compare; of it the count, the reference and the classes."""
+    """What must be equal before two scores compare; of it the counts, the reference and the classes."""
 
     n_fake: int
     reference: CardReference
     classes: str | dict[str, int] | None = None
+    diversity: DiversityPairs | None = None
 
 
 class Treatment(Metadata):
@@ -212,19 +220,31 @@ class LabelBaselines(Metadata):
     held_out_confident: float | None = None
 
 
+class LeftOut(Metadata):
+    """Classes that a noise floor leaves out, the fraction of the samples that is of these, scores of the others."""
+
+    classes: list[str]
+    fraction: float
+    samples: dict[str, Scores]
+
+
 class Baselines(Metadata):
     """What is known without the model.
 
     held_out: the noise floor by extractor: what held-out real images of the same number and classes score, and `n`.
     train: where held-out images are a reference too, what as many training images score against them.
+    left_out: where one of these two leaves classes out, by its name, what the samples of the other classes score.
     label_accuracy: what they and a constant answer get.
+    diversity: that of held-out real images, and `n`, their pairs.
     scene_reader: scores of originals and renders.
     clip_unrelated: scores of unrelated pairs.
     """
 
     held_out: dict[str, Scores] = {}
     train: dict[str, Scores] = {}
+    left_out: dict[str, LeftOut] = {}
     label_accuracy: LabelBaselines | None = None
+    diversity: Scores = {}
     scene_reader: ReaderFacts | None = None
     clip_unrelated: Scores = {}
 

@@ -8,9 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from darkroom.metrics import table
+from darkroom.metrics.distance_scores import score_names
 from darkroom.metrics.held_out_names import held_out_names
 from darkroom.metrics.labels import LITTLE
-from darkroom.metrics.table import score_names
 from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
 from darkroom.report.clip import ClipScored
@@ -75,13 +75,16 @@ def conditioned_images(inputs: Inputs) -> Iterator[tuple[str, Conditioned]]:
         yield "Images of captions", inputs.text
 
 
-def _bars(row: Row, where: str, others: dict[str, Number | None]) -> Markup | None:
-    """Return the chart of a distance with the `others` and the noise floor; None where a value has no error."""
-    named = {"generated": row.run, **others, "unseen real": row.unseen, "halves of real": row.halves}
-    found = [(name, one.value, one.se) for name, one in named.items() if one and one.se is not None]
-    if len(found) < len(named):
-        return None
-    return error_bars(found, f"{row.title} in the {where}, with standard errors", runs=1 + len(others))
+def _bars(row: Row, where: str, others: dict[str, Row | None]) -> Markup | None:
+    """Return the chart of a distance with the `others`, each above its noise floor; None where a run has no error."""
+    named: list[tuple[str, Number | None, bool]] = []
+    for name, each in {"generated": row, **others}.items():
+        if each is None or each.run.se is None:
+            return None
+        named += [(name, each.run, False), ("real, as many", each.unseen, True)]
+    named.append(("halves of real", row.halves, True))
+    found = [(name, one.value, one.se, real) for name, one, real in named if one and one.se is not None]
+    return error_bars(found, f"{row.title} in the {where}, with standard errors")
 
 
 def groups(inputs: Inputs) -> Iterator[Group]:
@@ -142,6 +145,13 @@ def _notes(inputs: Inputs) -> list[str]:
     )
 
 
+def _beside_floor(name: str, extractor: str, made: Scored) -> Row | None:
+    """Return a distance of some images, beside it what as many real images score; None where it was not measured."""
+    unseen = score_names(extractor, made.card.baselines.held_out.get(extractor, {}))
+    run = value_of(name, made.scores)
+    return None if run is None else Row(name, run, value_of(name, unseen))
+
+
 def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
     """Yield the groups of generated images: one for each extractor, one for each group of metrics.
 
@@ -155,7 +165,7 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         chart = None
         for row in found:
             if row.name == DEBIASED[extractor] and others is not None:
-                chart = _bars(row, name, {of: value_of(row.name, each.scores) for of, each in others.items()})
+                chart = _bars(row, name, {of: _beside_floor(row.name, extractor, each) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
         distance = f"{DISTANCES[extractor]} in the {name}"
         # The two halves are the even and the odd rows of the stored features.
@@ -169,18 +179,24 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
             aside = f"as reference, which no training saw; beside it images of the {inputs.reference.split} split"
             yield Group(f"{title}, {name}, the {split} split", (n, f"n = {trained['n']:,.0f}", ""), against, aside)
     measured_of = [score for metric in table.SAMPLE_METRICS for score in metric.scores]
+    if measured := [_with_real(row, made) for row in rows(scores, table.of_group("diversity"))]:
+        taken = made.card.protocol.diversity
+        of_pairs = (f"{taken.pairs:,} pairs", f"{taken.pairs_held_out:,} pairs", "") if taken else ("", "", "")
+        yield Group(f"{title}, diversity", of_pairs, measured, "images of one class")
     for group in dict.fromkeys(score.group for score in (*measured_of, *table.BITS)):
         if measured := [_with_real(row, made) for row in rows(scores, table.of_group(group))]:
             constant = made.card.baselines.label_accuracy if group == "labels" else None
             aside = f"a constant answer gets {number(constant.constant).text}" if constant else ""
-            yield Group(f"{title}, {group}", (n, "", ""), measured, aside)
+            real = made.card.baselines.held_out.get("in_domain", {}) if group == "manifold" else {}
+            yield Group(f"{title}, {group}", (n, f"n = {real['n']:,.0f}" if real else "", ""), measured, aside)
 
 
 def _with_real(row: Row, made: Scored) -> Row:
     """Return a row with what held-out real images of the same classes get, where that is known."""
     floor = made.card.baselines.held_out.get("in_domain", {})
-    if row.name in floor:
-        return replace(row, unseen=value_of(row.name, floor))
+    for known in (floor, made.card.baselines.diversity):
+        if row.name in known:
+            return replace(row, unseen=value_of(row.name, known))
     real = made.card.baselines.label_accuracy
     if real is None or real.held_out is None:
         return row

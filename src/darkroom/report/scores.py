@@ -3,7 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from darkroom.metrics.table import COUNT, score_names
+from darkroom.metrics.distance_scores import score_names
+from darkroom.metrics.feature_scores import ALONE
+from darkroom.metrics.table import COUNT
 from darkroom.metrics.table import scores as known_scores
 from darkroom.report.numbers import Number, number
 
@@ -83,8 +85,9 @@ def distance_rows(
         halves: of two halves of the reference, under the same names.
     """
     floor = score_names(extractor, unseen), score_names(extractor, halves)
+    names = {*floor[1], *ALONE.get(extractor, ())}
     return [
         Row(name, found, value_of(name, floor[0]), value_of(name, floor[1]))
         for name in known_scores()
-        if name in floor[1] and (found := value_of(name, scores))
+        if name in names and (found := value_of(name, scores))
     ]

@@ -71,7 +71,7 @@ def find_copies(
     rows = drawn(len(made), settings.copies.images)
     held_out_rows = alike(unseen, class_numbers(_of(made.labels, rows), catalog.classes))
     wanted = class_numbers(_of(unseen.labels, held_out_rows), catalog.classes)
-    conditioned = samples.get("condition", "class") not in ("class", "none")
+    conditioned = samples.get("condition", "class") not in ("class", "none") or "split" in samples
     panel = memorisation(
         (made, rows),
         (unseen, held_out_rows),

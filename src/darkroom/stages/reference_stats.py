@@ -1,9 +1,6 @@
 """Stage `reference_stats`: shards and extractor in, `data/reference/` out: real images, and what real images score."""
 
-from dataclasses import replace
 from pathlib import Path
-
-from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
@@ -12,10 +9,13 @@ from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.metrics.matching import class_numbers, kept_rows
+from darkroom.metrics.alone import scores_alone
+from darkroom.metrics.building import build_reference, with_held_out
+from darkroom.metrics.matching import class_numbers
 from darkroom.metrics.recognition import recognition
-from darkroom.metrics.reference import build_reference, distances
-from darkroom.models.evaluators.load import extract, open_evaluator, stream
+from darkroom.metrics.reference import distances
+from darkroom.metrics.views import Views
+from darkroom.models.evaluators.load import extract_views, open_evaluator, stream_views
 from darkroom.models.evaluators.registry import open_configured
 from darkroom.params.reference_stats import Params
 from darkroom.terminal.progress import with_progress
@@ -23,10 +23,10 @@ from darkroom.terminal.progress import with_progress
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
-def halves(features: Tensor, name: str, blocks: int) -> dict[str, float]:
-    """Return the distances between two disjoint halves of real features, (N, D) float32, drawn."""
-    mixed = features[drawn(len(features))]
-    one, other = mixed[::2], mixed[1::2]
+def halves(seen: Views, name: str, blocks: int) -> dict[str, float]:
+    """Return the distances between two disjoint halves of N real images, drawn."""
+    mixed = drawn(len(seen))
+    one, other = seen.take(mixed[::2]), seen.take(mixed[1::2])
     return distances(other, build_reference(name, "", [one], len(one), len(one)), blocks)
 
 
@@ -52,23 +52,24 @@ def run(params: Params) -> None:
         for name, extractor in extractors.items():
             network = extractor.network
             print(f"{name}: {len(real):,} images of {settings.split}, {len(unseen):,} of {settings.held_out}")
-            batches = stream(network, with_progress(real.batches(batch), len(real), name), batch, device)
+            batches = stream_views(network, with_progress(real.batches(batch), len(real), name), batch, device)
             reference = build_reference(
                 name, extractor.sha256, batches, len(real), settings.kid_images, numbers, catalog.classes
             )
-            held_out = extract(network, with_progress(unseen.batches(batch), len(unseen), name), batch, device)
-            rows = kept_rows(len(unseen), settings.kid_images, unseen_numbers)
-            replace(reference, unseen=held_out[rows], unseen_labels=unseen_numbers[rows]).save(folder)
+            held_out = extract_views(network, with_progress(unseen.batches(batch), len(unseen), name), batch, device)
+            reference = with_held_out(reference, held_out, unseen_numbers, settings.kid_images)
+            reference.save(folder)
             unseen_scores = distances(held_out, reference, settings.blocks, unseen_numbers)
+            unseen_scores |= scores_alone(held_out, reference, settings.blocks)
             if name == "in_domain":
-                known = recognition(judge.network, judge.classes, held_out, unseen.labels)
+                known = recognition(judge.network, judge.classes, held_out.pool, unseen.labels)
             metadata[name] = {
                 "sha256": extractor.sha256,
                 "dim": extractor.dim,
                 "n": reference.n,
                 "kid_n": len(reference.kid_features),
                 "held_out": {"n": len(held_out), **unseen_scores},
-                "halves": halves(reference.kid_features, name, settings.blocks),
+                "halves": halves(reference.kept, name, settings.blocks),
             }
             print(f"{name}: unseen real images score fd {unseen_scores['fd']:.4g} ± {unseen_scores['fd_se']:.2g}")
         write_manifest(

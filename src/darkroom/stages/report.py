@@ -14,8 +14,8 @@ OUT = Path("reports")
 def run(params: Params) -> None:
     """Write the page as one self-contained HTML file."""
     require_writable(OUT)
-    page = render(params.report.title, read_inputs(list(params.train_decoder.unets))).encode()
+    page = render(params.heading, read_inputs(list(params.train_decoder.unets))).encode()
     with atomic_folder(OUT) as folder:
         write_bytes(folder / "index.html", page)
-        write_manifest(folder, "report", title=params.report.title, files=file_hashes(folder))
+        write_manifest(folder, "report", title=params.heading, files=file_hashes(folder))
     print(f"{OUT / 'index.html'}: {len(page) / 1e3:,.0f} kB")

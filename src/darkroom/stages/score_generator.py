@@ -31,6 +31,7 @@ def run(params: Params) -> None:
     if unscored(SAMPLES, METRICS, CARD):
         _write_table([])
         return
+    from darkroom.stages.diversity import Vgg16
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 
     settings = params.score_generator
@@ -42,7 +43,8 @@ def run(params: Params) -> None:
         return found
 
     more = measured if settings.bits.wanted else None
-    score(SAMPLES, settings, params.reference_stats, params.run.device, METRICS, CARD, more)
+    lpips = Vgg16(Path(settings.vgg16), "score_generator.vgg16") if settings.lpips == "lpips" else None
+    score(SAMPLES, settings, params.reference_stats, params.run.device, METRICS, CARD, more, lpips)
     _write_table(lines)
 
 

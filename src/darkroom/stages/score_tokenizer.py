@@ -17,12 +17,12 @@ from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.codes import code_scores, histogram
-from darkroom.metrics.frechet import frechet_distance
+from darkroom.metrics.distance_scores import score_names
 from darkroom.metrics.image import image_scores
 from darkroom.metrics.pictures import rows
-from darkroom.metrics.reference import build_reference, moments_of
-from darkroom.metrics.table import score_names
-from darkroom.models.evaluators.load import Extractor, extract, load_extractor, open_evaluator
+from darkroom.metrics.reference import frechet_between
+from darkroom.models.evaluators.load import Extractor, extract, open_evaluator
+from darkroom.models.evaluators.registry import Source, open_extractor
 from darkroom.models.tokenizers.batches import reconstruct_all
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.score_settings import Params
@@ -53,7 +53,7 @@ def run(params: Params) -> None:
     extractors = {"in_domain": Extractor(judge.network, judge.sha256, judge.network.dim)}
     if "inception" in params.reference_stats.extractors:
         inception = params.reference_stats.inception
-        extractors["inception"] = load_extractor("inception", EXTRACTOR, Path(inception.weights), inception.sha256)
+        extractors["inception"] = open_extractor("inception", Source(Path(inception.weights), inception.sha256))
 
     def pairs(what: str) -> Iterator[tuple[Tensor, Tensor]]:
         for pixels in with_progress(shards.batches(batch), len(shards), what):
@@ -64,8 +64,7 @@ def run(params: Params) -> None:
     for name, extractor in extractors.items():
         originals = extract(extractor.network, shards.batches(batch), batch, device)
         decoded = extract(extractor.network, (image for _, image in pairs(name)), batch, device)
-        real = build_reference(name, extractor.sha256, [originals], len(originals), 2)
-        distance = frechet_distance(real.moments, real.root, moments_of(decoded))
+        distance = frechet_between(decoded, originals)
         scores |= {f"r{of}": value for of, value in score_names(name, {"fd": distance}).items()}
     counts = counted(tokenizer, train, shards, batch, device)
     if counts:
@@ -76,7 +75,13 @@ def run(params: Params) -> None:
         score_card(
             scores=scores,
             extractors={
-                name: {"sha256": extractor.sha256, "dim": extractor.dim, "n": len(shards), "kid_n": 0}
+                name: {
+                    "sha256": extractor.sha256,
+                    "resize": extractor.resize,
+                    "dim": extractor.dim,
+                    "n": len(shards),
+                    "kid_n": 0,
+                }
                 for name, extractor in extractors.items()
             },
             reference_id=catalog.fingerprint,

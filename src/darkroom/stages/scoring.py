@@ -7,28 +7,29 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
+from darkroom.metrics.alone import scores_alone
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.cmmd import cmmd
-from darkroom.metrics.floor import distances_of_unseen, notes_on_classes
+from darkroom.metrics.distance_scores import score_names
+from darkroom.metrics.floor import Floor, baselines_of, noise_floor, notes_on_classes
 from darkroom.metrics.held_out import held_out_reference
 from darkroom.metrics.held_out_names import held_out_names
-from darkroom.metrics.inception_score import inception_scores
 from darkroom.metrics.labels import label_notes, require_known
 from darkroom.metrics.matching import FREQUENCY, class_numbers
 from darkroom.metrics.recognition import label_baselines
 from darkroom.metrics.reference import Reference, distances
 from darkroom.metrics.score import Samples
-from darkroom.models.evaluators.load import Extractor, FeatureNetwork, Outputs, extract, open_evaluator
+from darkroom.metrics.views import Views
+from darkroom.models.evaluators.load import FeatureNetwork, extract_views, open_evaluator
 from darkroom.models.evaluators.registry import open_configured
 from darkroom.models.generators.score_settings import Networks, ScoreGenerator
 from darkroom.stages.copies import find_copies
+from darkroom.stages.diversity import Vgg16, find_diversity
 from darkroom.stages.further import Further
 from darkroom.terminal.progress import with_progress
 
@@ -47,10 +48,12 @@ def score(
     metrics: Path,
     card: Path,
     measured: Measured | None = None,
+    lpips: Vgg16 | None = None,
 ) -> None:
     """Score the samples in `folder` through every extractor of the reference, and write how it was done.
 
-    Samples that were not asked to be of a class have no label accuracy. `measured` gives scores beside these.
+    Samples that were not asked to be of a class have no label accuracy. `measured` gives scores beside these, `lpips`
+    the network of LPIPS, for diversity.
     """
     where = set_up_device(settings.threads, device)
     samples = read_manifest(folder, "samples")
@@ -70,47 +73,48 @@ def score(
     def batches(name: str) -> Iterator[NDArray[np.uint8]]:
         return with_progress(images.batches(settings.batch), len(images), name)
 
-    def features_of(network: FeatureNetwork, name: str) -> Tensor:
-        return extract(network, batches(name), settings.batch, where)
+    def views_of(network: FeatureNetwork, name: str) -> Views:
+        return extract_views(network, batches(name), settings.batch, where)
 
-    seen = features_of(judge.network, "in_domain")
+    own_views = views_of(judge.network, "in_domain")
     scores = dict(more.scores)
-    distribution, floors, notes = samples.get("distribution", FREQUENCY), {}, list(more.notes)
-    facts, trained, own = {}, {}, None
+    distribution, notes = samples.get("distribution", FREQUENCY), list(more.notes)
+    floors: dict[str, Floor] = {}
+    trained: dict[str, Floor] = {}
+    facts, own = {}, None
     conditioned = samples.get("condition", "class") not in ("class", "none")  # made of held-out images
     for name, extractor in extractors.items():
         whole = Reference.load(REFERENCE, name, extractor.sha256)
         numbers = class_numbers(images.labels, whole.classes)
         real = whole.matched(distribution)
         own = real if name == "in_domain" else own
-        features, others = seen, dict[str, float]()
-        if name != "in_domain":
-            features, others = _seen_by(name, extractor, real, features_of, settings.blocks)
-        scores |= others | table.score_names(name, distances(features, real, settings.blocks, numbers))
-        floors[name] = distances_of_unseen(whole, real, distribution, numbers, settings.blocks)
-        if not conditioned and (unseen := held_out_reference(whole)) is not None:
+        seen = own_views if name == "in_domain" else views_of(extractor.network, name)
+        scores |= score_names(name, distances(seen, real, settings.blocks, numbers))
+        scores |= scores_alone(seen, real, settings.blocks)
+        floors[name] = noise_floor(whole, real, distribution, numbers, settings.blocks, seen)
+        if not conditioned and (unseen := held_out_reference(whole, distribution)) is not None:
             against = unseen.matched(distribution)
-            found = distances(features, against, settings.blocks, numbers)
-            scores |= table.score_names(name, held_out_names(found))
-            trained[name] = distances_of_unseen(unseen, against, distribution, numbers, settings.blocks)
+            found = distances(seen, against, settings.blocks, numbers)
+            scores |= score_names(name, held_out_names(found))
+            trained[name] = noise_floor(unseen, against, distribution, numbers, settings.blocks, seen)
         facts[name] = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
         facts[name] |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen)}
         facts[name]["resize"] = extractor.resize
-        notes += notes_on_classes(whole, distribution, len(features), floors[name], reference["held_out"])
-        print(f"{name}: {len(features):,} samples against {real.n:,} real images")
+        notes += notes_on_classes(whole, distribution, len(seen), floors[name], reference["held_out"])
+        print(f"{name}: {len(seen):,} samples against {real.n:,} real images")
     kept = (None, None) if own is None else (own.kid_features, own.kid_weights)
-    generated = Samples(len(images), batches, seen, judge.network, judge.classes, images.labels, where, *kept)
+    generated = Samples(len(images), batches, own_views.pool, judge.network, judge.classes, images.labels, where, *kept)
     for metric in table.SAMPLE_METRICS:
         scores |= metric.measure(generated)
     copies = find_copies(folder, samples, settings, judge.network, reference["held_out"], where)
-    scores |= copies.scores
+    diversity = find_diversity(images, settings.diversity.pairs, judge.network, lpips, reference["held_out"], where)
+    scores |= copies.scores | diversity.scores
     scores["n"] = len(images)
     baselines = {
-        "held_out": floors,
-        **({"train": trained} if trained else {}),
+        **_floors(floors, trained),
         **_label_baselines(scores, reference, images),
     }
-    baselines |= more.baselines | copies.baselines
+    baselines |= more.baselines | copies.baselines | diversity.baselines
     notes += label_notes(scores, baselines)
     write_json(metrics, scores)
     write_json(
@@ -126,28 +130,22 @@ def score(
             seed=samples["sampler"]["seed"],
             sampler=samples["sampler"],
             samples=manifest_hash(folder),
-            protocol=more.protocol | copies.protocol,
+            protocol=more.protocol | copies.protocol | diversity.protocol,
             baselines=baselines,
-            more_notes=list(dict.fromkeys([*notes, *copies.notes])),
+            more_notes=list(dict.fromkeys([*notes, *copies.notes, *diversity.notes])),
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
 
 
-def _seen_by(
-    name: str,
-    extractor: Extractor,
-    real: Reference,
-    features_of: Callable[[FeatureNetwork, str], Tensor],
-    blocks: int,
-) -> tuple[Tensor, dict[str, float]]:
-    """Return features of a published network, and the scores that it alone has: of Inception's logits, of CLIP."""
-    network = extractor.network
-    if name == "inception" and hasattr(network, "widths"):
-        pool, _, logits = features_of(Outputs(network), name).split(network.widths, dim=1)
-        return pool.contiguous(), inception_scores(logits, blocks)
-    features = features_of(network, name)
-    return features, cmmd(features, real.kid_features, blocks, real.kid_weights) if name == "clip" else {}
+def _floors(held_out: Mapping[str, Floor], train: Mapping[str, Floor]) -> dict[str, Any]:
+    """Return the noise floors for the card, and what stands beside them where they are of some classes alone."""
+    named = {"held_out": held_out, "train": train}
+    found: dict[str, Any] = {
+        split: {name: floor.scores for name, floor in floors.items()} for split, floors in named.items() if floors
+    }
+    without = {split: of_others for split, floors in named.items() if (of_others := baselines_of(floors))}
+    return {**found, **({"left_out": without} if without else {})}
 
 
 def _label_baselines(

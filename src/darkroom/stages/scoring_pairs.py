@@ -27,10 +27,12 @@ from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perc
 from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader, things_in
 from darkroom.models.generators.score_settings import Networks, ScoreGenerator
 from darkroom.params.numbers import NO_FILE
+from darkroom.stages.diversity import Vgg16
 from darkroom.stages.further import Further
 from darkroom.stages.scoring import score
 from darkroom.terminal.progress import with_progress
 
+VGG16 = "score_decoder.vgg16"
 MODEL, READER = Path("models/clip"), Path("models/scene_reader")
 
 
@@ -135,7 +137,7 @@ def measure_pairs(
     measures: dict[str, Measure] = {"psnr": psnr}
     if judges.lpips == "lpips":
         weights, shape = Path(judges.vgg16), samples.image_shape
-        measures["lpips"], protocol["lpips"] = perceptual_measure(weights, shape, "score_decoder.vgg16", device)
+        measures["lpips"], protocol["lpips"] = perceptual_measure(weights, shape, VGG16, device)
     clip = _clip(judges.clip)
     captions = None if clip is None else _captions(pairs, where)
     reader, asked = None, []
@@ -162,4 +164,5 @@ def score_pairs(
 ) -> None:
     """Score the samples in `folder`, and write how it was done."""
     measured = partial(measure_pairs, judges, settings.batch, folder)
-    score(folder, settings, networks, device, metrics, card, measured)
+    lpips = Vgg16(Path(judges.vgg16), VGG16) if judges.lpips == "lpips" else None
+    score(folder, settings, networks, device, metrics, card, measured, lpips)

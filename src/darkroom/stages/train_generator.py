@@ -67,8 +67,9 @@ def _train(params: Params) -> None:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
     from darkroom.device import set_up_device
+    from darkroom.metrics.matching import FREQUENCY
+    from darkroom.models.evaluators.evaluation import Evaluation
     from darkroom.models.generators.data import GeneratorData
-    from darkroom.models.generators.evaluation import Evaluation
     from darkroom.models.tokenizers.load import load_tokenizer
     from darkroom.training.averages import export_snapshots
     from darkroom.training.loop import train
@@ -101,7 +102,10 @@ def _train(params: Params) -> None:
             training.seed,
         )
         recipe: GeneratorRecipe = GENERATORS.load("recipe", settings.kind).build(
-            settings.chosen, training, data, Evaluation.open(settings.evaluate, catalog)
+            settings.chosen,
+            training,
+            data,
+            Evaluation.open(settings.evaluate, catalog.image_shape, catalog.classes, FREQUENCY),
         )
         parameters = sum(p.numel() for p in recipe.model.parameters())
         what = "latents" if latents.codebook is None else f"latents, of {len(latents.codebook):,} codes"

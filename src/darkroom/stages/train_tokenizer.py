@@ -10,6 +10,8 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
+from darkroom.metrics.matching import BALANCED, FREQUENCY
+from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.protocol import KIND, Tokenizer
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
@@ -35,12 +37,13 @@ def build(
     train_rows: IndexedDataset,
     val_rows: IndexedDataset,
     perceptual: nn.Module | None = None,
+    evaluation: Evaluation | None = None,
 ) -> TokenizerRecipe:
     """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
     settings = params.train_tokenizer
     recipe: type[TokenizerRecipe] = TOKENIZERS.load("recipe", settings.kind)
     with seeded(derive(settings.own_training.seed, "tokenizer/weights")):
-        return recipe(settings.chosen, settings.own_training, image_shape, train_rows, val_rows, perceptual)
+        return recipe(settings.chosen, settings.own_training, image_shape, train_rows, val_rows, perceptual, evaluation)
 
 
 def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:
@@ -102,7 +105,9 @@ def run(params: Params) -> None:
             LabelledImages(shards, classes, training.seed, *needing) if labelled else Images(shards, training.seed)
             for shards in splits.values()
         )
-        recipe = build(params, selection.spec.shape, train_set, val_set, perceptual)
+        distribution = BALANCED if classes.classes else FREQUENCY
+        evaluation = Evaluation.open(settings.evaluate, selection.spec.shape, classes.classes, distribution)
+        recipe = build(params, selection.spec.shape, train_set, val_set, perceptual, evaluation)
         parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
         print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")
         known: dict[str, Any] = {"classes": list(classes.classes)} if labelled else {}

@@ -22,7 +22,10 @@ def with_progress(groups: Iterable[Group], total: int, what: str) -> Iterator[Gr
         now = time.monotonic()
         if now - last >= INTERVAL and done < total:
             speed = done / (now - began)
-            print(f"{what}: {done:,} of {total:,} images, {speed:,.0f} images/s, {(total - done) / speed:,.0f} s left")
+            print(
+                f"{what}: {done:,} of {total:,} images, {speed:,.0f} images/s, {(total - done) / speed:,.0f} s left",
+                flush=True,
+            )
             last = now
 
 
@@ -36,5 +39,5 @@ def each_with_progress(items: Iterable[Item], total: int | None, what: str) -> I
             speed = done / (now - began)
             rest = "" if total is None else f" of {total:,}"
             left = "" if total is None else f", {max(0, total - done) / speed:,.0f} s left"
-            print(f"{what}: {done:,}{rest} images, {speed:,.0f} images/s{left}")
+            print(f"{what}: {done:,}{rest} images, {speed:,.0f} images/s{left}", flush=True)
             last = now

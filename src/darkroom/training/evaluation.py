@@ -16,6 +16,7 @@ from darkroom.data.grid import image_grid, save_png
 from darkroom.errors import DarkroomError
 from darkroom.training.loader import validation_batches
 from darkroom.training.precision import autocast
+from darkroom.training.recipe import Evaluate
 from darkroom.training.schedules import learning_rate
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def means(states: Iterable[Sums]) -> dict[str, float]:
 
 def is_due(trainer: Trainer) -> bool:
     """Return whether a record is due after the last optimizer step."""
-    settings, every = trainer.settings, trainer.recipe.evaluate_every
-    cadences = [settings.log_every, settings.validate_every, *([every] if every else [])]
+    settings = trainer.settings
+    cadences = [settings.log_every, settings.validate_every, *(every for every, _ in trainer.recipe.evaluations)]
     return trainer.images == settings.images or any(map(trainer.due, cadences))
 
 
@@ -83,7 +84,7 @@ def record(trainer: Trainer) -> Record:
 
     Starts a new window. Every process must call it.
     """
-    settings, every = trainer.settings, trainer.recipe.evaluate_every
+    settings, recipe = trainer.settings, trainer.recipe
     means_now = means(trainer.processes.collect(trainer.window.state()))
     trainer.window = Window(trainer.device)
     last = trainer.images == settings.images
@@ -94,8 +95,10 @@ def record(trainer: Trainer) -> Record:
         found |= losses
         if "val/loss" in losses:
             trainer.keep_best(losses["val/loss"])
-    if every and (last or trainer.due(every)):
-        found |= evaluate(trainer)
+    recipe.histograms = {}
+    for every, scores in recipe.evaluations:
+        if last or trainer.due(every):
+            found |= evaluate(trainer, scores)
     found = dict(sorted(found.items()))  # the order in which a checkpoint returns them
     trainer.records.append(found)
     return found
@@ -121,12 +124,12 @@ def validate(trainer: Trainer) -> Record:
 
 
 @torch.no_grad()
-def evaluate(trainer: Trainer) -> Record:
-    """Return the recipe's scores of the averaged weights."""
+def evaluate(trainer: Trainer, scores: Evaluate) -> Record:
+    """Return what one of the recipe's evaluations says of the averaged weights."""
     processes = trainer.processes
     with evaluating(trainer):
-        scores = trainer.recipe.evaluate(*processes.division, processes.rows)
-    return {f"eval/{name}": value for name, value in scores.items()}
+        found = scores(*processes.division, processes.rows)
+    return {f"eval/{name}": value for name, value in found.items()}
 
 
 def write_histograms(trainer: Trainer) -> None:

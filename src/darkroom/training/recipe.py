@@ -89,6 +89,9 @@ Losses = dict[str, Tensor]
 # Puts the rows of all processes together, in the order of their ranks: (n, ...) of each to (N, ...) for all.
 Gather = Callable[[Tensor], Tensor]
 
+# From rank, number of processes and what puts their rows together to scores by name: each does its part of the work.
+Evaluate = Callable[[int, int, Gather], dict[str, float]]
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -121,10 +124,10 @@ class Recipe:
     phases: of an optimizer step, in order.
     train, val: what is trained and validated on.
     blocks: the modules whose activations are computed again in the backward pass with `run.activation_checkpointing`.
-    evaluate_every: images between evaluations; 0: none.
+    evaluations: what scores the modules as they are, each with the images between two times.
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     columns: images in a row of `preview`.
-    histograms: what the last `evaluate` has counted, by name: counts of the values 0, 1, …, int64.
+    histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
     """
 
     modules: dict[str, nn.Module]
@@ -132,7 +135,7 @@ class Recipe:
     train: IndexedDataset
     val: IndexedDataset
     blocks: Sequence[nn.Module] = ()
-    evaluate_every: int = 0
+    evaluations: Sequence[tuple[int, Evaluate]] = ()
     whole_batch: bool = False
     columns: int = 10
     histograms: Mapping[str, NDArray[np.int64]] = {}
@@ -147,7 +150,3 @@ class Recipe:
     def preview(self) -> NDArray[np.uint8] | None:
         """Return images made by the modules as they are, uint8 (N, C, H, W), or None for a model that makes none."""
         return None
-
-    def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return scores of the modules as they are; process `rank` of `count` does its part of the work."""
-        return {}

@@ -115,11 +115,11 @@ class Rows:
         return [f"picture-{row}" for row in rows]
 
 
-def recipe(settings: UNet, hook: Any = None, seed: int = 3) -> DecoderRecipe:
+def recipe(settings: UNet, hook: Any = None, seed: int = 3, steps: int = STEPS) -> DecoderRecipe:
     """Return the recipe of a U-Net over `Rows`."""
     opened = DecoderData(PixelSpace(), Conditioner(EmbeddingScaler(MEAN, STD)), {}, 1, {}, 6, (4, 5))
     model = unet(seed, **vars(config_of(settings, opened))).train()
-    objective = objective_of(settings.diffusion, STEPS)
+    objective = objective_of(settings.diffusion, steps)
     return DecoderRecipe(model, settings, objective, opened.space, opened.conditioner, seed, Rows(hook), Rows())
 
 

@@ -12,8 +12,8 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, Featu
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.colours import to_rgb
-from darkroom.models.evaluators.inception import Inception, cached_weights, load_inception, open_inception, pillow
+from darkroom.models.colours import to_rgb
+from darkroom.models.evaluators.inception import Inception, cached_weights, open_inception, pillow
 from darkroom.params.numbers import NO_FILE
 from models.evaluators.weights import write_random_weights
 
@@ -27,7 +27,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def network(weights: Path) -> Inception:
     state = torch.random.get_rng_state()
-    network = load_inception(weights, sha256_file(weights))
+    network = open_inception(weights, sha256_file(weights))[0]
     assert torch.equal(state, torch.random.get_rng_state())  # no draw is seen outside
     return network
 
@@ -137,7 +137,7 @@ def test_a_flipped_byte_is_refused_before_reading(
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was read"))
     expected = sha256_file(weights)
     with pytest.raises(DarkroomError, match=f"has the sha256 {sha256_file(path)}, and {expected} is expected"):
-        load_inception(path, expected)
+        open_inception(path, expected)
 
 
 class Malice:
@@ -155,7 +155,7 @@ def test_a_program_in_the_file_does_not_run(tmp_path: Path, zipped: bool) -> Non
     path, mark = tmp_path / "malice.pth", tmp_path / "ran"
     torch.save({"weight": Malice(mark)}, path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(DarkroomError, match="does not hold the weights"):
-        load_inception(path, sha256_file(path))
+        open_inception(path, sha256_file(path))
     assert not mark.exists()
     torch.load(path, weights_only=False)
     assert mark.exists()  # it would have run
@@ -166,16 +166,16 @@ def test_other_tensors_are_refused(tmp_path: Path, value: Any) -> None:
     path = tmp_path / "other.pth"
     torch.save(value, path)
     with pytest.raises(DarkroomError, match=r"does not hold the weights.*reference_stats\.inception\.weights"):
-        load_inception(path, sha256_file(path))
+        open_inception(path, sha256_file(path))
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DarkroomError, match=r"`reference_stats\.inception\.weights`.*nowhere\.pth"):
-        load_inception(tmp_path / "nowhere.pth", "0" * 64)
+        open_inception(tmp_path / "nowhere.pth", "0" * 64)
     path = tmp_path / "noise.pth"
     path.write_bytes(b"noise")
     with pytest.raises(DarkroomError, match="does not hold the weights"):
-        load_inception(path, sha256_file(path))
+        open_inception(path, sha256_file(path))
 
 
 def test_without_internet_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_without_internet_one_sentence_says_what_to_do(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(torch.hub, "urlopen", offline)
     with pytest.raises(DarkroomError) as error:
-        load_inception(Path(NO_FILE), "0" * 64)
+        open_inception(Path(NO_FILE), "0" * 64)
     place = tmp_path / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
     for words in (URL_INCEPTION_V3, str(place), "`reference_stats.inception.weights`", "no route"):
         assert words in str(error.value)
@@ -212,10 +212,10 @@ def test_download_is_checked_kept_and_not_repeated(
 
     monkeypatch.setattr(torch.hub, "urlopen", online)
     with pytest.raises(DarkroomError, match="another file") as error:
-        load_inception(Path(NO_FILE), "0" * 64)
+        open_inception(Path(NO_FILE), "0" * 64)
     assert sha256_file(weights) in str(error.value) and "0" * 64 in str(error.value)
     assert list(cached_weights().parent.iterdir()) == []
     for _ in range(2):
-        load_inception(Path(NO_FILE), sha256_file(weights))
+        open_inception(Path(NO_FILE), sha256_file(weights))
     assert asked == [URL_INCEPTION_V3] * 2
     assert cached_weights().read_bytes() == weights.read_bytes()

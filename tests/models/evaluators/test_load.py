@@ -12,7 +12,8 @@ from torch import Tensor
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.evaluators.load import extract, load_extractor, outputs, stream
+from darkroom.models.evaluators.load import extract, outputs, stream
+from darkroom.models.evaluators.registry import Source, open_extractor
 
 CPU = torch.device("cpu")
 IMAGES = torch.randint(0, 256, (70, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -85,7 +86,7 @@ def test_no_image_is_refused() -> None:
 
 def test_in_domain_comes_with_the_hash_of_its_weights(network: Classifier, tmp_path: Path) -> None:
     network.save_pretrained(tmp_path)
-    found, sha256, dim, _ = load_extractor("in_domain", tmp_path, Path("data/none"), "0" * 64)
+    found, sha256, dim, _ = open_extractor("in_domain", Source(tmp_path))
     assert (sha256, dim) == (sha256_file(tmp_path / "model.safetensors"), 12)
     assert torch.equal(extract(found, [IMAGES], 32, CPU), extract(network, [IMAGES], 32, CPU))
 
@@ -94,14 +95,14 @@ def test_inception_is_handed_its_file_and_hash(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     path.write_bytes(b"another")
     with pytest.raises(DarkroomError, match=f"has the sha256 .*, and {'0' * 64} is expected"):
-        load_extractor("inception", tmp_path, path, "0" * 64)
+        open_extractor("inception", Source(path, "0" * 64))
 
 
 def test_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(
         DarkroomError, match="no extractor `resnet`: choose one of in_domain, tokenizer, inception, dinov2, clip"
     ):
-        load_extractor("resnet", tmp_path, Path("data/none"), "0" * 64)
+        open_extractor("resnet", Source(tmp_path))
 
 
 def test_torch_fidelity_is_not_imported_unasked() -> None:

@@ -47,7 +47,7 @@ def recipe(network=Spy, rows=None, scorer=None, **changes):
     prior = Prior(made, objective_of(settings, 50), normalised=True)
     made = PriorRecipe(prior, settings, 9, rows or [], rows or [])
     if scorer is not None:
-        made.scorer, made.evaluate_every = scorer, scorer.every
+        made.scorer, made.evaluations = scorer, [(scorer.every, made.evaluate)]
     return made
 
 

@@ -8,7 +8,7 @@ import torch
 
 from darkroom.models.evaluators.teacher.network import Teacher
 from darkroom.models.tokenizers.kl.recipe import KLRecipe
-from darkroom.models.tokenizers.perceptual import TeacherDistance
+from darkroom.models.tokenizers.perceptual import LevelDistance
 from darkroom.training.loop import train
 from helpers import run, training
 from models.tokenizers.sections import adversarial, kl, perceptual
@@ -20,7 +20,7 @@ ALL = {"learn_variance": True, "perceptual": perceptual("teacher", 0.5), "advers
 
 def teacher():
     torch.manual_seed(1)
-    return TeacherDistance(Teacher(in_channels=3, classes=2, channels=[4, 4], layers=1)).frozen()
+    return LevelDistance(Teacher(in_channels=3, classes=2, channels=[4, 4], layers=1)).frozen()
 
 
 def distances(one, other):

@@ -14,7 +14,7 @@ from torchvision.models.vgg import cfgs, make_layers
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher.network import Teacher
-from darkroom.models.tokenizers.perceptual import TeacherDistance, _bins, load_perceptual, to_rgb, untrained
+from darkroom.models.tokenizers.perceptual import LevelDistance, _bins, load_perceptual, to_rgb, untrained
 from darkroom.params.numbers import NO_FILE
 
 
@@ -51,7 +51,7 @@ def make_teacher():
 
 def test_the_distance_in_the_teacher_is_its_formula_in_float64():
     teacher, (a, b) = make_teacher(), images(16)
-    found = TeacherDistance(teacher).frozen()(a, b)
+    found = LevelDistance(teacher).frozen()(a, b)
     exact, expected = make_teacher().double(), torch.zeros(2, dtype=torch.float64)
     weights = exact.state_dict()
     for level, (x, y) in enumerate(zip(exact.levels(a.double()), exact.levels(b.double()), strict=True)):
@@ -76,7 +76,7 @@ def test_what_rounding_changes_of_the_images_changes_the_gradient_as_little(dtyp
 
     for seed in range(15):
         torch.manual_seed(seed)
-        distance = TeacherDistance(Teacher(in_channels=3, classes=2, channels=[4, 4], layers=1)).frozen().to(dtype)
+        distance = LevelDistance(Teacher(in_channels=3, classes=2, channels=[4, 4], layers=1)).frozen().to(dtype)
         noise, other = (torch.rand(2, 4, 3, 16, 16, dtype=torch.float64) * 2 - 1).unbind()
         black = torch.full_like(other, -1)
         black[:, :, 5:9, 6:10] = other[:, :, 5:9, 6:10]
@@ -89,16 +89,16 @@ def test_what_rounding_changes_of_the_images_changes_the_gradient_as_little(dtyp
 def test_the_distance_knows_no_unit_of_the_features():
     """A training may leave them at any scale, and what is small is small beside it."""
     teacher, (a, b) = make_teacher(), images(16)
-    expected = TeacherDistance(teacher).frozen()(a, b)
+    expected = LevelDistance(teacher).frozen()(a, b)
     with torch.no_grad():
         for stage in teacher.stages:
             for parameter in stage[-2].parameters():
                 parameter.mul_(1000)
-    torch.testing.assert_close(TeacherDistance(teacher).frozen()(a, b), expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(LevelDistance(teacher).frozen()(a, b), expected, rtol=1e-3, atol=0)
 
 
 def test_an_image_has_the_same_distance_in_any_batch():
-    distance, (a, b) = TeacherDistance(make_teacher()).frozen(), images(16, count=5)
+    distance, (a, b) = LevelDistance(make_teacher()).frozen(), images(16, count=5)
     torch.testing.assert_close(distance(a, b)[2:3], distance(a[2:3], b[2:3]), rtol=1e-5, atol=0)
 
 
@@ -152,7 +152,7 @@ def test_vgg16_pools_as_adaptive_pooling_does(size):
 
 
 def test_gradients_reach_the_images_and_nothing_else():
-    distance, (a, b) = TeacherDistance(make_teacher()).frozen(), images(16)
+    distance, (a, b) = LevelDistance(make_teacher()).frozen(), images(16)
     distance.train()
     b.requires_grad_()
     distance(a, b).sum().backward()
@@ -162,7 +162,7 @@ def test_gradients_reach_the_images_and_nothing_else():
 
 
 def test_equal_images_have_the_distance_0_and_a_gradient_of_numbers():
-    distance, (a, _) = TeacherDistance(make_teacher()).frozen(), images(16)
+    distance, (a, _) = LevelDistance(make_teacher()).frozen(), images(16)
     b = a.clone().requires_grad_()
     distance(a, b).sum().backward()
     assert distance(a, a).tolist() == [0, 0] and b.grad.isfinite().all()
@@ -186,7 +186,7 @@ def test_a_teacher_is_read_as_it_was_written(tmp_path):
     write_teacher(tmp_path / "teacher")
     a, b = images(16)
     found = load_perceptual("teacher", tmp_path / "teacher", (3, 16, 16))(a, b)
-    assert torch.equal(found, TeacherDistance(make_teacher()).frozen()(a, b))
+    assert torch.equal(found, LevelDistance(make_teacher()).frozen()(a, b))
 
 
 def test_the_judge_is_no_teacher(tmp_path):

@@ -75,7 +75,7 @@ def test_a_training_tells_the_use_of_codes_whenever_it_validates_and_learns_the_
     settings = training(images=32, log_every=8, validate_every=16)
     trainer = train(build(kind, settings=settings), settings, run(), places(tmp_path / "told"))
     made = build(kind, settings=settings)
-    made.evaluate_every = 0
+    made.evaluations = []
     assert weights(train(made, settings, run(), places(tmp_path / "silent"))) == weights(trainer)
     for name in ("eval/usage", "eval/perplexity", "val/loss"):
         assert [record["images"] for record in trainer.records if name in record] == [16, 32], name
@@ -83,7 +83,7 @@ def test_a_training_tells_the_use_of_codes_whenever_it_validates_and_learns_the_
 
 
 def test_what_has_no_codes_or_no_validation_images_tells_nothing_of_them():
-    assert build("kl").evaluate_every == 0
+    assert build("kl").evaluations == []
     section = SECTIONS["vqgan"]()
     vqgan = TOKENIZERS.load("recipe", "vqgan")
-    assert vqgan(section, training(), (3, 16, 16), Pictures(), Pictures(0)).evaluate_every == 0
+    assert vqgan(section, training(), (3, 16, 16), Pictures(), Pictures(0)).evaluations == []

@@ -301,7 +301,7 @@ def test_the_preview_shows_reconstructions_below_originals():
 def test_own_images_in_grids_are_sampled_as_the_section_says(monkeypatch):
     asked = []
 
-    def generate(model, how, device):
+    def generate(model, how, device, starts=None):
         asked.append((how.images, how.min_p, how.temperature, how.guidance))
         yield np.zeros((how.images, *SHAPE), dtype=np.uint8)
 

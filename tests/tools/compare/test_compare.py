@@ -9,6 +9,7 @@ import pytest
 
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
+from darkroom.metrics.shares import wilson
 from darkroom.tools.compare.revisions import Results, commit_of, read_results
 from darkroom.tools.compare.verdicts import compare, differing_protocol, standard_error
 
@@ -41,6 +42,13 @@ def test_accuracy_and_psnr_are_better_when_higher():
     assert verdict(high, low)["dit.label_accuracy"].startswith("worse by 4.")
 
 
+def test_a_fraction_of_all_images_has_an_error_too():
+    """124 of 128 images and 128 of 128: Fisher's exact test gives p = 0.12."""
+    all_right, most = {"label_accuracy": 1.0, "n": 128}, {"label_accuracy": 124 / 128, "n": 128}
+    assert verdict(all_right, most)["dit.label_accuracy"] == "within noise"
+    assert verdict(all_right, {"label_accuracy": 110 / 128, "n": 128})["dit.label_accuracy"].startswith("worse by")
+
+
 def test_a_codebook_is_better_when_more_of_it_is_used_and_its_codes_cost_less():
     better = {"codebook_usage": 0.9, "codebook_perplexity_scored": 9.0, "dead_codes": 1.0, "ms_ssim": 0.9, "lpips": 0.1}
     worse = {"codebook_usage": 0.8, "codebook_perplexity_scored": 8.0, "dead_codes": 2.0, "ms_ssim": 0.8, "lpips": 0.2}
@@ -70,8 +78,9 @@ def test_notes_of_cards_stand_below_the_scores(repository, capsys):
     assert "generator: label scores say little." in capsys.readouterr().out
 
 
-def test_the_error_of_a_share_is_binomial_and_of_a_debiased_score_its_distances():
-    assert standard_error("label_accuracy", {"label_accuracy": 0.5, "n": 100}) == pytest.approx(0.05)
+def test_the_error_of_a_fraction_is_wilsons_and_of_a_debiased_score_its_distances():
+    low, high = wilson(0.5, 100)
+    assert standard_error("label_accuracy", {"label_accuracy": 0.5, "n": 100}) == pytest.approx((high - low) / 3.92)
     assert standard_error("fd_debiased", {"fd_debiased": 1.0, "fd_se": 0.2}) == 0.2
 
 
@@ -112,6 +121,14 @@ def test_a_judge_counts_for_the_scores_that_are_its_own():
     }
     fewer = compare(told(scores), told(scores, n_fake=50))
     assert {row.verdict for row in fewer} == {"not comparable: n_fake"}
+
+
+@pytest.mark.parametrize("file", ["generator", "tokenizer_samples"])
+def test_pairs_and_lpips_of_a_diversity_are_its_own_and_neither_way_is_better(file):
+    scores = {"diversity": 0.5, "diversity_se": 0.01, "lpips_diversity": 0.25, "fd": 1.0}
+    cards = [{"protocol": {"n_fake": 100, "diversity": {"pairs": 40}}}, {"protocol": {"n_fake": 100, "lpips": "b"}}]
+    old, new = (Results(name, {file: scores}, {file: card}) for name, card in zip("xy", cards, strict=True))
+    assert {row.name: row.verdict for row in compare(old, new)} == {"fd": "equal"}
 
 
 def test_where_nothing_was_made_there_is_nothing_to_compare():
@@ -180,6 +197,14 @@ def test_the_command_compares_commits_experiments_and_the_working_tree(repositor
     assert "HEAD" in printed and "workspace" in printed and "worse by 70.7 se" in printed
     assert main(["compare", "main", "brave-name", "--md"]) == 0
     assert "| generator.fd | 1 ± 0.01 | 0.5 ± 0.01   | -0.5 ± 0.014 | better by 35.4 se |" in capsys.readouterr().out
+
+
+def test_scores_that_are_equal_are_counted_and_shown_when_asked_for(repository, capsys):
+    assert main(["compare", "main", "main"]) == 0
+    printed = capsys.readouterr().out
+    assert "generator.fd" not in printed and "equal in both: `--all` shows them." in printed
+    assert main(["compare", "main", "main", "--all"]) == 0
+    assert "generator.fd" in (printed := capsys.readouterr().out) and "equal in both" not in printed
 
 
 def test_scores_that_one_of_two_has_alone_are_named(repository, capsys):

@@ -43,6 +43,11 @@ def test_nothing_is_said_otherwise(changes):
     assert warning(HONEST, {**HONEST, **changes}) == ""
 
 
+def test_images_that_lie_nearer_by_chance_are_no_copies():
+    """C_T fell by far, to what chance alone gives."""
+    assert warning({**HONEST, "ct_pixels": 5.0}, {**HONEST, "fd": 1.0, "ct_pixels": -2.0}) == ""
+
+
 def test_scores_without_copies_compare_as_before():
     assert warning({"fd": 2.0, "fd_se": 0.1}, {"fd": 1.0, "fd_se": 0.1, "copies_pixels": 0.5}) == ""
 

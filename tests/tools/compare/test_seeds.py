@@ -14,6 +14,7 @@ from darkroom.errors import DarkroomError
 from darkroom.tools.compare.seeds import read_runs
 from darkroom.tools.compare.verdicts import compare
 
+ROOT = Path(__file__).resolve().parents[3]
 CARD = {"protocol": {"n_fake": 100}, "treatment": {}}
 SCORES = {"a0": 1.0, "a1": 1.2, "a2": 1.4, "b0": 0.2, "b1": 0.3, "b2": 0.4, "more": 9.0}
 
@@ -109,6 +110,75 @@ def test_fewer_than_three_trainings_say_nothing_of_the_method(repository: Path, 
         keep(f"noise{seed}", 0.25, params(0, sampling=seed, depth=4))
     assert main(["compare", "main", "b0,noise2,noise3"]) == 0
     assert "noise of training is unknown" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("section", "trainings"),
+    [({"training": {"seed": 0}}, 3), ({"train_generator": {"evaluate": {"seed": 0}}}, 1)],
+)
+def test_a_training_has_another_seed_where_its_weights_have(
+    repository: Path, section: dict[str, Any], trainings: int
+) -> None:
+    """The seed that all trainings share counts; that of the images which are made while one trains does not."""
+    for seed in range(3):
+        values = json.loads(json.dumps(section).replace("0", str(seed)))
+        keep(f"c{seed}", 1.0 + seed, values)
+    runs = read_runs("c0,c1,c2")
+    assert (runs.runs, runs.trainings) == (3, trainings)
+
+
+def scored(name: str, seed: int, **scores: float) -> None:
+    """Keep a run with other scores."""
+    keep(name, 1.0, params(0, sampling=seed))
+    git("checkout", "-q", f"refs/exps/{(at := git('rev-parse', 'HEAD'))[:2]}/{at[2:]}/{name}")
+    Path("metrics/generator.json").write_text(json.dumps({"n": 100, **scores}))
+    git("commit", "-qam", "scored")
+    git("update-ref", f"refs/exps/{at[:2]}/{at[2:]}/{name}", "HEAD")
+    git("checkout", "-q", "main")
+
+
+def test_a_score_that_the_seeds_do_not_touch_keeps_the_error_of_one_run(repository: Path) -> None:
+    """Here two runs differ by 0.01 of a score with an error of 0.5: between equal runs it has no error at all."""
+    for name, seed, fd in (("x5", 5, 2.0), ("x6", 6, 2.0), ("y7", 7, 2.01), ("y8", 8, 2.01)):
+        scored(name, seed, fd=fd, fd_se=0.5)
+    row = compare(read_runs("x5,x6"), read_runs("y7,y8"))[0]
+    assert (row.old_se, row.new_se, row.runs, row.verdict) == (0.5, 0.5, (1, 1), "within noise")
+
+
+def test_two_runs_that_lie_close_by_chance_have_the_error_within_one(repository: Path) -> None:
+    for name, seed, fd in (("x5", 5, 2.0), ("x6", 6, 2.0001)):
+        scored(name, seed, fd=fd, fd_se=0.5, label_accuracy=0.75 + fd / 1e3, psnr=fd, psnr_se=0.5)
+    errors = read_runs("x5,x6").errors["generator"]
+    assert errors["fd"] == pytest.approx(0.5 / math.sqrt(2))
+    assert errors["label_accuracy"] == pytest.approx(0.0418 / math.sqrt(2), abs=0.001)  # Wilson, of 100
+    assert errors["psnr"] == pytest.approx(0.00005)  # the same test images in both: which they are is no noise
+
+
+def test_a_difference_without_an_error_is_no_verdict(repository: Path) -> None:
+    for name, seed, fd in (("x5", 5, 2.0), ("x6", 6, 2.1)):
+        scored(name, seed, fd=fd, fd_se=0.0)
+    assert compare(read_runs("x5"), read_runs("x6"))[0].verdict == "worse, error not known"
+
+
+def test_a_seed_that_is_written_out_is_the_same_by_default(repository: Path) -> None:
+    """`training.seed=0,1` beside a baseline that has 0 by default are two runs, not three."""
+    whole = yaml.safe_load((ROOT / "params.yaml").read_text())
+    write(1.0, whole)
+    git("add", ".")
+    git("commit", "-qm", "real parameters")
+    for seed in (0, 1):
+        section = whole["train_generator"]
+        values = whole | {"train_generator": section | {"training": section["training"] | {"seed": seed}}}
+        keep(f"s{seed}", 1.0 + seed, values)
+    runs = read_runs("HEAD", also=True)
+    assert (runs.runs, runs.trainings) == (2, 2)
+    with pytest.raises(DarkroomError, match="s0 has the parameters of another run that is named"):
+        read_runs("HEAD,s0")
+
+
+def test_no_revision_is_named(repository: Path, capsys: Any) -> None:
+    assert main(["compare", ",", "main"]) == 1
+    assert "`,` names no revision" in capsys.readouterr().err
 
 
 def test_what_is_taken_together_differs_in_seeds_alone(repository: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_device_that_is_not_there_is_a_fault(monkeypatch):
 
 
 def test_threads_of_all_processes_are_compared_with_the_cores(monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 4)
+    monkeypatch.setattr(machine, "core_count", lambda: 4)
     assert levels(machine.cores_asked({"a": {"threads": 4}, "parts": {}})) == ["ok"]
     (found,) = machine.cores_asked({"a": {"threads": 4}, "b": {"training": {"threads": 2, "processes": 3}}})
     assert found.level == "note" and found.text.startswith("b: up to 6 threads on 4 cores")

@@ -243,7 +243,7 @@ def test_on_a_busy_machine_the_work_counts_and_on_a_quiet_one_the_wall():
 
 def test_stages_of_one_thread_run_side_by_side_and_the_others_alone(monkeypatch):
     """On two cores, each as soon as those that it needs have ended."""
-    monkeypatch.setattr(plan, "_cores", lambda: 2)
+    monkeypatch.setattr(plan, "core_count", lambda: 2)
     beside, waiting = [], {}
 
     def submit(name, on):

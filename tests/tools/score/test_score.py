@@ -1,8 +1,12 @@
 """`darkroom score` from the command line, with a network of a few numbers in Inception's place, or a folder's own."""
 
+import hashlib
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -15,10 +19,15 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.cli import main
+from darkroom.data.draw import drawn
+from darkroom.data.images import ImageSpec
+from darkroom.data.preparing import Preparation, prepare
+from darkroom.errors import DarkroomError
 from darkroom.metrics.frechet import frechet_of_two
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.tools.score import command
+from darkroom.tools.score.sides import open_side
 
 
 class Small(nn.Module):
@@ -28,7 +37,7 @@ class Small(nn.Module):
     dim = 12
 
     def outputs(self, images: Tensor) -> Tensor:
-        x = images[:, :3, ::4, ::4].float().flatten(1) / 64
+        x = images[:, :3, :: images.shape[2] // 2, :: images.shape[3] // 2].float().flatten(1) / 64
         return torch.cat([x, x[:, :6] ** 2, x[:, 3:7]], dim=1)
 
     def features(self, images: Tensor) -> Tensor:
@@ -81,17 +90,50 @@ def test_two_folders(capsys: pytest.CaptureFixture[str]) -> None:
     assert scores["fid"] == pytest.approx(frechet_of_two(*features), rel=1e-9)
     assert {"inception_kid", "sfid", "inception_score", "inception_score_splits", "precision", "recall"} < scores.keys()
     assert {"density", "coverage", "fid_se", "sfid_se", "recall_se", "fid_debiased"} < scores.keys()
-    assert scores["n"] == 30 and found["floor"]["n"] == 25
-    assert found["floor"]["fid"] < scores["fid"] / 2  # brighter samples are far from real images
+    assert scores["n"] == 30
+    for who in ("real", "samples"):
+        assert (found["floor"][who]["n"], found["floor"][who]["n_reference"]) == (25, 25)
+    assert found["floor"]["real"]["fid"] < found["floor"]["samples"]["fid"] / 2  # brighter samples are far away
     protocol = found["card"]["protocol"]
     assert protocol["extractors"] == {"inception": {"sha256": "5" * 64, "dim": 12, "resize": "none"}}
     assert protocol["reference"]["images"]["n"] == 50
+    hashes = [hashlib.sha256(in_order(x).transpose(0, 3, 1, 2).tobytes()).hexdigest() for x in (made, real)]
+    assert [found["card"]["treatment"]["samples"], protocol["reference"]["images"]["sha256"]] == hashes
     assert set(found["card"]["formulas"]) == scores.keys() - {"n"}
     assert not re.search(r"made|real/|/tmp", json.dumps(found))  # no path
     html = Path("score/index.html").read_text()
     assert html.count("data:image/png;base64,") == 2 and "http" not in html
     shown = capsys.readouterr().out
-    assert re.search(r"fid +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+", shown) and "score/index.html" in shown
+    assert re.search(r"fid( +[\d.]+ ± [\d.]+){3}", shown) and re.search(
+        r"images +30 +25 +25\nagainst +50 +25 +25", shown
+    )
+    assert html.count("25 against 25") == 2 and "30 against 50" in html and "score/index.html" in shown
+
+
+def test_real_images_are_no_better_than_other_real_images() -> None:
+    """Samples of the reference's own distribution stand beside it as equals, though half the reference is another."""
+    for seed in range(3):
+        made, real = pixels(2 * seed, 60), pixels(2 * seed + 1, 120)
+        floor = run(folder(f"made{seed}", made), "--against", folder(f"real{seed}", real))["floor"]
+        for score in ("coverage", "recall", "fid", "fid_debiased"):
+            one, other = floor["samples"], floor["real"]
+            error = (
+                one[f"{score.removesuffix('_debiased')}_se"] ** 2 + other[f"{score.removesuffix('_debiased')}_se"] ** 2
+            ) ** 0.5
+            assert abs(one[score] - other[score]) < 3 * error, score
+
+
+def test_the_floor_is_of_the_same_reference_images() -> None:
+    """As many samples as half the reference: both columns have the numbers of a run against that half alone."""
+    real = pixels(1, 60)
+    found = run(folder("made", pixels(0, 30)), "--against", folder("real", real))
+    others = sorted(drawn(60)[30:])
+    np.savez("others.npz", arr_0=in_order(real)[others])
+    np.savez("first.npz", arr_0=in_order(real)[drawn(60)[:30]])
+    for samples, column in (("made", "samples"), ("first.npz", "real")):
+        alone = run(samples, "--against", "others.npz")["scores"]
+        for name in ("fid", "precision", "recall", "density", "coverage", "inception_kid"):
+            assert found["floor"][column][name] == pytest.approx(alone[name], rel=1e-6), name
 
 
 def test_all_kinds_of_input_are_one(place: Path) -> None:
@@ -129,6 +171,9 @@ def test_published_statistics() -> None:
     for name in ("fid", "sfid"):  # of the statistics, and not of the 25 images beside them
         assert of_adm["scores"][name] == pytest.approx(expected[name], rel=1e-6)
     assert of_adm["scores"]["recall"] != expected["recall"]
+    splits = "inception_score_splits"  # one of 30 images, where ADM's has 5,000: it has no error
+    assert of_adm["scores"][splits] == of_adm["scores"]["inception_score"] and f"{splits}_se" not in of_adm["scores"]
+    assert f"{splits}_se" in expected
     assert of_adm["card"]["protocol"]["reference"]["images"]["n"] == 25
 
 
@@ -182,6 +227,12 @@ def npz(name: str, **arrays: Any) -> str:
     return name
 
 
+def npy(name: str) -> str:
+    with Path(name).open("wb") as file:
+        np.save(file, pixels(0, 30))
+    return name
+
+
 def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     real = folder("real", pixels(1, 30))
     good = folder("good", pixels(0, 30))
@@ -212,6 +263,7 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
         ("empty", "empty holds no image"),
         ("text.txt", r"text\.txt is neither a folder, nor a \.tar, nor an \.npz"),
         ("text.npz", r"text\.npz is no whole \.npz"),
+        (npy("array.npz"), r"array\.npz is no whole \.npz"),
         ("huge.npz", r"huge\.npz holds `arr_0` of float32 \(30, 8, 8, 3\)"),
         (npz("keys.npz", images=np.zeros(3)), r"keys\.npz holds images, and neither images, `arr_0`, nor statistics"),
         (npz("stats.npz", mu=np.zeros(12), sigma=np.eye(12)), r"stats\.npz holds statistics, and the samples must be"),
@@ -228,6 +280,9 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
             r"dim\.npz holds statistics `mu` of 7 features, and inception",
         ),
         (npz("nan.npz", mu=np.full(12, np.nan), sigma=np.eye(12)), r"nan\.npz holds values in `mu` .* not finite"),
+        (npz("text.npz", mu=np.array(["a"] * 12), sigma=np.eye(12)), r"text\.npz holds `mu` .* and not real numbers"),
+        (npz("complex.npz", mu=np.zeros(12), sigma=np.eye(12) * 1j), r"complex\.npz holds .* complex128, and not real"),
+        (npz("minus.npz", mu=np.zeros(12), sigma=-np.eye(12)), r"minus\.npz holds `sigma`, .* no covariance: .* -1;"),
         (npz("odd.npz", mu=np.zeros(12), sigma=np.eye(3)), r"odd\.npz holds `mu` of shape \(12,\) and a covariance"),
         (
             npz("s.npz", mu=np.zeros(12), sigma=np.eye(12), mu_s=np.zeros(5), sigma_s=np.eye(5)),
@@ -235,6 +290,44 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
         ),
     ):
         assert re.search(words, error(capsys, good, "--against", against)), words
+
+
+def test_sets_that_do_not_fit_each_other(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grey, colour = folder("grey", pixels(0, 30, channels=1)), folder("colour", pixels(1, 30))
+    for one, other in ((grey, colour), (colour, grey)):
+        assert "grey holds grey images and colour does not: convert" in error(capsys, one, "--against", other)
+    large = folder("large", pixels(2, 30).repeat(2, 1).repeat(2, 2))
+    found = run(colour, "--against", large)["card"]
+    assert any(
+        note.startswith("samples are of 8 x 8 pixels, colour, reference images of 16 x") for note in found["notes"]
+    )
+    assert found["protocol"]["image_shape"] == [3, 8, 8]
+    assert found["protocol"]["reference"]["images"]["shape"] == [3, 16, 16]
+    assert not any("samples are of" in note for note in run(colour, "--against", colour)["card"]["notes"])
+
+
+def test_statistics_beside_images_are_of_inception(place: Path) -> None:
+    """ADM's file holds both: another network compares with its images."""
+    real = pixels(1, 30)
+    np.savez("adm.npz", arr_0=real, mu=np.zeros(7), sigma=np.eye(7))
+    made = folder("made", pixels(0, 30))
+    of_images = run(made, "--against", folder("real", in_order(real)), "--extractor", "dinov2")["scores"]
+    found = run(made, "--against", "adm.npz", "--extractor", "dinov2")
+    assert found["scores"].keys() == of_images.keys() and found["card"]["protocol"]["reference"]["statistics"] is None
+    for name, value in found["scores"].items():
+        assert value == pytest.approx(of_images[name], rel=1e-9, abs=1e-12)
+
+
+def test_images_of_another_size_than_an_extractor_was_trained_on(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    Classifier(3, 10, [8, 16], 12, 0.5).save_pretrained(Path("extractor"))
+    write_manifest(Path("extractor"), "extractor", image_shape=[3, 16, 16], files=file_hashes(Path("extractor")))
+    made, real = folder("made", pixels(0, 30)), folder("real", pixels(1, 30))
+    text = error(capsys, made, "--against", real, "--extractor", "extractor")
+    assert "made holds images of 8 x 8 pixels, colour, and the extractor was trained on 16 x 16 pixels, colour" in text
 
 
 def test_a_tar_that_ends_early_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +345,25 @@ def test_an_npz_that_is_damaged_is_named(capsys: pytest.CaptureFixture[str]) -> 
     data = bytearray(Path("made.npz").read_bytes())
     data[2000] ^= 1
     Path("made.npz").write_bytes(data)
-    assert re.search(r"made\.npz is damaged .*CRC", error(capsys, "made.npz", "--against", real))
+    assert re.search(r"made\.npz is no whole .*CRC", error(capsys, "made.npz", "--against", real))
+
+
+def test_whatever_bit_of_an_npz_is_wrong_is_one_sentence(place: Path) -> None:
+    """Also in the header of an array and in what is compressed, which raise errors of several kinds."""
+    equal = np.repeat(np.arange(30, dtype=np.uint8), 192).reshape(30, 8, 8, 3)
+    np.savez_compressed("whole.npz", arr_0=equal, mu=np.zeros(20), sigma=np.eye(20))
+    whole, draws, refused = Path("whole.npz").read_bytes(), np.random.default_rng(0), 0
+    for _ in range(400):
+        data = bytearray(whole)
+        data[draws.integers(len(data))] ^= 1 << draws.integers(8)
+        Path("bit.npz").write_bytes(data)
+        try:
+            images = open_side(Path("bit.npz")).images
+            assert images is None or sum(len(group) for group in images.batches(7)) in (0, 30)
+        except DarkroomError as error:
+            assert "bit.npz" in str(error)
+            refused += 1
+    assert refused > 200
 
 
 def test_features_that_are_not_finite_name_the_image(
@@ -274,9 +385,94 @@ def test_features_that_are_not_finite_name_the_image(
 def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     made, real = folder("made", pixels(0, 20)), folder("real", pixels(1, 20))
     for options, words in (
+        (["--limit", "5"], "--limit is 5, and scores with their errors need 20 images"),
+        (["--size", "0"], "--size is 0"),
         (["--limit", "0"], "--limit is 0"),
         (["--extractor", "resnet"], "neither inception, dinov2, clip nor a folder"),
         (["--extractor", "dinov2", "--convention", "adm"], "--convention adm is one of Inception"),
         (["--extractor", "made"], "made, which holds no whole manifest.json"),
     ):
         assert words in error(capsys, made, "--against", real, *options)
+
+
+def test_tars_beside_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    made, real = pixels(0, 30), pixels(1, 30)
+    folder("made", made)
+    reference = folder("real", real)
+    expected = run("made", "--against", reference)["scores"]
+    Path("samples").mkdir()
+    with tarfile.open("samples/00000.tar", "w") as tar:
+        tar.add("made")
+    Image.fromarray(made[0].repeat(9, 0)).save("samples/grid.png")  # of another size: it would be refused
+    assert run("samples", "--against", reference)["scores"] == expected
+    folder("samples/pictures", real)
+    Path("score").rename("kept")
+    text = error(capsys, "samples", "--against", reference)
+    assert "samples holds tars, as samples/00000.tar, beside 31 image files, as samples/grid.png" in text
+    write_manifest(Path("samples"), "samples")
+    assert run("samples", "--against", reference)["scores"] == expected
+
+
+def test_size_makes_any_images_one_set(capsys: pytest.CaptureFixture[str]) -> None:
+    made, real = folder("made", pixels(0, 30)), folder("real", pixels(1, 30))
+    Image.fromarray(pixels(2, 1)[0].repeat(2, 1)).save(made / "0" / "wide.png")
+    Image.fromarray(pixels(2, 1, channels=1)[0, :, :, 0]).save(made / "0" / "grey.png")
+    Image.fromarray(pixels(2, 1, channels=4)[0]).save(real / "0" / "clear.png")
+    text = error(capsys, made, "--against", real)
+    assert "2 of 32 images cannot be used: made/0/grey.png is grey" in text and "--size N" in text
+    found = run(made, "--against", real, "--size", "6")
+    protocol = found["card"]["protocol"]
+    assert protocol["preparation"] == {"size": 6, "channels": "RGB", "crop": "center", "resample": "bicubic"}
+    assert protocol["image_shape"] == protocol["reference"]["images"]["shape"] == [3, 6, 6]
+    wide = Image.open(made / "0" / "wide.png")
+    how = Preparation(ImageSpec(6, "RGB", "png"), "center", "bicubic", 0, 10**6, 1, 95)
+    as_ingest = np.asarray(prepare(wide, how, "wide")).transpose(2, 0, 1)
+    images = open_side(made, size=6).images
+    assert images is not None and (next(images.batches(1, [16])) == as_ingest).all()  # after 15 and grey
+    np.savez("made.npz", arr_0=pixels(0, 30))
+    of_files = open_side(folder("plain", in_order(pixels(0, 30))), size=6).images
+    of_npz = open_side(Path("made.npz"), size=6).images
+    assert of_files is not None and of_npz is not None and len(of_npz) == len(of_files)
+    assert (next(of_npz.batches(1, [0])) == next(of_files.batches(1, [0]))).all()
+
+
+def test_damaged_files_are_counted_before_any_network_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "see", lambda *_: pytest.fail("a network runs"))
+    made, real = folder("made", pixels(0, 30)), folder("real", pixels(1, 30))
+    for name in ("000", "002", "004", "006", "008"):
+        (made / "0" / f"{name}.png").write_bytes(b"no image")
+    text = error(capsys, made, "--against", real, "--size", "8")
+    assert "5 of 30 images cannot be used: made/0/000.png cannot be read" in text and "and 2 more" in text
+
+
+def test_notes_and_copies_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    real = pixels(1, 40)
+    made = np.concatenate([pixels(0, 15), real[:6]])
+    found = run(folder("made", made), "--against", folder("real", real))
+    shown = capsys.readouterr().out
+    assert found["copies"] == 6
+    assert "note: 6 of 21 samples are reference images, pixel for pixel" in shown
+    assert "note: 21 samples are fewer than twice the 12 features" in shown
+    assert "6 of 21 samples are reference images" in Path("score/index.html").read_text()
+    for line in (
+        "scores of 21 samples",
+        "scores of real images, and of as many samples, about ",
+        "the nearest of 40 reference images",
+    ):
+        assert line in shown
+    assert run("real", "--against", "made", "--limit", "20")["copies"] is not None
+    assert run(folder("other", pixels(5, 30)), "--against", "real")["copies"] == 0
+
+
+def test_a_wrong_path_is_said_before_torch_is_loaded() -> None:
+    code = "import sys; from darkroom.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "score", "no", "--against", "no"],
+        env=os.environ | {"PYTHONPATH": str(Path(str(command.__file__)).parents[3])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done
+    assert "no is neither a folder nor a file" in done.stderr

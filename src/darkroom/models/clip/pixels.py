@@ -7,30 +7,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.errors import DarkroomError
+from darkroom.models.colours import to_rgb
 
 # Mean and standard deviation of each channel over OpenAI's training images, used for all networks.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
-
-
-def to_rgb(images: Tensor) -> Tensor:
-    """Return uint8 images (N, C, H, W) as RGB (N, 3, H, W): grey is repeated, RGBA is composited over white.
-
-    Raises:
-        DarkroomError: the images are not uint8, not square, or do not have 1, 3 or 4 channels.
-    """
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
-        raise DarkroomError(
-            f"CLIP takes uint8 images of 1, 3 or 4 channels, not {images.dtype} of shape {tuple(images.shape)}."
-        )
-    if images.shape[2] != images.shape[3]:
-        raise DarkroomError(f"CLIP takes squares, and not images of shape {tuple(images.shape)}: crop them first.")
-    if images.shape[1] == 1:
-        return images.expand(-1, 3, -1, -1)
-    if images.shape[1] == 4:
-        colour, alpha = images[:, :3].int(), images[:, 3:].int()
-        return ((alpha * colour + (255 - alpha) * 255 + 127) // 255).to(torch.uint8)
-    return images
 
 
 def resized(images: Tensor, size: int, interpolation: str = "bicubic") -> Tensor:
@@ -63,8 +44,13 @@ class Preprocessing:
     def __call__(self, images: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, H) as the network's input, float32 (N, 3, size, size).
 
-        The transform that `clip.load` returns beside the network, on tensors. Raises: see `to_rgb`.
+        The transform that `clip.load` returns beside the network, on tensors. Grey and RGBA: see `to_rgb`.
+
+        Raises:
+            DarkroomError: the images are not uint8, not square, or do not have 1, 3 or 4 channels.
         """
+        if images.shape[-2] != images.shape[-1]:
+            raise DarkroomError(f"CLIP takes squares, and not images of shape {tuple(images.shape)}: crop them first.")
         x = resized(to_rgb(images), self.size, self.interpolation).div_(255)  # in place: a third of the time
         mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (self.mean, self.std))
         return x.sub_(mean).div_(std)

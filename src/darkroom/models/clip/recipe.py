@@ -75,7 +75,7 @@ class ClipRecipe(Recipe):
         self.phases: Sequence[Phase] = (Phase("clip", self.loss, after=self.cool),)
         self.blocks = [*model.visual_blocks, *model.transformer.resblocks]
         self.scorer = scorer
-        self.evaluate_every = scorer.every if scorer else 0
+        self.evaluations = [(scorer.every, self.evaluate)] if scorer else []
         self._update: _Update | None = None
         self._validated: tuple[Batch, Tensor] | None = None
 
@@ -106,7 +106,7 @@ class ClipRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return zero-shot accuracy and recalls of the validation images."""
-        assert self.scorer is not None  # the loop calls this only where `evaluate_every` is above 0
+        assert self.scorer is not None  # it is an evaluation only where there is one
         return self.scorer.scores(self.model, rank, count, gather)
 
     def _embedded(self, batch: Batch) -> Embedded:

@@ -12,8 +12,9 @@ from torch import Tensor
 from darkroom.data.catalog import Catalog
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
+from darkroom.metrics.building import build_reference
 from darkroom.metrics.image import psnr
-from darkroom.metrics.reference import Reference, build_reference, distances
+from darkroom.metrics.reference import Reference, distances
 from darkroom.models.decoder.low_resolution import upsampled
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
 from darkroom.params.evaluate import Evaluate

@@ -77,7 +77,7 @@ class DecoderRecipe(Recipe):
         self.phases = (Phase("unet", self.loss),)
         self.blocks = model.blocks
         self.evaluation = evaluation
-        self.evaluate_every = evaluation.settings.every if evaluation else 0
+        self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, conditions dropped; randomness follows from each image's place in the training."""
@@ -191,7 +191,7 @@ class DecoderRecipe(Recipe):
     @torch.no_grad()
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_decoder.evaluate`: images of the validation split's conditions, made as grids."""
-        assert self.evaluation is not None  # the loop asks where `evaluate_every` is above 0
+        assert self.evaluation is not None  # it is an evaluation only where there is one
         made = partial(self._made, "evaluate", self.val)
         real = partial(self._real, self.train)
         return self.evaluation.scores(made, len(self.val), real, len(self.train), rank, count, gather)

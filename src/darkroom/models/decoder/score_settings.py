@@ -12,7 +12,7 @@ class Evaluators(Section):
     """What an image is compared with its original and its caption by; the same for `score_text`."""
 
     lpips: Literal["none", "lpips"] = "none"
-    """lpips: also measure the perceptual distance of each image from its original."""
+    """lpips: also measure the perceptual distance of each image from its original, and of images of one class."""
     vgg16: str = NO_FILE
     """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
     clip: str = "models/clip"

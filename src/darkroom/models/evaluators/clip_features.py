@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.clip.evaluator import open_clip
 from darkroom.models.clip.network import Clip
 from darkroom.models.clip.pixels import MEAN, STD
-from darkroom.models.evaluators.colours import to_rgb
+from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section
 from darkroom.params.networks import CLIP_URL, ClipFile
 from darkroom.params.numbers import NO_FILE

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
 from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-from darkroom.models.evaluators.colours import to_rgb
+from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section, other_file, read_published
 from darkroom.params.inception import Inception as Settings
 
@@ -112,8 +112,3 @@ def open_inception(
     except (RuntimeError, TypeError) as error:
         raise other_file(path, PUBLISHED, keys, error) from error
     return network.eval(), found
-
-
-def load_inception(weights: Path, sha256: str) -> Inception:
-    """Return FID's network as `reference_stats.inception` in params.yaml describes it: see `open_inception`."""
-    return open_inception(weights, sha256)[0]

@@ -1,4 +1,4 @@
-"""Opens an extractor by its name, and runs it at a fixed batch size."""
+"""What an extractor is; opens the in-domain one, and runs extractors at a fixed batch size."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images, batched
+from darkroom.metrics.views import Views
 from darkroom.models.evaluators.extractor.network import Classifier
 
 
@@ -38,19 +39,6 @@ class Extractor(NamedTuple):
     sha256: str
     dim: int
     resize: str = "none"
-
-
-def load_extractor(name: str, in_domain_folder: Path, inception_weights: Path, inception_sha256: str) -> Extractor:
-    """Return the extractor called `name`: `in_domain` (from its folder) or `inception` (see `open_inception`).
-
-    Raises:
-        DarkroomError: the name is unknown, or the weights are missing or have another hash.
-    """
-    from darkroom.models.evaluators.registry import Source, open_extractor
-
-    if name == "in_domain":
-        return open_extractor(name, Source(in_domain_folder))
-    return open_extractor(name, Source(inception_weights, inception_sha256))
 
 
 class Evaluator(NamedTuple):
@@ -110,6 +98,34 @@ class Outputs(NamedTuple):
         """Set evaluation mode, and return this object."""
         self.network.eval()
         return self
+
+
+def views(network: FeatureNetwork, rows: Tensor) -> Views:
+    """Return what `whole(network)` gave, (N, …), as its parts."""
+    widths = getattr(network, "widths", None)
+    return Views(rows) if widths is None else Views(*rows.split(widths, dim=1))
+
+
+def whole(network: FeatureNetwork) -> FeatureNetwork:
+    """Return a network whose features are all that one forward pass gives: of Inception also what sFID and IS see."""
+    return Outputs(network) if hasattr(network, "widths") else network
+
+
+def stream_views(
+    network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device
+) -> Iterator[Views]:
+    """Yield what the network gives of images, in one forward pass of each; see `stream`."""
+    for rows in stream(whole(network), images, batch, device):
+        yield views(network, rows)
+
+
+def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Views:
+    """Return what the network gives of all images, in one forward pass of each; see `stream`.
+
+    Raises:
+        DarkroomError: there is no image.
+    """
+    return views(network, extract(whole(network), images, batch, device))
 
 
 def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:

@@ -1,13 +1,17 @@
 """What the recipes of all kinds of generators share."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
+from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.conditions import Asked, asked_classes
 from darkroom.models.generators.data import GeneratorData
-from darkroom.models.generators.evaluation import Evaluation
-from darkroom.models.generators.labels import balanced
-from darkroom.models.generators.sampler import Sampler
+from darkroom.models.generators.labels import balanced, by_frequency
+from darkroom.models.generators.sampler import Sampler, generate
 from darkroom.params.training import Training
 from darkroom.training.recipe import Gather, Recipe
 
@@ -19,7 +23,8 @@ class GeneratorRecipe(Recipe):
     model: the network; it has `save_pretrained(folder)`.
     evaluation: scores while it trains; None: none.
     evaluation_settings: how evaluations sample: what the sampler is given.
-    asked: what images of evaluations are asked to show; None: all classes in turn.
+    asked: what grids, and evaluations of what has no classes, are asked to show; None: all classes in turn.
+    counts: images of each class in the train split, as frequent as which evaluations ask for them; None: `asked`.
     """
 
     name: ClassVar[str]
@@ -27,6 +32,7 @@ class GeneratorRecipe(Recipe):
     evaluation: Evaluation | None = None
     evaluation_settings: Any
     asked: Asked | None = None
+    counts: Sequence[int] | None = None
 
     @classmethod
     def build(
@@ -46,10 +52,14 @@ class GeneratorRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_generator.evaluate`."""
-        assert self.evaluation is not None  # the loop asks where `evaluate_every` is above 0
-        sampler = self.sampler
+        assert self.evaluation is not None  # it is an evaluation only where there is one
+        sampler, settings = self.sampler, self.evaluation.settings
         asked = self.asked or asked_classes(balanced(sampler.classes))
-        return self.evaluation.scores(sampler, self.evaluation_settings, asked, rank, count, gather)
+        if self.counts is not None:
+            asked = asked_classes(by_frequency(self.counts))
+        numbers = None if asked.label is None else asked.label(np.arange(settings.images))
+        make = partial(generate, sampler, settings, self.evaluation_settings, asked=asked)
+        return self.evaluation.scores(make, numbers, sampler.device, rank, count, gather)
 
     def save(self, folder: Path) -> None:
         """Write the weights as they are."""

@@ -51,8 +51,16 @@ class CopiesSettings(Section):
     """Closest pairs in each picture."""
 
 
+class DiversitySettings(Section):
+    """How many pairs of images of one class are compared with each other."""
+
+    pairs: Annotated[int, Field(ge=0)] = 500
+    """Pairs of generated images of one class, drawn at random, and at most as many of held-out ones; 0: none, and no
+    such score."""
+
+
 class ScoreGenerator(Section):
-    """How the standard errors are made, and whether copies of training images are looked for."""
+    """How the standard errors are made, whether copies of training images are looked for, and diversity."""
 
     threads: Positive = 1
     """CPU threads."""
@@ -62,11 +70,17 @@ class ScoreGenerator(Section):
     """Blocks of the jackknife that gives the standard errors."""
     copies: CopiesSettings = CopiesSettings()
     """Memorisation: copies of training images among the generated ones."""
+    diversity: DiversitySettings = DiversitySettings()
+    """How different generated images of one class are, beside real ones."""
 
 
 class ScoreDiffusion(ScoreGenerator):
-    """How the standard errors are made, and whether bits per dim are scored."""
+    """How the standard errors are made, and whether bits per dim and the diversity by LPIPS are scored."""
 
+    lpips: Literal["none", "lpips"] = "none"
+    """lpips: also measure diversity by LPIPS, as people judge images."""
+    vgg16: str = NO_FILE
+    """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
     bits: BitsSettings = BitsSettings()
     """Bits per dim of stored latents, an upper bound."""
 

@@ -4,27 +4,11 @@ from pydantic import model_validator
 
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.evaluate import Evaluate
+from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
-from darkroom.params.numbers import NO_FILE, Seed
+from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-
-
-class EvaluateGenerator(Evaluate):
-    """Scores of the averaged weights while training: a look, which decides nothing."""
-
-    seed: Seed = 2
-    """Seed of their initial noise."""
-    reference: str = NO_FILE
-    """data/reference: the statistics of the real images; data/none: no evaluation."""
-
-    @model_validator(mode="after")
-    def _compared(self) -> "EvaluateGenerator":
-        if self.every and self.reference == NO_FILE:
-            raise ValueError("every is above 0, so reference must be named: data/reference")
-        return self
-
 
 NO_GENERATOR = "`train_generator.kind` is none"
 

@@ -40,7 +40,7 @@ class PriorRecipe(Recipe):
         self.modules: dict[str, nn.Module] = {"prior": self.model}
         self.phases = (Phase("prior", self.loss),)
         self.blocks = self.model.blocks
-        self.evaluate_every = scorer.every if scorer else 0
+        self.evaluations = [(scorer.every, self.evaluate)] if scorer else []
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss, texts dropped; randomness follows from each image's place in the training."""
@@ -52,7 +52,7 @@ class PriorRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the cosines of sampled validation embeddings."""
-        assert self.scorer is not None  # the loop asks where `evaluate_every` is above 0
+        assert self.scorer is not None  # it is an evaluation only where there is one
         return self.scorer.scores(self.prior, rank, count, gather)
 
     def _losses(self, batch: Batch, stream: str, dropout: float) -> Tensor:

@@ -4,6 +4,7 @@
 
 from typing import Any
 
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.loss_settings import SMALLEST
 from darkroom.params.fits import refuse, require_blocks, require_dropout, require_split
 
@@ -40,10 +41,28 @@ def fits(params: Any) -> None:
     if getattr(kind, "classes", False):
         source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
         require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)
+    if tokenizer.evaluate.every:
+        _require_own_images(tokenizer)
     _losses_fit(params)
     channels = len(params.ingest.channels)
     if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
         refuse(f"`train_tokenizer.{tokenizer.kind}`: {reason}.")
+
+
+def _require_own_images(tokenizer: Any) -> None:
+    """Check that a tokenizer draws the images that are to be scored while it trains."""
+    kind, every = tokenizer.chosen, f"`train_tokenizer.evaluate.every` is {tokenizer.evaluate.every}"
+    generate = [name for name in TOKENIZERS if TOKENIZERS.has("sample", name)]
+    if tokenizer.kind not in generate:
+        refuse(
+            f"{every}, and `train_tokenizer.kind` is {tokenizer.kind}, which draws no images: set the former "
+            f"to 0, or the latter to {' or '.join(generate)}."
+        )
+    if tokenizer.untrained:
+        refuse(f"{every}, and {tokenizer.untrained}, so it has no effect: set the former to 0.")
+    if getattr(kind, "classes", False):
+        key = f"train_tokenizer.{tokenizer.kind}."
+        require_dropout(f"{key}sampling.guidance", kind.sampling.guidance, f"{key}label_dropout", kind.label_dropout)
 
 
 def require_lpips(params: Any, section: str) -> None:

@@ -6,16 +6,16 @@ float32. Gradients flow to the images; the network has none, is always in evalua
 
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.teacher.network import Teacher, open_teacher
+from darkroom.models.evaluators.teacher.network import open_teacher
 from darkroom.models.tokenizers.loss_settings import Perceptual
 from darkroom.params.numbers import NO_FILE
 
@@ -28,7 +28,7 @@ _WIDTHS = (64, 128, 256, 512, 512)
 # ε² of the published LPIPS, which keeps it from dividing by zero and does nothing else: the authors' code adds 1e-10 to
 # |f|, torchmetrics' 1e-8 to |f|², and the two differ by 5e-9 where |f| is 1.
 PUBLISHED = 1e-8
-_RELATIVE = 0.1  # ε of `TeacherDistance`, as a fraction of the features' full length
+_RELATIVE = 0.1  # ε of `LevelDistance`, as a fraction of the features' full length
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet's channels, for values in [-1, 1]
 
 
@@ -81,8 +81,22 @@ class FeatureDistance(nn.Module):
         raise NotImplementedError
 
 
-class TeacherDistance(FeatureDistance):
-    """Σ over levels of the mean over positions of |â - b̂|²: LPIPS without learned weights, in the data's own network.
+class Levels(Protocol):
+    """A network, an `nn.Module`, whose features of several levels are compared."""
+
+    def levels(self, x: Tensor) -> Sequence[Tensor]:
+        """Return the features of each level, (N, C_l, h_l, w_l), of images x (N, C, H, W) in [-1, 1]."""
+        ...
+
+    def lengths(self) -> Tensor:
+        """Return the usual norm of the features at a position of each level, (levels,) float32."""
+        ...
+
+
+class LevelDistance(FeatureDistance):
+    """Σ over levels of the mean over positions of |â - b̂|²: LPIPS without learned weights, in a network of the data's.
+
+    The teacher's where it teaches, the in-domain extractor's where it scores.
 
     Source: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", 2018, arXiv
     1801.03924, equation 1 with w = 1, and f̂ = f / sqrt(|f|² + ε_l²) with ε_l = 0.1 s_l, s_l the `lengths` of level l.
@@ -94,7 +108,7 @@ class TeacherDistance(FeatureDistance):
 
     softening: Tensor
 
-    def __init__(self, network: Teacher) -> None:
+    def __init__(self, network: Levels) -> None:
         super().__init__()
         self.network = network
         self.register_buffer("softening", (_RELATIVE * network.lengths()).square(), persistent=False)  # ε_l²
@@ -208,7 +222,7 @@ def load_perceptual(
         DarkroomError: weights that are missing or damaged, another network's, or images too small; says what to do.
     """
     if network == "teacher":
-        return TeacherDistance(open_teacher(weights, image_shape)).frozen()
+        return LevelDistance(open_teacher(weights, image_shape)).frozen()
     with torch.device("meta"):  # the tensors of the file take the place of these
         distance = untrained(network, image_shape[1])
     state = dict(_vgg_weights(weights, key))

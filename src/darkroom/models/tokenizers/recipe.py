@@ -12,12 +12,13 @@ from torch.distributed.tensor import DTensor
 from darkroom.data.draw import drawn
 from darkroom.device import of_all_processes
 from darkroom.errors import DarkroomError
+from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.params.training import Training
 from darkroom.random import derive
 from darkroom.training.precision import seed_rng
-from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
+from darkroom.training.recipe import Batch, Evaluate, Gather, IndexedDataset, Losses, Phase, Recipe
 
 _COLUMNS = 10  # of a grid while training, at most
 
@@ -96,6 +97,7 @@ class TokenizerRecipe(Recipe):
         train: IndexedDataset,
         val: IndexedDataset,
         perceptual: nn.Module | None = None,
+        evaluation: Evaluation | None = None,
     ) -> None:
         """Build the recipe with an untrained network.
 
@@ -106,18 +108,22 @@ class TokenizerRecipe(Recipe):
             train: what is trained on; rows of `images`, uint8 (N, C, H, W).
             val: what is validated on, in the same form.
             perceptual: frozen; maps two batches of images (N, C, H, W) in [-1, 1] to their distances (N,). None: none.
+            evaluation: scores what a kind that generates draws while it trains; None: none.
 
         Raises:
             DarkroomError: the settings do not fit the images, see `require_fit`.
         """
         require_fit(self.kind, settings, training, image_shape)
-        self.settings, self.training, self.perceptual = settings, training, perceptual
+        self.settings, self.training = settings, training
+        self.perceptual, self.evaluation = perceptual, evaluation
         self.train, self.val = train, val
         self.model = self.untrained(image_shape)
         assert isinstance(self.model, nn.Module)
         self.modules = {"tokenizer": self.model}
         self.phases: tuple[Phase, ...] = (Phase("tokenizer", self.loss),)
-        self.evaluate_every = training.validate_every if settings.discrete and len(val) else 0
+        self.evaluations: list[tuple[int, Evaluate]] = []
+        if settings.discrete and len(val):
+            self.evaluations.append((training.validate_every, self.evaluate))
         self.whole_batch = settings.whole_batch
         self.columns = min(settings.grid_images, _COLUMNS)
         self.set_up(image_shape)
@@ -127,7 +133,7 @@ class TokenizerRecipe(Recipe):
         raise NotImplementedError
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Set what else the loss needs: blocks, further modules and phases."""
+        """Set what else the loss needs, blocks, further modules and phases, and further evaluations."""
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses of a batch, scalars; "loss" is what is minimised."""
@@ -137,6 +143,11 @@ class TokenizerRecipe(Recipe):
     def device(self) -> torch.device:
         """Where the tokenizer is."""
         return next(self.modules["tokenizer"].parameters()).device
+
+    @property
+    def sharded(self) -> bool:
+        """Whether FSDP shards the weights: passes that `loss` takes gather them, those of the protocol do not."""
+        return any(isinstance(parameter, DTensor) for parameter in self.modules["tokenizer"].parameters())
 
     def quantised(self, batch: Batch, stream: str) -> tuple[Tensor, Tensor]:
         """Return the latents and codes that the losses of a batch left, of all processes, for a codebook that moves.
@@ -154,8 +165,8 @@ class TokenizerRecipe(Recipe):
 
         Perplexity: exp(-sum_k p_k log p_k), p_k the frequency of code k over all positions. Under FSDP: nothing.
         """
-        if any(isinstance(parameter, DTensor) for parameter in self.modules["tokenizer"].parameters()):
-            return {}  # shards: the passes that `loss` takes gather them, and those of the protocol do not
+        if self.sharded:
+            return {}
         model = cast(Codes, self.model)
         rows = range(rank, len(self.val), count)
         size = self.training.batch

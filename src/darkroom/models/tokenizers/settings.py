@@ -4,6 +4,7 @@ from pydantic import model_validator
 
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
+from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
 from darkroom.params.numbers import NO_FILE, PartNames
 from darkroom.params.run import Run
@@ -17,6 +18,8 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
 
     teacher: str = NO_FILE
     """Weights of the perceptual network: models/teacher; for lpips and vgg16 torchvision's file, or data/none."""
+    evaluate: EvaluateGenerator = EvaluateGenerator()
+    """Scores of a kind's own images while training, where it draws some (vq_ar); curves, which decide nothing."""
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     """Parts that it is trained on; a part that is not named trains and encodes nothing anew; null: all."""
 

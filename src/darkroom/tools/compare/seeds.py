@@ -2,15 +2,19 @@
 
 import math
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML, YAMLError
 
+from darkroom.check.check import completed
 from darkroom.errors import DarkroomError
+from darkroom.metrics.table import scores as known
 from darkroom.report.cards import flat
 from darkroom.report.scores import error_of
 from darkroom.tools.compare.revisions import WORKSPACE, Results, commit_of, experiments, git, read_results
-from darkroom.tools.compare.verdicts import differing_protocol
+from darkroom.tools.compare.verdicts import differing_protocol, standard_error
 
 Keys = dict[str, str]  # of params.yaml, dotted, with their values as text
 
@@ -26,9 +30,12 @@ def read_runs(revisions: str, also: bool = False) -> Results:
         DarkroomError: there is no such revision, or two differ in a parameter that is no seed, or in their protocols.
     """
     names = list(dict.fromkeys(name for name in revisions.split(",") if name))
+    if not names:
+        raise DarkroomError(f"`{revisions}` names no revision: give a commit, branch, tag or experiment.")
     if len(names) == 1 and not also:
         return read_results(names[0])
-    params = {name: _params(name) for name in names}
+    every = dict.fromkeys(names) | dict.fromkeys(_beside(names[0]) if also else ())
+    params = _completed({name: _params(name) for name in every})
     first, *others = names
     for name in others:
         if differing := _differing(params[first], params[name]):
@@ -36,13 +43,29 @@ def read_runs(revisions: str, also: bool = False) -> Results:
                 f"{first} and {name} are to be taken together, and differ in `{differing[0]}`, which is no seed: "
                 "compare them with each other instead."
             )
-    if also:
-        params |= _seeds_of(first, params)
-    together = {name: read_results(name) for name in params}
-    return _mean(revisions, together, len({_trained(each) for each in params.values()}))
+    chosen: dict[str, Keys] = {}
+    for name, keys in params.items():
+        if keys in chosen.values():
+            if name in names:
+                raise DarkroomError(f"{name} has the parameters of another run that is named, seeds too: leave it out.")
+        elif name in names or not _differing(params[first], keys):
+            chosen[name] = keys
+    together = {name: read_results(name) for name in chosen}
+    return _mean(revisions, together, len({_trained(each) for each in chosen.values()}))
 
 
-def _params(revision: str) -> Keys:
+def _completed(params: Mapping[str, Any]) -> dict[str, Keys]:
+    """Return the values of params.yaml of revisions, with all defaults where the schema of today reads all of them.
+
+    So a seed that is written out, and the same seed by default, are one.
+    """
+    try:
+        return {name: dict(flat(completed(values))) for name, values in params.items()}
+    except DarkroomError:
+        return {name: dict(flat(values)) for name, values in params.items()}
+
+
+def _params(revision: str) -> Any:
     """Return what stands in params.yaml of a revision."""
     text = (
         Path("params.yaml").read_text()
@@ -50,7 +73,7 @@ def _params(revision: str) -> Keys:
         else git("show", f"{commit_of(revision)}:params.yaml")
     )  # fmt: skip
     try:
-        return dict(flat(YAML(typ="safe").load(text or "") or {}))
+        return YAML(typ="safe").load(text or "") or {}
     except YAMLError as error:
         raise DarkroomError(f"params.yaml of {revision} is not YAML: {' '.join(str(error).split())}.") from error
 
@@ -65,27 +88,24 @@ def _differing(one: Keys, other: Keys) -> list[str]:
 
 
 def _trained(params: Keys) -> tuple[tuple[str, str], ...]:
-    """Return the seeds of trainings, by key."""
-    return tuple(sorted((key, value) for key, value in params.items() if _is_seed(key) and key.startswith("train_")))
+    """Return the seeds of trainings, by key: of the section that all share, and of their own."""
+    return tuple(sorted((key, value) for key, value in params.items() if f".{key}".endswith(".training.seed")))
 
 
-def _seeds_of(revision: str, known: dict[str, Keys]) -> dict[str, Keys]:
-    """Return the experiments that differ in seeds alone from a revision, and from all that are known."""
+def _beside(revision: str) -> list[str]:
+    """Return the experiments with the baseline of a revision."""
     every = experiments()
     baselines = [baseline for baseline, name, _ in every if name == revision]
     baseline = baselines[0] if baselines else commit_of("HEAD" if revision == WORKSPACE else revision)
-    found: dict[str, Keys] = {}
-    for at, name, _ in every:
-        if at != baseline or name in known:
-            continue
-        params = _params(name)
-        if not _differing(known[revision], params) and params not in [*known.values(), *found.values()]:
-            found[name] = params
-    return found
+    return [name for at, name, _ in every if at == baseline]
 
 
 def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
-    """Return means over runs, and their standard errors s / sqrt(runs)."""
+    """Return means over runs, and their standard errors.
+
+    s / sqrt(runs), s the deviation between runs or, where that is larger, the error within one: two runs may lie close
+    by chance. Scores that are equal in all runs, which then have nothing to do with the seeds, are those of one run.
+    """
     first, *others = together.values()
     for other in others:
         for file, card in first.cards.items():
@@ -102,9 +122,14 @@ def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
         both = [score for score in scores if all(score in each for each in runs)] if len(runs) == len(together) else []
         metrics[file] = {score: statistics.fmean(each[score] for each in runs) for score in both}
         if others:
-            sure = [score for score in both if score not in map(error_of, both)]
-            errors[file] = {
-                score: statistics.stdev(each[score] for each in runs) / math.sqrt(len(runs)) for score in sure
-            }
+            sure = [score for score in both if score not in map(error_of, both) and len({r[score] for r in runs}) > 1]
+            errors[file] = {score: _between(score, runs) for score in sure}
     label = name if not others else f"{name} ({len(together)} runs)"
     return Results(label, metrics, first.cards, errors, len(together), trainings)
+
+
+def _between(score: str, runs: list[dict[str, float]]) -> float:
+    """Return the standard error of the mean of a score over runs."""
+    shared = score in known() and known()[score].paired  # of the same test images in all runs: their choice is no noise
+    within = [0.0 if shared else standard_error(score, each) or 0.0 for each in runs]
+    return max(statistics.stdev(each[score] for each in runs), statistics.fmean(within)) / math.sqrt(len(runs))

@@ -5,7 +5,7 @@ import pandas as pd
 from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
-from darkroom.tools.compare.verdicts import THRESHOLD, compare, standard_error
+from darkroom.tools.compare.verdicts import EQUAL, THRESHOLD, compare, standard_error
 
 _NOTE = "±: one standard error, of the samples alone."
 _NOTES = {
@@ -32,7 +32,7 @@ def stale() -> bool:
         return False
 
 
-def table(old: str, new: str, markdown: bool, seeds: bool = False) -> str:
+def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: bool = False) -> str:
     """Return the scores of two revisions side by side, their difference, and whether it is noise.
 
     Args:
@@ -40,12 +40,14 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False) -> str:
         new: the same.
         markdown: whether the table is Markdown.
         seeds: take in the experiments that differ from either in seeds alone.
+        everything: also the scores that are equal in both.
 
     Raises:
         DarkroomError: an unknown revision, or one without metrics; several that differ in more than seeds.
     """
     found = [read_runs(revisions, seeds) for revisions in (old, new)]
-    rows = compare(*found)
+    every = compare(*found)
+    rows = [row for row in every if everything or row.verdict != EQUAL]
     frame = pd.DataFrame(
         {
             "score": [f"{row.file}.{row.name}" for row in rows],
@@ -55,10 +57,11 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False) -> str:
             "verdict": [row.verdict for row in rows],
         }
     )
-    text = _text(frame, markdown)
-    several = max(each.runs for each in found) > 1
-    note = f"{_NOTES[several]}{more_copies(found[0], found[1], rows)}{_trained(*found)}{_alone(*found)}"
-    return f"{text}\n\n{note}{_age(*old.split(','), *new.split(','))}"
+    text = f"{_text(frame, markdown)}\n\n{_NOTES[max(each.runs for each in found) > 1]}\n" if rows else ""
+    equal = len(every) - len(rows)
+    same = f"{equal} scores are equal in both: `--all` shows them." if equal else ""
+    note = f"{same}{more_copies(found[0], found[1], rows)}{_trained(*found)}{_alone(*found)}"
+    return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
 def scores(revision: str, markdown: bool) -> str:
@@ -89,7 +92,7 @@ def _trained(old: Results, new: Results) -> str:
         return ""
     return (
         f"\nBetter and worse are said of these weights; the noise of training is unknown, with fewer than {_ENOUGH} "
-        "training seeds on a side: `dvc exp run --queue -S '++train_generator.training.seed=0,1,2'`, then "
+        "training seeds on a side: `dvc exp run --queue -S '++train_generator.training.seed=1,2'`, then "
         "`darkroom compare --seeds`."
     )
 

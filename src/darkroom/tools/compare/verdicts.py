@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from darkroom.metrics.score import Score
+from darkroom.metrics.shares import share_and_error
 from darkroom.metrics.table import COUNT, scores
 from darkroom.report.cards import flat
 from darkroom.report.scores import error_of
@@ -13,13 +14,20 @@ from darkroom.tools.compare.revisions import Results
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
 THRESHOLD = 2.0
+EQUAL = "equal"  # a verdict
 JACKKNIFE = 9  # degrees of freedom of the error of one run, of 10 blocks
 NO_CARD = "a card is missing"
 _COUNTS = {COUNT, "images", "captions"}
 OLD_CARD = "an older card of {}: make it again (`dvc repro`)"
 # Evaluators of some scores of a file (`Score.evaluator`), which the others do not depend on: by the card's key.
-EVALUATORS = {"clip": "clip", "clip_is_condition": "clip", "scene_reader": "scene_reader", "lpips": "lpips"}
-EVALUATED = {"decoder", "text"}  # the files
+EVALUATORS = {
+    "clip": "clip",
+    "clip_is_condition": "clip",
+    "diversity": "diversity",
+    "lpips": "lpips",
+    "scene_reader": "scene_reader",
+}
+EVALUATED = {"decoder", "generator", "text", "tokenizer_samples"}  # the files
 
 
 @dataclass(frozen=True)
@@ -66,12 +74,12 @@ def _known(name: str) -> Score:
 
 
 def standard_error(name: str, found: Mapping[str, float]) -> float | None:
-    """Return a score's standard error: as stored, or that of a fraction, sqrt(p (1 - p) / n), or None."""
+    """Return a score's standard error: as stored, or that of a fraction, by Wilson's interval, or None."""
     stored = found.get(error_of(name))
     if stored is not None:
         return stored
     if _known(name).fraction and found.get(COUNT):
-        return math.sqrt(found[name] * (1 - found[name]) / found[COUNT])
+        return share_and_error(name, found[name], int(found[COUNT]))[f"{name}_se"]
     return None
 
 
@@ -115,15 +123,13 @@ def _verdict(row: Row, protocol: list[str]) -> str:
     if protocol:
         return f"not comparable: {', '.join(protocol)}"
     if difference == 0:
-        return "equal"
+        return EQUAL
     better = (difference > 0) == _known(row.name).higher_is_better
-    if se is None:
+    if not se:
         return f"{'better' if better else 'worse'}, error not known"
     if abs(difference) < row.threshold * se:
         return "within noise"
-    return (
-        f"{'better' if better else 'worse'} by {abs(difference) / se:.1f} se" if se else "better" if better else "worse"
-    )
+    return f"{'better' if better else 'worse'} by {abs(difference) / se:.1f} se"
 
 
 def _of_cards(file: str, old: Results, new: Results) -> list[str]:
@@ -147,7 +153,8 @@ def compare(old: Results, new: Results) -> list[Row]:
             if name in _COUNTS or name.endswith("_se") or not _known(name).compared:
                 continue
             old_se, new_se = _error(old, file, name), _error(new, file, name)
-            between = all(name in each.errors.get(file, {}) for each in (old, new))
-            row = Row(file, name, before[name], after[name], old_se, new_se, "", between, (old.runs, new.runs))
+            seen = [name in each.errors.get(file, {}) for each in (old, new)]
+            runs = old.runs if seen[0] else 1, new.runs if seen[1] else 1
+            row = Row(file, name, before[name], after[name], old_se, new_se, "", all(seen), runs)
             rows.append(replace(row, verdict=_verdict(row, protocol_of(name, file, protocol))))
     return rows

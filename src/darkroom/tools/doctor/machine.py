@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.params.stage import processes, threads
+from darkroom.tools.cores import core_count
 from darkroom.tools.doctor.findings import Finding, note, ok, problem
 from darkroom.training.state import root
 
@@ -27,7 +28,7 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     capability = torch.backends.cpu.get_cpu_capability()
     fast = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) if torch.backends.mkldnn.is_available() else False
     bf16 = "computes in bf16" if fast else "no bf16 of its own: `precision: bf16` is slow on it"
-    yield ok("cpu", f"{cores()} cores, torch's kernels for {capability}, {bf16}")
+    yield ok("cpu", f"{core_count()} cores, torch's kernels for {capability}, {bf16}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     for number in range(torch.cuda.device_count() if cuda else 0):
         metadata = torch.cuda.get_device_properties(number)
@@ -48,25 +49,20 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         yield ok("device", f"`run.device` is {wanted}: stages run on {chosen}")
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def cores_asked(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     """Compare the cores with the numbers of threads in params.yaml."""
     sections = {name: section for name, section in (params or {}).items() if isinstance(section, Mapping)}
     asked = {name: threads(section) * processes(section) for name, section in sections.items()}
     most = max(asked.values(), default=1)
-    over = [name for name, count in asked.items() if count > cores()]
+    over = [name for name, count in asked.items() if count > core_count()]
     if over:
         yield note(
             "threads",
-            f"{', '.join(over)}: up to {most} threads on {cores()} cores, which is slow; results depend on the number "
-            "of threads, so choose it once.",
+            f"{', '.join(over)}: up to {most} threads on {core_count()} cores, which is slow; results depend on the "
+            "number of threads, so choose it once.",
         )
     else:
-        yield ok("threads", f"at most {most} a stage, on {cores()} cores")
+        yield ok("threads", f"at most {most} a stage, on {core_count()} cores")
 
 
 def _existing(path: Path) -> Path:

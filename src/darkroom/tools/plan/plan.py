@@ -3,7 +3,6 @@
 Every stage runs on this machine, its real body in miniature. No artifact has to be there, and none is written.
 """
 
-import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, processes, threads
 from darkroom.runner import LOGS, machine, params_key
+from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Submit, forks
 from darkroom.tools.plan.history import Run, last_runs
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
@@ -41,11 +41,6 @@ def choose(names: Sequence[str], known: Sequence[str], stale: set[str], everythi
     return list(known) if everything else [stage for stage in known if stage in stale]
 
 
-def _cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _cpus(name: str, params: Mapping[str, Any]) -> int:
     """Return the CPU threads of all processes of a stage, as Snakemake counts them."""
     stage = name.partition("@")[0]
@@ -66,7 +61,7 @@ def _measured(
     Two stages run side by side where they fit on the cores together, and with a GPU one by one, as in the real DAG: two
     networks on the cores of one machine slow each other down.
     """
-    cores, single = _cores(), _gpu(params)
+    cores, single = core_count(), _gpu(params)
     waiting = [name for name in dag.stages if name in names or any(name in dag.needs[each] for each in names)]
     waiting.sort(key=lambda name: -sum(name in needs for needs in dag.needs.values()))  # what most others wait for
     found = {name: StagePlan(name) for name in (f"ingest@{part}" for part in on.ready)}
@@ -134,7 +129,7 @@ def _whole(
         write: seconds in which it writes dvc.lock.
         load: see `Whole`.
     """
-    cores = _cores()
+    cores = core_count()
     between = start + asked + write
     jobs = {
         plan.stage: Job(plan.seconds + between, _cpus(plan.stage, params), plan.gpu and _gpu(params)) for plan in plans
@@ -208,7 +203,7 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    with forks(1 if _gpu(params) else min(2, _cores())) as submit:
+    with forks(1 if _gpu(params) else min(2, core_count())) as submit:
         began = time.process_time()
         dag = ask_dvc()
         asked, write = time.process_time() - began, lock_seconds()

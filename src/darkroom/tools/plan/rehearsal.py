@@ -1,8 +1,9 @@
 """A training rehearsed: the loop's own trainer takes a few optimizer steps, validates and draws; the rest is scaled."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -113,15 +114,15 @@ class Rehearsal:
         """Add up optimizer steps, validations, scores and grids, each as often as the loop does them."""
         step, first = _step_seconds(trainer, steps)
         self.seconds += first + settings.images // settings.batch * step
-        every = trainer.recipe.evaluate_every
         grids = -(-settings.images // run.grid_every) if run.grid_every else 0
-        validations = -(-settings.images // settings.validate_every) * self.scale / settings.processes
-        evaluations = -(-settings.images // every) * self.scale / settings.processes if every else 0.0
-        for times, call in (
-            (validations, evaluation.validate),
-            (evaluations, evaluation.evaluate),
+        share = self.scale / settings.processes
+        calls: list[tuple[float, Callable[[Trainer], Any]]] = [
+            (-(-settings.images // settings.validate_every) * share, evaluation.validate),
             (grids, evaluation.preview),
-        ):
+        ]
+        for every, scores in trainer.recipe.evaluations:
+            calls.append((-(-settings.images // every) * share, partial(evaluation.evaluate, scores=scores)))
+        for times, call in calls:
             if times:
                 self.meter.forget()
                 began, spared = clock(), self.meter.spared

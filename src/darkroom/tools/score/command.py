@@ -4,7 +4,7 @@
 
 import hashlib
 import json
-import os
+import time
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,11 +26,13 @@ from darkroom.params.numbers import NO_FILE
 from darkroom.report.numbers import Number, number
 from darkroom.report.scores import error_of
 from darkroom.terminal.tables import aligned
+from darkroom.tools.cores import core_count
 from darkroom.tools.score.conventions import CONVENTIONS, Convention
-from darkroom.tools.score.measure import BLOCKS, measure, noise_floor, require_enough
+from darkroom.tools.score.fits import fitting, size
+from darkroom.tools.score.measure import BLOCKS, LEAST, Floor, measure, noise_floor, require_enough
 from darkroom.tools.score.nearest import NEIGHBOURS, Neighbours, neighbours
-from darkroom.tools.score.page import Row, page
-from darkroom.tools.score.seen import Seen, see
+from darkroom.tools.score.page import Head, Row, page
+from darkroom.tools.score.seen import Seen, copies, see
 from darkroom.tools.score.sides import Side, open_side
 
 _NAMED = ("inception", "dinov2", "clip")
@@ -48,6 +50,7 @@ class Request(NamedTuple):
     convention: str = "darkroom"
     out: Path = Path("score")
     limit: int | None = None
+    size: int | None = None
     batch: int = 32
     threads: int | None = None
     device: str = "auto"
@@ -68,46 +71,60 @@ def score(request: Request) -> str:
     Raises:
         DarkroomError: images, statistics or weights are missing, damaged, or do not fit each other; names the file.
     """
-    for what in ("limit", "batch", "threads"):
+    for what in ("limit", "size", "batch", "threads"):
         if (value := getattr(request, what)) is not None and value < 1:
             raise DarkroomError(f"--{what} is {value}, and must be at least 1.")
+    if request.limit is not None and request.limit < LEAST:
+        raise DarkroomError(f"--limit is {request.limit}, and scores with their errors need {LEAST} images at least.")
     convention = CONVENTIONS[request.convention]
-    made, real = (open_side(path, request.limit) for path in (request.samples, request.against))
+    made, real = (open_side(path, request.limit, request.size) for path in (request.samples, request.against))
     if made.images is None:
         raise DarkroomError(f"{made.path} holds statistics, and the samples must be images.")
     for side in (made, real):
         if side.images is not None:
             require_enough(side.path, len(side.images))
-    name, extractor = _extractor(request, convention)
-    _require_fit(real, name, extractor)
-    device = set_up_device(request.threads or len(os.sched_getaffinity(0)), request.device)
+    name, extractor, shape = _extractor(request, convention)
+    real = fitting(made, real, name, extractor, shape)
+    for side in (made, real):
+        if side.images is not None:
+            side.images.check()
+    device = set_up_device(request.threads or core_count(), request.device)
     samples = see(made.images, extractor, request.batch, device, str(made.path))
     reference = None
     if real.images is not None:
         reference = see(real.images, extractor, request.batch, device, str(real.path))
-    print("scores", flush=True)
+    print(f"scores of {len(samples):,} samples", flush=True)
+    began = time.monotonic()
     scores = measure(name, samples, reference, convention, real.pool, real.spatial)
-    floor: dict[str, float] = {}
-    count, pictures = 0, None
+    floor, pictures = None, None
     if reference is not None and real.images is not None:
-        floor, count = noise_floor(name, reference, len(samples), convention)
+        seconds = 2 * (time.monotonic() - began)
+        print(f"scores of real images, and of as many samples, about {seconds:,.0f} s", flush=True)
+        floor = noise_floor(name, samples, reference, convention)
+        print(f"the nearest of {len(reference):,} reference images", flush=True)
         pictures = neighbours(made.images, samples.pool, real.images, reference.pool)
     scores |= {"n": len(samples)}
-    card = _card(request, name, extractor, convention, scores, (samples, reference), real)
-    result = {"scores": scores, "floor": {**floor, "n": count} if floor else None, "card": card}
+    copied = copies(samples, reference) if reference else None
+    card = _card(request, name, extractor, convention, scores, (samples, reference), (made, real), copied)
+    result = {"scores": scores, "floor": floor and _floor(floor), "copies": copied, "card": card}
     write_json(request.out / "scores.json", result)
-    rows = _rows(scores, floor)
-    write_bytes(request.out / "index.html", page(request, rows, result, pictures).encode())
-    return _table(rows, bool(floor)) + _copies(pictures) + f"\n{request.out / 'index.html'}"
+    against = [*(["statistics"] if real.pool else []), *([f"{len(reference):,}"] if reference else [])]
+    heads = [Head("samples", f"{len(samples):,}", " and ".join(against))]
+    if floor:
+        heads += [Head(title, f"{floor.n:,}", f"{floor.n_reference:,}") for title in ("samples", "real images")]
+    rows = _rows(scores, *((floor.samples, floor.real) if floor else ()))
+    write_bytes(request.out / "index.html", page(request, heads, rows, result, pictures).encode())
+    notes = "".join(f"\nnote: {note}" for note in card["notes"])
+    return _table(rows, heads) + notes + _copies(pictures) + f"\n{request.out / 'index.html'}"
 
 
-def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor]:
-    """Return the extractor and its name: of a folder that of its kind."""
+def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor, list[int] | None]:
+    """Return the name of the extractor, of a folder that of its kind, the extractor, and the shape of its images."""
     source = Source(request.weights, None, convention.pillow, "l", request.download, _KEYS)
     if request.extractor in _NAMED:
         if convention.name != "darkroom" and request.extractor != "inception":
             raise DarkroomError(f"--convention {convention.name} is one of Inception, not of {request.extractor}.")
-        return request.extractor, open_extractor(request.extractor, source)
+        return request.extractor, open_extractor(request.extractor, source), None
     folder = Path(request.extractor)
     if not folder.is_dir():
         raise DarkroomError(
@@ -115,25 +132,15 @@ def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor
             "models/extractor or models/tokenizer."
         )
     try:
-        kind = str(json.loads((folder / MANIFEST).read_text())["kind"])
+        manifest = json.loads((folder / MANIFEST).read_text())
+        kind, shape = str(manifest["kind"]), manifest.get("image_shape")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DarkroomError(f"--extractor names {folder}, which holds no whole {MANIFEST} ({error}).") from error
     if kind not in _FOLDERS:
         raise DarkroomError(f"--extractor names {folder}, a {kind}: an extractor or a tokenizer is needed.")
     if convention.name != "darkroom" or request.weights != Path(NO_FILE):
         raise DarkroomError(f"--extractor names {folder}: it has weights of its own, and no --convention.")
-    return _FOLDERS[kind], open_extractor(_FOLDERS[kind], replace(source, weights=folder))
-
-
-def _require_fit(real: Side, name: str, extractor: Extractor) -> None:
-    """Check that statistics are of the extractor's features, by their length."""
-    widths = getattr(extractor.network, "widths", (extractor.dim, None))
-    for what, found, wanted in (("mu", real.pool, extractor.dim), ("mu_s", real.spatial, widths[1])):
-        if found is not None and wanted is not None and len(found.mean) != wanted:
-            raise DarkroomError(
-                f"{real.path} holds statistics `{what}` of {len(found.mean)} features, and {name} has {wanted}: they "
-                "are another extractor's."
-            )
+    return _FOLDERS[kind], open_extractor(_FOLDERS[kind], replace(source, weights=folder)), shape
 
 
 def _card(
@@ -143,10 +150,13 @@ def _card(
     convention: Convention,
     scores: Mapping[str, float],
     seen: tuple[Seen, Seen | None],
-    real: Side,
+    sides: tuple[Side, Side],
+    copied: int | None,
 ) -> dict[str, Any]:
     """Return the card: what must be equal before two scores compare, and what was scored. No path, no time."""
     made, reference = seen
+    shapes = [None if side.images is None else list(side.images.shape) for side in sides]
+    real = sides[1]
     few = len(made) < 2 * extractor.dim
     notes = [
         f"{len(made)} samples are fewer than twice the {extractor.dim} features: the Fréchet distance is dominated by "
@@ -158,17 +168,48 @@ def _card(
             "convention": {"name": convention.name, "text": convention.text},
             "precision": PRECISION,
             "reference": {
-                "images": None if reference is None else {"n": len(reference), "sha256": reference.sha256},
+                "images": None
+                if reference is None
+                else {"n": len(reference), "shape": shapes[1], "sha256": reference.sha256},
                 "statistics": None if real.pool is None else _statistics_hash(real),
             },
             "n_fake": len(made),
+            "image_shape": shapes[0],
+            "preparation": None
+            if request.size is None
+            else {"size": request.size, "channels": "RGB", "crop": "center", "resample": "bicubic"},
             "blocks": BLOCKS,
             "libraries": library_versions(),
         },
         "treatment": {"samples": made.sha256},
         "formulas": formulas(scores),
-        "notes": [*(notes if few else []), *_unpublished(name, extractor, request)],
+        "notes": [
+            *(notes if few else []),
+            *_sizes(*shapes),
+            *_copied(made, copied),
+            *_unpublished(name, extractor, request),
+        ],
     }
+
+
+def _copied(made: Seen, count: int | None) -> list[str]:
+    """Return a note on samples whose pixels are those of a reference image."""
+    if not count:
+        return []
+    return [
+        f"{count} of {len(made)} samples are reference images, pixel for pixel: distances reward them, and fall below "
+        "those of real images"
+    ]
+
+
+def _sizes(made: list[int] | None, real: list[int] | None) -> list[str]:
+    """Return a note where both sets are of another size."""
+    if made is None or real is None or made[1:] == real[1:]:
+        return []
+    return [
+        f"samples are of {size(made)}, reference images of {size(real)}: each is resized by itself, so the distances "
+        "also tell the sizes apart"
+    ]
 
 
 def _unpublished(name: str, extractor: Extractor, request: Request) -> list[str]:
@@ -189,21 +230,26 @@ def _statistics_hash(real: Side) -> str:
     return found.hexdigest()
 
 
-def _rows(scores: Mapping[str, float], floor: Mapping[str, float]) -> list[Row]:
+def _floor(floor: Floor) -> dict[str, Any]:
+    """Return the scores of real images and of as many samples, each with both numbers."""
+    numbers = {"n": floor.n, "n_reference": floor.n_reference}
+    return {"real": floor.real | numbers, "samples": floor.samples | numbers}
+
+
+def _rows(*columns: Mapping[str, float]) -> list[Row]:
     """Return the rows of the table, in the order of the table of scores."""
     found = []
     for name, score in known().items():
-        if name in scores:
-            errors = [each.get(error_of(name)) for each in (scores, floor)]
-            real = number(floor[name], errors[1]) if name in floor else None
-            found.append(Row(name, score.title or name, number(scores[name], errors[0]), real, score.meaning))
+        if name in columns[0]:
+            cells = [number(one[name], one.get(error_of(name))) if name in one else None for one in columns]
+            found.append(Row(name, score.title or name, cells, score.meaning))
     return found
 
 
-def _table(rows: list[Row], floor: bool) -> str:
-    lines = [["", "samples", *(["real images"] if floor else [])]]
-    for row in rows:
-        lines.append([row.name, *(_cell(one) for one in row.cells[: 1 + floor])])
+def _table(rows: list[Row], heads: list[Head]) -> str:
+    lines = [["", *(head.title for head in heads)], ["images", *(head.made for head in heads)]]
+    lines.append(["against", *(head.real for head in heads)])
+    lines += [[row.name, *map(_cell, row.cells)] for row in rows]
     return "\n".join(aligned(lines))
 
 

@@ -45,12 +45,12 @@ class Convention:
         return split
 
     def inception_score_splits(self, logits: Tensor) -> dict[str, float]:
-        """Return the mean Inception Score of the splits of all images, logits (N, C), and its standard error."""
+        """Return the mean Inception Score of splits of logits (N, C); its standard error where there are several."""
         split = self.split(len(logits))
         sums = InceptionScore(logits.shape[1], int(split.max()) + 1)
         sums.update(logits, split)
         mean, error = sums.splits()
-        return {"inception_score_splits": mean, "inception_score_splits_se": error}
+        return {"inception_score_splits": mean} | ({"inception_score_splits_se": error} if split.max() else {})
 
 
 CONVENTIONS = {

@@ -1,27 +1,36 @@
-"""The images that a person names: a folder of files, tars, or an array in an .npz, all of one size."""
+"""The images that a person names, in a folder of files or in tars, all of one size."""
 
 # No effect on any output: reads what a command names
 
-import zipfile
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.draw import drawn
 from darkroom.data.formats import FORMATS
+from darkroom.data.images import ImageSpec
+from darkroom.data.layout import KIND as SHARDS
+from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
+from darkroom.terminal.progress import each_with_progress
 
 Pixels = NDArray[np.uint8]
 
 ENDINGS = frozenset(ending for kind in FORMATS.values() for ending in kind.extensions)
 _MAX_PIXELS = 100_000_000  # of an image: 10,000 x 10,000
-_CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
+_MANY = 20  # image files beside tars that are a set of their own
+_CHEAP = 2**30  # bytes of image files that are decoded once more, before a network runs, to find damaged ones
+_NAMED = 3  # damaged files in a message
+CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
 
 
 class Images(Protocol):
@@ -38,6 +47,10 @@ class Images(Protocol):
 
     def name(self, row: int) -> str:
         """Return what image `row` is called in messages."""
+        ...
+
+    def check(self, rows: Sequence[int] | None = None) -> None:
+        """Raise a DarkroomError where images, or those of `rows`, are damaged, as far as that is cheap to know."""
         ...
 
     def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
@@ -60,32 +73,54 @@ class Entry(NamedTuple):
             return file.read(self.size)
 
 
-def decode(entry: Entry) -> Pixels:
+def decode(entry: Entry, size: int | None = None) -> Pixels:
     """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, 3 of all others.
+
+    Args:
+        entry: where it is.
+        size: RGB of so many pixels a side, see `prepared`; None: as it is.
 
     Raises:
         DarkroomError: it cannot be read, is damaged, or has more than 8 bits a channel; names the file.
     """
     try:
         image = open_image(entry.read(), _MAX_PIXELS)
+        if size is not None:
+            return prepared(image, size)
     except OSError as error:
         raise DarkroomError(f"{entry.name} cannot be read: {error.strerror}.") from error
     except DamageError as error:
         raise DarkroomError(f"{entry.name} cannot be read as an image: {error}.") from error
     if image.mode.startswith(("I", "F")):
-        raise DarkroomError(f"{entry.name} has more than 8 bits a channel ({image.mode}): convert it to 8 bits.")
+        raise DarkroomError(
+            f"{entry.name} has more than 8 bits a channel ({image.mode}): convert it to 8 bits, or give --size."
+        )
     clear = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     mode = "RGBA" if clear else "L" if image.mode in ("L", "1") else "RGB"
     pixels = np.asarray(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
     return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
 
 
-class Files:
-    """Images in files or in tars, in the order of `entries`; the first one says which shape all have."""
+def prepared(image: Image.Image, size: int) -> Pixels:
+    """Return the middle square of an image at `size` pixels, RGB, uint8 (3, size, size), as Darkroom's ingest makes it.
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self._entries = entries
-        channels, height, width = decode(entries[0]).shape
+    Upright, bicubic with antialias, in sRGB, transparent pixels white.
+    """
+    how = Preparation(ImageSpec(size, "RGB", "png"), "center", "bicubic", 0, _MAX_PIXELS, 1, 95)
+    return np.ascontiguousarray(np.asarray(prepare(image, how, "")).transpose(2, 0, 1))
+
+
+class Files:
+    """Images in files or in tars, in the order of `entries`.
+
+    Args:
+        entries: at least one.
+        size: all become RGB of so many pixels a side; None: they stay, and all must have the shape of the first.
+    """
+
+    def __init__(self, entries: Sequence[Entry], size: int | None = None) -> None:
+        self._entries, self._size = entries, size
+        channels, height, width = decode(entries[0]).shape if size is None else (3, size, size)
         self.shape = channels, height, width
 
     def __len__(self) -> int:
@@ -105,74 +140,70 @@ class Files:
         for first in range(0, len(chosen), size):
             yield np.stack([self._one(row) for row in chosen[first : first + size]])
 
+    def check(self, rows: Sequence[int] | None = None) -> None:
+        """Decode all images, or those of `rows`, unless that takes long: then damage is found when an image is scored.
+
+        Raises:
+            DarkroomError: some cannot be used; says how many and names the first ones.
+        """
+        chosen = range(len(self)) if rows is None else rows
+        files = {self._entries[row].path for row in chosen}
+        if sum(path.stat().st_size for path in files if path.is_file()) > _CHEAP:
+            return
+        found = []
+        for row in each_with_progress(chosen, len(chosen), "reading images"):
+            try:
+                self._one(row)
+            except DarkroomError as error:
+                found.append(error)
+        if len(found) == 1:
+            raise found[0]
+        if found:
+            named = "; ".join(str(error).split(": a set is of")[0].rstrip(".") for error in found[:_NAMED])
+            rest = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            raise DarkroomError(
+                f"{len(found)} of {len(chosen)} images cannot be used: {named}{rest}: mend them or take them away; "
+                "--size N makes images of several sizes and colours one set."
+            )
+
     def _one(self, row: int) -> Pixels:
         entry = self._entries[row]
-        pixels = decode(entry)
+        pixels = decode(entry, self._size)
         if pixels.shape != self.shape:
             one, other = pixels.shape, self.shape
             what = " x ".join(map(str, one[1:])), " x ".join(map(str, other[1:]))
             if one[1:] == other[1:]:
-                what = _CHANNELS[one[0]], _CHANNELS[other[0]]
+                what = CHANNELS[one[0]], CHANNELS[other[0]]
             raise DarkroomError(
                 f"{entry.name} is {what[0]} and {self.name(0)} is {what[1]}: a set is of one size and of one kind of "
-                "colour, so crop or convert them first."
+                "colour, so give --size N, which crops and resizes all images to N x N pixels of RGB, or convert them."
             )
         return pixels
 
 
-class Stored:
-    """Images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: the file may be larger than the memory."""
+class Sized:
+    """Images of another set, each made RGB of `size` pixels a side by `prepared`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with self._open() as archive, archive.open("arr_0.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-        if dtype != np.uint8 or len(shape) != 4 or shape[3] not in _CHANNELS or fortran:
-            raise DarkroomError(
-                f"{path} holds `arr_0` of {dtype} {shape}, and images are uint8 (N, H, W, C) with C of 1, 3 or 4."
-            )
-        self._count, self.shape = shape[0], (shape[3], shape[1], shape[2])
-
-    def _open(self) -> zipfile.ZipFile:
-        return zipfile.ZipFile(self._path)
+    def __init__(self, images: Images, size: int) -> None:
+        self._images, self._size = images, size
+        self.shape = (3, size, size)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._images)
 
     def name(self, row: int) -> str:
-        """Return the file and the row."""
-        return f"{self._path}, image {row}"
+        """Return what the set calls it."""
+        return self._images.name(row)
+
+    def check(self, rows: Sequence[int] | None = None) -> None:
+        """Check the set: see `Images`."""
+        self._images.check(rows)
 
     def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
-        """Yield images: see `Images`.
-
-        Raises:
-            DarkroomError: the file ends too early, or is damaged.
-        """
-        channels, height, width = self.shape
-        wanted = None if rows is None else set(rows)
-        held: list[Pixels] = []
-        try:
-            with self._open() as archive, archive.open("arr_0.npy") as file:
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                read(file)
-                for row in range(self._count):
-                    data = file.read(channels * height * width)
-                    if len(data) < channels * height * width:
-                        raise EOFError(f"it ends within image {row}")
-                    if wanted is None or row in wanted:
-                        pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
-                        held.append(pixels.transpose(2, 0, 1))
-                    if len(held) == size:
-                        yield np.stack(held)
-                        held = []
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-            raise DarkroomError(f"{self._path} is damaged ({error}): fetch it again.") from error
-        if held:
-            yield np.stack(held)
+        """Yield images: see `Images`."""
+        for group in self._images.batches(size, rows):
+            shown = (pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0) for pixels in group)
+            yield np.stack([prepared(Image.fromarray(np.ascontiguousarray(one)), self._size) for one in shown])
 
 
 class Drawn:
@@ -190,26 +221,48 @@ class Drawn:
         """Return what the set calls it."""
         return self._images.name(self._rows[row])
 
+    def check(self, rows: Sequence[int] | None = None) -> None:
+        """Check the images of the draw: see `Images`."""
+        self._images.check(self._rows if rows is None else [self._rows[row] for row in rows])
+
     def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
         """Yield images: see `Images`."""
         chosen = self._rows if rows is None else [self._rows[row] for row in rows]
         yield from self._images.batches(size, chosen)
 
 
-def in_folder(folder: Path) -> Files:
-    """Return the images below a folder, by their paths, or, where there are none, those in the tars below it.
+def in_folder(folder: Path, size: int | None = None) -> Files:
+    """Return the images below a folder, by their paths, or those in the tars below it.
+
+    Beside tars a few pictures are no images of the set, as the grid beside Darkroom's samples.
+
+    Args:
+        folder: of Darkroom's samples or shards, of tars, or of image files.
+        size: see `Files`.
 
     Raises:
-        DarkroomError: there is no image, or a tar is damaged or hostile.
+        DarkroomError: there is no image, there are tars beside many image files, or a tar is damaged or hostile.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(path, folder))
-    entries = [Entry(str(path), path) for path in paths if path.suffix.lower()[1:] in ENDINGS]
-    for path in paths if not entries else ():
-        if path.suffix == ".tar":
-            entries += in_tar(path)
+    pictures = [Entry(str(path), path) for path in paths if path.suffix.lower()[1:] in ENDINGS]
+    tars = [path for path in paths if path.suffix == ".tar"]
+    entries = [entry for path in tars for entry in in_tar(path)] or pictures
+    if entries is not pictures and len(pictures) >= _MANY and not _of_darkroom(folder):
+        raise DarkroomError(
+            f"{folder} holds tars, as {tars[0]}, beside {len(pictures)} image files, as {pictures[0].name}: name one "
+            "of them, or take the others away."
+        )
     if not entries:
         raise DarkroomError(f"{folder} holds no image: none of its files ends as {', '.join(sorted(ENDINGS))}, or tar.")
-    return Files(entries)
+    return Files(entries, size)
+
+
+def _of_darkroom(folder: Path) -> bool:
+    """Return whether a folder is Darkroom's samples or shards, whose images lie in tars."""
+    try:
+        return json.loads((folder / MANIFEST).read_text())["kind"] in ("samples", SHARDS)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _hidden(path: Path, folder: Path) -> bool:

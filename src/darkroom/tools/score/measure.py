@@ -2,43 +2,33 @@
 
 # No effect on any output: reads what a command names
 
+from typing import NamedTuple
+
 import torch
-from torch import Tensor
 
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cmmd import cmmd
-from darkroom.metrics.frechet import covariance_root, few_jackknife, frechet_jackknife
+from darkroom.metrics.distance_scores import score_names
+from darkroom.metrics.frechet import covariance_root, frechet_scores
 from darkroom.metrics.inception_score import inception_scores
 from darkroom.metrics.kernel import kernel_jackknife, within
 from darkroom.metrics.kernel_subsets import SIZE, kernel_subsets
 from darkroom.metrics.manifold import manifold
-from darkroom.metrics.moments import BlockMoments, Moments
+from darkroom.metrics.moments import Moments
 from darkroom.metrics.reference import moments_of
-from darkroom.metrics.table import score_names
-from darkroom.metrics.uncertainty import Jackknife, assign_blocks
+from darkroom.metrics.uncertainty import assign_blocks
+from darkroom.metrics.views import Views
 from darkroom.tools.score.conventions import Convention
-from darkroom.tools.score.seen import Seen
 
 BLOCKS = 10
 LEAST = 2 * BLOCKS  # images
 
 
-def frechet(reference: Moments, features: Tensor, block: Tensor) -> Jackknife:
-    """Return the Fréchet distance of features (N, D) in blocks (N,): the small form where N is at most D."""
-    root = covariance_root(reference.cov)
-    if len(features) <= features.shape[1]:
-        return few_jackknife(reference, root, features, block)
-    sums = BlockMoments(features.shape[1], BLOCKS)
-    for rows, index in zip(features.split(4096), block.split(4096), strict=True):
-        sums.update(rows, index)
-    return frechet_jackknife(reference, root, sums.compute())
-
-
 def measure(
     extractor: str,
-    made: Seen,
-    real: Seen | None,
+    made: Views,
+    real: Views | None,
     convention: Convention,
     pool: Moments | None = None,
     spatial: Moments | None = None,
@@ -60,8 +50,7 @@ def measure(
         spatial = moments_of(real.spatial)
     found: dict[str, float] = {}
     if pool is not None:
-        fd = frechet(pool, made.pool, block)
-        found |= {"fd": fd.value, "fd_debiased": fd.debiased, "fd_se": fd.se}
+        found |= frechet_scores("fd", pool, covariance_root(pool.cov), made.pool, block)
     if real is not None:
         kid = kernel_jackknife(real.pool, within(real.pool), made.pool, block)
         found |= {"kid": kid.value, "kid_se": kid.se}
@@ -70,8 +59,7 @@ def measure(
             found |= {"kid_subsets": subsets.mean, "kid_subsets_spread": subsets.spread}
     found = score_names(extractor, found)
     if spatial is not None and made.spatial is not None:
-        sfid = frechet(spatial, made.spatial, block)
-        found |= {"sfid": sfid.value, "sfid_se": sfid.se}
+        found |= frechet_scores("sfid", spatial, covariance_root(spatial.cov), made.spatial, block)
     if made.logits is not None:
         found |= inception_scores(made.logits, BLOCKS)
         found |= convention.inception_score_splits(made.logits)
@@ -82,16 +70,32 @@ def measure(
     return found
 
 
-def noise_floor(extractor: str, real: Seen, count: int, convention: Convention) -> tuple[dict[str, float], int]:
-    """Return what real images score: as many as were generated, at most half, against the others; and their number.
+class Floor(NamedTuple):
+    """What real images and samples score as equals: both `n` images, against the same `n_reference` real ones."""
 
-    Nothing where there are too few.
+    n: int
+    n_reference: int
+    real: dict[str, float]
+    samples: dict[str, float]
+
+
+def noise_floor(extractor: str, made: Views, real: Views, convention: Convention) -> Floor | None:
+    """Return the scores of real images, and beside them those of samples under the same conditions.
+
+    Two disjoint draws of the reference: as many images as there are samples, at most half, and the others. The first
+    draw and a draw of as many samples are scored against the others. Coverage, recall and plain Fréchet distances
+    depend on both numbers, so they compare only here, and not with the scores of all samples against all real images.
+
+    None where there are too few images.
     """
-    count = min(count, len(real) // 2)
+    count = min(len(made), len(real) // 2)
     if count < LEAST:
-        return {}, 0
+        return None
     order = torch.tensor(drawn(len(real)))
-    return measure(extractor, real.take(order[:count]), real.take(order[count:]), convention), count
+    others = real.take(order[count:])
+    few = made.take(torch.tensor(sorted(drawn(len(made), count))))
+    both = (measure(extractor, one, others, convention) for one in (real.take(order[:count]), few))
+    return Floor(count, len(others), *both)
 
 
 def require_enough(name: object, count: int) -> None:

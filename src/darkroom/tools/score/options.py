@@ -2,8 +2,10 @@
 
 # No effect on any output: reads the command line
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
+from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
 
 
@@ -28,8 +30,26 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--out", default="score", metavar="FOLDER", help="of scores.json and index.html; %(default)s")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N images of each, drawn at random")
+    parser.add_argument(
+        "--size",
+        type=int,
+        metavar="N",
+        help="crop each image of both sets to its middle square and resize it to N x N pixels of RGB, as ingest does; "
+        "without it the images of a set must have one size and one kind of colour",
+    )
     parser.add_argument("--batch", type=int, default=32, help="images in a forward pass; %(default)s")
     parser.add_argument("--threads", type=int, help="CPU threads; all there are")
     parser.add_argument(
         "--device", default="auto", choices=["auto", "cpu", "cuda", "mps"], help="of the extractor; %(default)s"
     )
+
+
+def require_paths(options: Namespace) -> None:
+    """Check that something lies at both paths, before torch is loaded.
+
+    Raises:
+        DarkroomError: nothing does; names the path.
+    """
+    for path in (options.samples, options.against):
+        if not Path(path).exists():
+            raise DarkroomError(f"{path} is neither a folder nor a file.")

@@ -17,26 +17,36 @@ if TYPE_CHECKING:
     from darkroom.tools.score.command import Request
 
 
+class Head(NamedTuple):
+    """A column: what is scored, how many images, and against how many; for people."""
+
+    title: str
+    made: str
+    real: str
+
+
 class Row(NamedTuple):
-    """A score: its name in the JSON file, its title, its value, what real images get, and its meaning."""
+    """A score: its name in the JSON file, its title, its value in each column, and its meaning."""
 
     name: str
     title: str
-    value: Number
-    floor: Number | None
+    cells: Sequence[Number | None]
     meaning: str
 
-    @property
-    def cells(self) -> tuple[Number | None, ...]:
-        """The numbers from left to right."""
-        return self.value, self.floor
 
-
-def page(request: "Request", rows: Sequence[Row], result: Mapping[str, Any], pictures: Neighbours | None) -> str:
+def page(
+    request: "Request",
+    heads: Sequence[Head],
+    rows: Sequence[Row],
+    result: Mapping[str, Any],
+    pictures: Neighbours | None,
+) -> str:
     """Return the page.
 
     Args:
         request: what was asked for.
+        heads: the columns of the table: all samples and, where there is a floor, as many samples as real images, and
+            these.
         rows: the scores.
         result: the content of scores.json.
         pictures: samples with their nearest reference images; None: there are no reference images.
@@ -51,6 +61,7 @@ def page(request: "Request", rows: Sequence[Row], result: Mapping[str, Any], pic
     )
     return environment.get_template("score.html").render(
         request=request,
+        heads=heads,
         rows=rows,
         result=result,
         card=json_bytes(result["card"]).decode(),

@@ -7,37 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.batches import batched
-from darkroom.models.evaluators.load import Extractor
+from darkroom.metrics.views import Views
+from darkroom.models.colours import to_rgb
+from darkroom.models.evaluators.load import Extractor, stream, views, whole
 from darkroom.terminal.progress import with_progress
 from darkroom.tools.score.images import Images, Pixels
 
 
 @dataclass(frozen=True)
-class Seen:
+class Seen(Views):
     """Features of N images; 20 KB an image of Inception.
 
     sha256: of all pixels in their order.
-    pool: (N, D) float32, what distances are taken in.
-    spatial: (N, 2023) float32, those of sFID; None: of another network than Inception.
-    logits: (N, 1008) float32, those of the Inception Score; None likewise.
+    images: the hash of the pixels of each image in RGB, N.
     """
 
-    sha256: str
-    pool: Tensor
-    spatial: Tensor | None = None
-    logits: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.pool)
-
-    def take(self, rows: Tensor) -> "Seen":
-        """Return some of the images."""
-        parts = (None if part is None else part[rows] for part in (self.spatial, self.logits))
-        return Seen("", self.pool[rows], *parts)
+    sha256: str = ""
+    images: tuple[bytes, ...] = ()
 
 
 def see(images: Images, extractor: Extractor, batch: int, device: torch.device, what: str) -> Seen:
@@ -46,18 +34,19 @@ def see(images: Images, extractor: Extractor, batch: int, device: torch.device, 
     Raises:
         DarkroomError: an image cannot be read, or its features are not finite; names it.
     """
-    network = extractor.network.to(device).eval()
-    widths = getattr(network, "widths", None)
+    network = extractor.network
     found = hashlib.sha256()
+    each: list[bytes] = []
 
     def hashed() -> Iterator[Pixels]:
         for group in with_progress(images.batches(batch), len(images), what):
             found.update(group.tobytes())
+            each.extend(_hash(pixels) for pixels in to_rgb(torch.from_numpy(group)).numpy())
             yield group
 
-    rows = torch.empty(len(images), sum(widths) if widths else extractor.dim)
+    rows = torch.empty(len(images), sum(getattr(network, "widths", (extractor.dim,))))
     done = 0
-    for outputs in batched(getattr(network, "outputs", network.features), hashed(), batch, device):
+    for outputs in stream(whole(network), hashed(), batch, device):
         if not (finite := outputs.isfinite().all(dim=1)).all():
             bad = done + int((~finite).int().argmax())
             raise DarkroomError(
@@ -65,7 +54,15 @@ def see(images: Images, extractor: Extractor, batch: int, device: torch.device, 
             )
         rows[done : done + len(outputs)] = outputs
         done += len(outputs)
-    if widths is None:
-        return Seen(found.hexdigest(), rows)
-    pool, spatial, logits = rows.split(widths, dim=1)
-    return Seen(found.hexdigest(), pool, spatial, logits)
+    parts = views(network, rows)
+    return Seen(parts.pool, parts.spatial, parts.logits, found.hexdigest(), tuple(each))
+
+
+def copies(made: Seen, real: Seen) -> int:
+    """Return how many images of `made` have the pixels, in RGB, of one of `real`."""
+    known = set(real.images)
+    return sum(image in known for image in made.images)
+
+
+def _hash(pixels: Pixels) -> bytes:
+    return hashlib.blake2b(str(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()

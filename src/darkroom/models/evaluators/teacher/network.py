@@ -5,6 +5,7 @@ seed and augmentation, so that a perceptual loss does not optimise the features 
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,16 @@ from darkroom.errors import DarkroomError
 
 def _convolution(inputs: int, width: int) -> list[nn.Module]:
     return [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.GroupNorm(math.gcd(4, width), width), nn.ReLU()]
+
+
+@torch.no_grad()
+def norm_lengths(norms: Sequence[nn.GroupNorm]) -> Tensor:
+    """Return the norm of the features at a position after each of some group norms, float32: sqrt(Σ_c γ_c² + β_c²).
+
+    It is their root mean square norm before the rectifier behind it, which halves the square on average: the output of
+    a group norm has mean 0 and mean square 1, before its weight γ_c and bias β_c.
+    """
+    return torch.stack([(norm.weight.square() + norm.bias.square()).sum().sqrt() for norm in norms])
 
 
 class Teacher(SavedNetwork):
@@ -60,15 +71,9 @@ class Teacher(SavedNetwork):
             found.append(x)
         return found
 
-    @torch.no_grad()
     def lengths(self) -> Tensor:
-        """Return the norm of the features at a position of each level, (levels,) float32: sqrt(Σ_c γ_c² + β_c²).
-
-        It is their root mean square norm before the last rectifier, which halves the square on average: the output of
-        a group norm has mean 0 and mean square 1, before its weight γ_c and bias β_c.
-        """
-        norms = [stage[-2] for stage in self.stages]  # type: ignore[index]
-        return torch.stack([(norm.weight.square() + norm.bias.square()).sum().sqrt() for norm in norms])
+        """Return the usual norm of the features at a position of each level, (levels,) float32: see `norm_lengths`."""
+        return norm_lengths([stage[-2] for stage in self.stages])  # type: ignore[index]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, (N, classes), of images x (N, C, H, W) in [-1, 1]."""

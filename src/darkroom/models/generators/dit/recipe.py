@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
+from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.conditions import Asked, asked_classes, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import DiT as Settings
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.models.generators.evaluation import Evaluation
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.latents import means_of, scale_of
@@ -69,7 +69,7 @@ class DiTRecipe(GeneratorRecipe):
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
         self.evaluation, self.asked = evaluation, asked
-        self.evaluate_every = evaluation.every if evaluation else 0
+        self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.columns = min(_COLUMNS, model.config.classes) if model.config.condition == "class" else _COLUMNS
 
     @classmethod
@@ -108,7 +108,7 @@ class DiTRecipe(GeneratorRecipe):
             codebook,
             data.asked,
         )
-        recipe.scale = {"latent_mean": mean, "latent_std": std}
+        recipe.scale, recipe.counts = {"latent_mean": mean, "latent_std": std}, data.class_counts
         return recipe
 
     @property

@@ -91,13 +91,21 @@ def _on(noise: NDArray[np.float64], device: torch.device) -> Tensor:
     return torch.from_numpy(noise).to(device)
 
 
-def generate(model: VQAutoregressive, settings: Sampling, device: torch.device) -> Iterator[NDArray[np.uint8]]:
+def generate(
+    model: VQAutoregressive, settings: Sampling, device: torch.device, starts: Sequence[int] | None = None
+) -> Iterator[NDArray[np.uint8]]:
     """Yield the images of `settings` in batches, uint8 (n, C, H, W), n at most `settings.batch`.
 
     With classes, image i has class i modulo their number. An image follows from (seed, i) alone, bit for bit, because
     the network always sees `settings.batch` of them.
+
+    Args:
+        model: in evaluation mode, on the device.
+        settings: which images, and how their codes are chosen.
+        device: where the model is.
+        starts: the batches that begin with these images alone; None: all.
     """
-    for start in range(0, settings.images, settings.batch):
+    for start in range(0, settings.images, settings.batch) if starts is None else starts:
         numbers = np.arange(start, start + settings.batch)  # past the last image: padding
         labels = torch.from_numpy(numbers % max(1, model.config.classes)).to(device)
         images = model.decode_codes(sample_codes(model, settings, numbers.tolist(), labels))

@@ -1,25 +1,32 @@
-"""Images that an autoregressive tokenizer draws by itself while it trains, for its grids; no weight follows."""
+"""Images that an autoregressive tokenizer draws while it trains, for its grids and scores; no weight follows."""
 
-# No effect on any output: draws images for the grids of a training; no weight follows
+# No effect on any weight: draws images for the grids and scores of a training
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.tokenizers.vq_ar.generate import generate
 from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
 from darkroom.models.tokenizers.vq_ar.settings import GridSampling
+from darkroom.training.recipe import Gather
 
 
 @dataclass
-class _Shown:
+class _Request:
     images: int
     batch: int
     min_p: float
     temperature: float
     guidance: float
-    seed: int = 0
+    seed: int
+
+
+def _request(settings: GridSampling, guided: bool, images: int, batch: int, seed: int) -> _Request:
+    return _Request(images, batch, settings.min_p, settings.temperature, settings.guidance if guided else 1.0, seed)
 
 
 def own_images(model: VQAutoregressive, settings: GridSampling, guided: bool) -> NDArray[np.uint8]:
@@ -27,7 +34,33 @@ def own_images(model: VQAutoregressive, settings: GridSampling, guided: bool) ->
 
     guided: whether a start token for no class is trained, from which guidance leads away.
     """
-    count, guidance = settings.images, settings.guidance if guided else 1.0
-    shown = _Shown(count, count, settings.min_p, settings.temperature, guidance)
-    (images,) = generate(model, shown, model.codebook.device)
+    request = _request(settings, guided, settings.images, settings.images, seed=0)
+    (images,) = generate(model, request, model.codebook.device)
     return images
+
+
+def scores_of_own_images(
+    evaluation: Evaluation,
+    model: VQAutoregressive,
+    settings: GridSampling,
+    guided: bool,
+    rank: int,
+    count: int,
+    gather: Gather,
+) -> dict[str, float]:
+    """Return the scores of images with as many of each class, which is what `sample_tokenizer` asks for.
+
+    Args:
+        evaluation: gives number, batch and seed of the images, and compares them.
+        model: in evaluation mode.
+        settings: how codes are chosen.
+        guided: whether a start token for no class is trained, from which guidance leads away.
+        rank: of this process, which makes its share.
+        count: of processes.
+        gather: puts their rows together.
+    """
+    how, device = evaluation.settings, model.codebook.device
+    request = _request(settings, guided, how.images, how.batch, how.seed)
+    numbers = np.arange(how.images) % model.config.classes if model.config.classes else None
+    make = partial(generate, model, request, device)
+    return evaluation.scores(lambda starts: make(starts=starts), numbers, device, rank, count, gather)

@@ -11,7 +11,7 @@ from darkroom.params.section import Section
 
 
 class GridSampling(Section):
-    """How its own images in the grids while training are sampled."""
+    """How its own images in the grids and evaluations while training are sampled."""
 
     images: Positive = 10
     """Its own images in a grid; genie2: 64."""
@@ -75,7 +75,7 @@ class VQAR(Kind):
     ar_commitment_weight: Weight = 1.0
     """Weight of the distance between predicted vectors and codes."""
     sampling: GridSampling = GridSampling()
-    """Its own images in the grids while training."""
+    """Its own images in the grids and evaluations while training."""
 
     @model_validator(mode="after")
     def _foreseen(self) -> "VQAR":

@@ -1,0 +1,137 @@
+"""References of real images: sums of features that come in batches, and the features that are kept."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from darkroom.data.draw import drawn
+from darkroom.errors import DarkroomError
+from darkroom.metrics.frechet import covariance_root
+from darkroom.metrics.kernel import within
+from darkroom.metrics.matching import BALANCED, NO_CLASS, class_weights, count_classes, kept_rows, shares_of
+from darkroom.metrics.moments import BlockMoments, WeightedMoments
+from darkroom.metrics.reference import Reference, spatial_name
+from darkroom.metrics.views import Views
+
+
+class _Plan:
+    """Which of `total` images are kept, and what each counts where every class counts alike."""
+
+    def __init__(self, total: int, kid_images: int, labels: Tensor | None, classes: Sequence[str]) -> None:
+        self.total, self.classes = total, tuple(classes)
+        self.numbers = torch.full((total,), NO_CLASS) if labels is None else labels
+        self.counts = count_classes(self.numbers, len(classes))
+        self.rows = torch.tensor(kept_rows(total, kid_images, self.numbers))
+        equal = len(set(self.counts[self.counts > 0].tolist())) < 2 and not (self.numbers < 0).any()
+        self.balance, self.weights = None, None
+        if not equal and self.counts.any():
+            self.balance = class_weights(self.numbers, shares_of(BALANCED, classes, self.counts))
+        if len(self.rows) < total and labels is not None:
+            # Those of no class count as one more: a draw that was filled up with rare classes is weighted back.
+            own = torch.where(self.numbers < 0, len(classes), self.numbers)
+            fractions = torch.bincount(own, minlength=len(classes) + 1).double() / total
+            self.weights = class_weights(own[self.rows], fractions)
+
+
+class _Sums:
+    """Of all images in one kind of features: sums, weighted sums, and the features that are kept."""
+
+    def __init__(self, plan: _Plan, features: int) -> None:
+        self.plan, self.seen = plan, 0
+        self.sums, self.weighted = BlockMoments(features), WeightedMoments(features)
+        self.kept: list[Tensor] = []
+
+    def update(self, features: Tensor) -> None:
+        """Take in the next images, (n, D) float32."""
+        plan, features = self.plan, features.cpu()
+        self.sums.update(features, torch.zeros(len(features), dtype=torch.int64))
+        if plan.balance is not None:
+            self.weighted.update(features, plan.balance[self.seen : self.seen + len(features)])
+        here = (plan.rows >= self.seen) & (plan.rows < self.seen + len(features))
+        self.kept.append(features[plan.rows[here] - self.seen])
+        self.seen += len(features)
+
+    def reference(self, extractor: str, sha256: str, kernel: bool = True) -> Reference:
+        """Return the reference; without `kernel` one that has no kernel distance."""
+        plan, moments, features = self.plan, self.sums.compute().all(), torch.cat(self.kept)
+        return Reference(
+            extractor=extractor,
+            sha256=sha256,
+            n=moments.count,
+            mean=moments.mean,
+            cov=moments.cov,
+            root=covariance_root(moments.cov),
+            kid_features=features,
+            kid_within=within(features, weights=plan.weights) if kernel else None,
+            kid_weights=plan.weights,
+            classes=plan.classes,
+            counts=plan.counts,
+            labels=plan.numbers[plan.rows],
+            balanced=self.weighted.compute() if self.weighted.count > 1 else None,
+        )
+
+
+def build_reference(
+    extractor: str,
+    sha256: str,
+    batches: Iterable[Tensor | Views],
+    total: int,
+    kid_images: int,
+    labels: Tensor | None = None,
+    classes: Sequence[str] = (),
+) -> Reference:
+    """Return the reference of `total` real images whose features come in batches (n, D) float32.
+
+    Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, drawn, in the order in
+    which they come, and of eight images of each class at least. Of Inception the same images are also held in the
+    features of sFID, without a kernel distance.
+
+    Args:
+        extractor: its name.
+        sha256: of its weights.
+        batches: the features.
+        total: images there are.
+        kid_images: those whose features are kept, at most.
+        labels: class numbers of all, (total,) int64, -1: none; None: they are of no class.
+        classes: their names.
+
+    Raises:
+        DarkroomError: fewer than 2 images, or another number than `total`.
+    """
+    if total < 2:
+        raise DarkroomError(
+            f"a reference needs at least 2 images, not {total}: choose another `reference_stats.split`."
+        )
+    plan = _Plan(total, kid_images, labels, classes)
+    pool: _Sums | None = None
+    spatial: _Sums | None = None
+    for batch in batches:
+        seen = batch if isinstance(batch, Views) else Views(batch)
+        pool = pool or _Sums(plan, seen.pool.shape[1])
+        pool.update(seen.pool)
+        if seen.spatial is not None:
+            spatial = spatial or _Sums(plan, seen.spatial.shape[1])
+            spatial.update(seen.spatial)
+    if pool is None or pool.seen != total:
+        found = 0 if pool is None else pool.seen
+        raise DarkroomError(f"{found} images came for the reference, and {total} were announced by the index.")
+    of_spatial = None if spatial is None else spatial.reference(spatial_name(extractor), sha256, kernel=False)
+    return replace(pool.reference(extractor, sha256), spatial=of_spatial)
+
+
+def with_held_out(reference: Reference, seen: Views, labels: Tensor, most: int) -> Reference:
+    """Return a reference with images that are not its own, for noise floors.
+
+    Args:
+        reference: of other images.
+        seen: the features of the held-out images, (H, …).
+        labels: their class numbers, (H,) int64, -1: none.
+        most: images whose features are kept, at most, drawn: their classes are as frequent as in the split.
+    """
+    rows = sorted(drawn(len(seen), most))
+    kept, numbers, spatial = seen.take(rows), labels[rows], reference.spatial
+    if spatial is not None:
+        spatial = replace(spatial, unseen=kept.spatial, unseen_labels=numbers)
+    return replace(reference, unseen=kept.pool, unseen_labels=numbers, unseen_logits=kept.logits, spatial=spatial)

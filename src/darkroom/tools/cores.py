@@ -1,0 +1,10 @@
+"""How many cores there are. Loads no torch."""
+
+# No effect on any output: results depend on threads, which parameters name
+
+import os
+
+
+def core_count() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,155 @@
+"""An .npz as others publish it: images, `arr_0`, and statistics, `mu` and `sigma`, of sFID `mu_s` and `sigma_s`."""
+
+# No effect on any output: reads what a command names
+
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from darkroom.errors import DarkroomError
+from darkroom.metrics.moments import Moments
+from darkroom.tools.score.images import CHANNELS, Pixels
+
+_STATISTICS = {"mu": "sigma", "mu_s": "sigma_s"}
+_NEGATIVE = 1e-4  # of the largest eigenvalue: below minus this it is no rounding, also in float32
+# What reading a damaged archive raises, header and content.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, EOFError, OSError, MemoryError),
+    *(ArithmeticError, LookupError, NotImplementedError, SyntaxError, TypeError, ValueError),
+)
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive; what goes wrong with it while it is read is one sentence that names it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except _DAMAGE as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DarkroomError(f"{path} is no whole .npz of arrays ({reason}): fetch it again.") from error
+
+
+@contextmanager
+def _array(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
+    """Open an array behind its header; yield the file, the shape, whether it is in Fortran's order, and the type.
+
+    Raises:
+        ValueError: it holds objects, or the file is not as long as its header says.
+    """
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError(f"`{name}` holds objects")
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+        if archive.getinfo(f"{name}.npy").file_size != size:
+            raise ValueError(f"`{name}` is not as long as its header says")
+        yield file, shape, fortran, dtype
+
+
+class Stored:
+    """Images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: the file may be larger than the memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _archive(path) as archive, _array(archive, "arr_0") as (_, shape, fortran, dtype):
+            pass
+        if dtype != np.uint8 or len(shape) != 4 or shape[3] not in CHANNELS or fortran:
+            raise DarkroomError(
+                f"{path} holds `arr_0` of {dtype} {shape}, and images are uint8 (N, H, W, C) with C of 1, 3 or 4."
+            )
+        self._count, self.shape = shape[0], (shape[3], shape[1], shape[2])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def name(self, row: int) -> str:
+        """Return the file and the row."""
+        return f"{self._path}, image {row}"
+
+    def check(self, rows: Sequence[int] | None = None) -> None:
+        """Nothing: damage is found when the archive is read, by its checksum."""
+
+    def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
+        """Yield images: see `Images`.
+
+        Raises:
+            DarkroomError: the file is damaged.
+        """
+        channels, height, width = self.shape
+        wanted = None if rows is None else set(rows)
+        held: list[Pixels] = []
+        with _archive(self._path) as archive, _array(archive, "arr_0") as (file, *_):
+            for row in range(self._count):
+                data = file.read(channels * height * width)
+                if wanted is None or row in wanted:
+                    pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
+                    held.append(pixels.transpose(2, 0, 1))
+                if len(held) == size:
+                    yield np.stack(held)
+                    held = []
+        if held:
+            yield np.stack(held)
+
+
+def read_npz(path: Path) -> tuple[Stored | None, dict[str, Moments]]:
+    """Return the images of an .npz, None where it holds none, and its statistics by the name of their mean.
+
+    Raises:
+        DarkroomError: it holds neither, is damaged, or holds statistics that no images have; names the file.
+    """
+    with _archive(path) as archive:
+        keys = {name.removesuffix(".npy") for name in archive.namelist()}
+        found = {
+            mean: (_read(archive, mean), _read(archive, cov))
+            for mean, cov in _STATISTICS.items()
+            if {mean, cov} <= keys
+        }
+    if "arr_0" not in keys and "mu" not in found:
+        raise DarkroomError(
+            f"{path} holds {', '.join(sorted(keys)) or 'nothing'}, and neither images, `arr_0`, nor statistics, `mu` "
+            "and `sigma`."
+        )
+    statistics = {name: _moments(path, name, *both) for name, both in found.items()}
+    return Stored(path) if "arr_0" in keys else None, statistics
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with _array(archive, name) as (file, shape, fortran, dtype):
+        return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _moments(path: Path, name: str, mean: NDArray[Any], cov: NDArray[Any]) -> Moments:
+    """Return statistics as moments of an unknown number of images, 0.
+
+    Raises:
+        DarkroomError: they are no real numbers, not finite, of other shapes, or the covariance is none.
+    """
+    if mean.ndim != 1 or cov.shape != (len(mean), len(mean)):
+        raise DarkroomError(f"{path} holds `{name}` of shape {mean.shape} and a covariance of shape {cov.shape}.")
+    if not {mean.dtype.kind, cov.dtype.kind} <= set("fiu"):
+        raise DarkroomError(
+            f"{path} holds `{name}` or its covariance as {mean.dtype} and {cov.dtype}, and not real numbers."
+        )
+    if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
+        raise DarkroomError(f"{path} holds values in `{name}` or its covariance that are not finite.")
+    wide = torch.from_numpy(cov.astype(np.float64))
+    wide = (wide + wide.T) / 2
+    values = torch.linalg.eigvalsh(wide)
+    if values[0] < -_NEGATIVE * values.abs().max():
+        raise DarkroomError(
+            f"{path} holds `{_STATISTICS[name]}`, which is no covariance: it has the eigenvalue {values[0]:.3g}; fetch "
+            "it again."
+        )
+    return Moments(0, torch.from_numpy(mean.astype(np.float64)), wide)
