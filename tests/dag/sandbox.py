@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import yaml
 
 T = TypeVar("T")
@@ -51,6 +53,21 @@ def side_by_side(stories: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]
     """Run stories two at a time, for two cores, and return what became of each: `result()` returns or raises it."""
     with ThreadPoolExecutor(2) as pool:
         return {name: pool.submit(story) for name, story in stories.items()}
+
+
+def _wait_for_session(session: int, seconds: float) -> None:
+    """Wait until no process of a session works; one that nobody has waited for does not."""
+    end = time.monotonic() + seconds
+    while any(_works(process.pid, session) for process in psutil.process_iter()):
+        assert time.monotonic() < end, f"processes of session {session} go on"
+        time.sleep(0.05)
+
+
+def _works(number: int, session: int) -> bool:
+    try:
+        return os.getsid(number) == session and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+        return False
 
 
 class Sandbox:
@@ -103,7 +120,10 @@ class Sandbox:
 
     @contextmanager
     def start(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a command in a session of its own, for the block to kill; if the block fails, all of it is killed."""
+        """Start a command in a session of its own, for the block to end; if the block fails, all of it is killed.
+
+        After the block none of its processes works any more: a killed one takes a moment to be gone.
+        """
         nowhere = subprocess.DEVNULL
         run = subprocess.Popen(
             command, cwd=self.root, env=self.environment, stdout=nowhere, stderr=nowhere, start_new_session=True
@@ -111,6 +131,7 @@ class Sandbox:
         try:
             yield run
             run.wait(timeout=60)
+            _wait_for_session(run.pid, seconds=60)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)

@@ -1,5 +1,7 @@
 """A dvc.lock that was cut short or deleted comes back, and nobody gets one of another commit."""
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -186,6 +188,17 @@ def test_what_dvc_notes_of_its_work_is_mended_too(clone) -> None:
     assert "was cut short: removed" in mend() and not BUSY.exists()
     BUSY.write_text("{}")
     assert mend() == "" and BUSY.exists()
+
+
+def test_a_killed_dvc_that_nobody_waited_for_holds_nothing(clone) -> None:
+    with subprocess.Popen(["true"]) as killed:
+        os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays in the list of processes
+        held = {number: {"pid": str(number), "cmd": "dvc repro"} for number in (killed.pid, os.getpid())}
+        dead, alive = held.values()
+        BUSY.parent.mkdir()
+        BUSY.write_text(json.dumps({"write": {"a": dead, "b": alive}, "read": {"c": [dead], "d": [dead, alive]}}))
+        assert mend() == ""
+    assert json.loads(BUSY.read_text()) == {"write": {"b": alive}, "read": {"d": [alive]}}
 
 
 def test_a_dvc_that_is_writing_is_waited_for(clone) -> None:

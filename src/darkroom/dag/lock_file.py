@@ -9,7 +9,7 @@ in its cache. Outdated entries cost no work either, since DVC compares hashes.
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -130,7 +130,7 @@ def mend() -> str:
     Raises:
         DarkroomError: it contains the markers of a git merge, which a person must resolve, or DVC's locks fail.
     """
-    if damage() is None and _is_json(BUSY):
+    if damage() is None and _is_json(BUSY) and not _killed():
         return ""
     with _alone():  # no other process writes either of the files from here on
         said = []
@@ -149,6 +149,8 @@ def mend() -> str:
         if not _is_json(BUSY):
             BUSY.unlink()
             said.append(f"{BUSY}, in which DVC notes what is being made, was cut short: removed.")
+        if killed := _killed():
+            _release(killed)
         return "\n".join(said)
 
 
@@ -187,6 +189,44 @@ def _is_json(path: Path) -> bool:
         return True
     except ValueError:
         return False
+
+
+def _holders(busy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the processes in `BUSY`: for each path that is written one, for each that is read a list."""
+    yield from busy.get("write", {}).values()
+    for readers in busy.get("read", {}).values():
+        yield from readers
+
+
+def _killed() -> set[int]:
+    """Return the processes in `BUSY` that were killed and that nobody has waited for.
+
+    DVC ignores a process that is gone, but takes such a one for running. In a container whose first process is, for
+    example, `sleep`, it stays so for ever.
+    """
+    text = _read(BUSY)
+    found = {int(holder["pid"]) for holder in _holders(json.loads(text))} if text else set()
+    return {number for number in found if _is_zombie(number)}
+
+
+def _is_zombie(number: int) -> bool:
+    import psutil  # rarely needed
+
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+    return False
+
+
+def _release(killed: Iterable[int]) -> None:
+    """Remove killed processes from `BUSY`, whose lock is held."""
+    busy = json.loads(BUSY.read_text())
+    write = {path: holder for path, holder in busy.get("write", {}).items() if int(holder["pid"]) not in killed}
+    read = {
+        path: kept
+        for path, holders in busy.get("read", {}).items()
+        if (kept := [holder for holder in holders if int(holder["pid"]) not in killed])
+    }
+    write_bytes(BUSY, json.dumps({**busy, "write": write, "read": read}).encode())
 
 
 @contextmanager
