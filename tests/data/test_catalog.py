@@ -153,7 +153,7 @@ def test_only_the_parts_named_are_read(root: Path) -> None:
 
 def test_the_grid_shows_images_from_the_first_to_the_last(root: Path) -> None:
     grid = Image.open(picture(root) / "grid.png")
-    scale = 64 // 6
+    scale = 96 // 6
     assert grid.size == (3 * (6 * scale + 2) + 2, 3 * (6 * scale + 2) + 2)
     train = ImageShards.open_parts(PARTS, "train", root)
     corner = [grid.getpixel((2, 2)), grid.getpixel((grid.width - 3, grid.height - 3))]

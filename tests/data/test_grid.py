@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from darkroom.data.grid import evenly_spaced, image_grid, opaque, save_png
+from darkroom.data.grid import contact_sheet, evenly_spaced, image_grid, opaque, save_png, shown_scale
 from darkroom.errors import DarkroomError
 
 
@@ -73,6 +73,21 @@ def test_transparent_images_lie_on_a_checkerboard() -> None:
     assert image[0, 0, 0] == round((128 * 200 + 127 * 255) / 255)
     for channels in (1, 3):
         assert opaque(images[:, :channels]) is not None and (opaque(images[:, :channels]) == images[:, :channels]).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "scale"), [(8, 12), (28, 3), (32, 3), (48, 2), (64, 2), (65, 1), (96, 1), (128, 1), (256, 1), (2000, 1)]
+)
+def test_images_are_shown_in_whole_pixels_at_about_96(size: int, scale: int) -> None:
+    assert shown_scale(size) == scale
+    images = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), dtype=np.uint8)
+    sheet = np.asarray(contact_sheet(images, 3))
+    assert sheet.shape == (scale * size + 4, 3 * (scale * size + 2) + 2, 3)
+    assert (sheet[2 : 2 + scale * size : scale, 2 : 2 + scale * size : scale] == images[0].transpose(1, 2, 0)).all()
+
+
+def test_a_picture_for_people_shows_no_transparency() -> None:
+    assert contact_sheet(np.zeros((2, 4, 16, 16), np.uint8), 2).mode == "RGB"
 
 
 @given(st.integers(0, 50), st.integers(0, 200))

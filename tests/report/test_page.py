@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
@@ -334,6 +335,22 @@ def test_pictures_are_inside(made: Path) -> None:
     images = [attributes for tag, attributes in page().tags if tag == "img"]
     assert len(images) == 3 and all(image["alt"] for image in images)
     assert "dag" in {attributes.get("class") for _, attributes in page().tags}
+
+
+def test_grids_are_shown_at_their_own_size_in_whole_pixels(made: Path) -> None:
+    """A style that shrinks a picture would mix its pixels; a narrow page scrolls instead."""
+    html = render(TITLE, read_inputs())
+    assert html.count('<div class="wide">\n<div class="sheet') == len(re.findall("<img ", html)) == 3
+    assert re.search(r"\.sheet img \{ max-width: none; image-rendering: pixelated; \}", html)
+
+
+def test_each_column_stands_below_the_name_of_its_class(made: Path) -> None:
+    names = re.search(r'<div class="columns" style="(.*?)">(.*?)</div>', render(TITLE, read_inputs()), re.DOTALL)
+    assert names is not None
+    with Image.open("samples/generator/grid.png") as picture:
+        assert names[1] == f"grid-template-columns:repeat(3,{(picture.width - 2) / 3}px)"
+    titles = [str(attributes["title"]) for tag, attributes in Page(names[2]).tags if tag == "span"]
+    assert titles == CLASSES  # also where they are cut off
 
 
 def test_rows_of_the_reconstructions_are_named(made: Path) -> None:

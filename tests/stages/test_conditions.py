@@ -178,8 +178,8 @@ def draw(*words: str) -> list[np.ndarray]:
     """Return the rows of a grid of `darkroom sample`, without their captions."""
     assert main(["sample", "--out", "logs/x.png", "--images", "2", *words]) == 0
     grid = np.asarray(Image.open("logs/x.png"))
-    height = 2 + 130 + 33 + 4
-    return [grid[4 + at * height :][:130] for at in range(grid.shape[0] // height)]
+    height = 2 + 98 + 14 + 4
+    return [grid[4 + at * height :][:98] for at in range(grid.shape[0] // height)]
 
 
 def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):

@@ -10,7 +10,7 @@ from darkroom.artifacts.manifest import read_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.stages.generated import write_generated
 
-SIDE = 2 * 4 + 2  # of an image of 4 pixels, twice as large, and the padding beside it
+SIDE = 96 + 2  # of an image of 4 pixels, drawn at 96, and the padding beside it
 
 
 def write(labels: list[int] | None, count: int, classes: int) -> np.ndarray:

@@ -516,7 +516,7 @@ def test_the_strip_ends_with_the_images(model: Path) -> None:
     shards(images=23, strip=3)
     strip = np.asarray(Image.open("samples/generator/strip.png")).transpose(2, 0, 1)
     grid = np.asarray(Image.open("samples/generator/grid.png")).transpose(2, 0, 1)
-    side = 2 * 16 + 2
+    side = 96 + 2  # of 16 pixels, drawn at 96
     assert strip.shape == (3, 3 * side + 2, 8 * side + 2) and manifest()["files"]["strip.png"]
     for number in range(3):
         row = strip[:, 2 + number * side :][:, : side - 2]

@@ -130,20 +130,21 @@ def test_the_grid_is_original_reconstruction_error(project: None) -> None:
     with Image.open("samples/reconstructions/grid.png") as grid:
         pixels = np.asarray(grid.convert("RGB")).astype(int)
     one = [
-        pixels[top : top + 2 * SIDE : 2, 2 : 2 + 2 * SIDE : 2] for top in (2 + row * (2 * SIDE + 2) for row in range(3))
+        pixels[top : top + 96 : 6, 2 : 2 + 96 : 6]
+        for top in (2 + row * 98 for row in range(3))  # 16 pixels, drawn at 96
     ]
     first = split("test")[drawn(len(split("test")), 1)]
     assert (one[0] == first[0].permute(1, 2, 0).numpy()).all()
     assert (one[1] == Patches(SIDE).reconstruct(first)[0].permute(1, 2, 0).numpy()).all()
     assert (one[2] == np.minimum(255, 4 * np.abs(one[0] - one[1]))).all()
-    assert len(pixels) == 3 * (2 * SIDE + 2) + 2  # four images in one row of each
+    assert len(pixels) == 3 * 98 + 2  # four images in one row of each
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_grid_has_as_many_images_as_asked(project: None, count: int) -> None:
     score(grid_images=count)
     with Image.open("samples/reconstructions/grid.png") as grid:
-        assert grid.size == (count * (2 * SIDE + 2) + 2, 3 * (2 * SIDE + 2) + 2)
+        assert grid.size == (count * 98 + 2, 3 * 98 + 2)
 
 
 def test_lpips_is_measured_by_the_weights_that_are_named(project: None) -> None:

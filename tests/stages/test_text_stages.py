@@ -203,7 +203,7 @@ def test_a_grid_of_texts_and_of_variations(clone, capsys):
     told = sample(["a red circle", "a ring"], ["mine.png"], 3, 7, "pictures/out.png")
     assert told == "3 images of each of 3: pictures/out.png"
     with Image.open("pictures/out.png") as grid:
-        assert grid.width > 4 * 128 and grid.height > 3 * 128  # of a file, it and three
+        assert grid.width > 4 * 96 and grid.height > 3 * 96  # of a file, it and three
     assert "note" not in capsys.readouterr().out
 
 
@@ -212,7 +212,7 @@ def test_a_text_becomes_the_same_images_in_any_company(clone):
     sample(["a red circle", "a ring"], [], 2, 7, "two.png")
     sample(["a red circle"], [], 2, 8, "other.png")
     one, two, other = (np.asarray(Image.open(name)) for name in ("one.png", "two.png", "other.png"))
-    assert np.array_equal(one[:130], two[:130]) and not np.array_equal(one[:130], other[:130])
+    assert np.array_equal(one[:98], two[:98]) and not np.array_equal(one[:98], other[:98])
 
 
 def test_the_grid_has_a_name_of_its_own(clone):

@@ -315,7 +315,7 @@ def test_the_grid_is_of_originals_beside_samples_with_their_captions(clone: Path
     rows = drawn(len(real), 6)
     pairs = [np.concatenate([real.__getitems__([row]), made.__getitems__([at])]) for at, row in enumerate(rows)]
     words = [made.captions[row] or made.keys[row] for row in range(6)]
-    expected = captioned_grid(pairs, words, 4, 2)
+    expected = captioned_grid(pairs, words, 4)
     with Image.open("samples/decoder/grid.png") as grid:
         assert np.array_equal(np.asarray(grid.convert("RGB")), np.asarray(expected))
 

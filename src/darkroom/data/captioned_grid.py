@@ -6,34 +6,34 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from darkroom.data.grid import image_grid, opaque
+from darkroom.data.grid import contact_sheet
 
-_TEXT, _LINES, _PADDING = 9, 3, 4  # height of a letter in pixels, lines of a caption, padding in pixels
+_TEXT, _LINES, _PADDING = 12, 3, 4  # height of a letter in pixels, lines of a caption, padding in pixels
 
 
-def captioned_grid(
-    groups: Sequence[NDArray[np.uint8]], captions: Sequence[str], columns: int, scale: int
-) -> Image.Image:
+def captioned_grid(groups: Sequence[NDArray[np.uint8]], captions: Sequence[str], columns: int) -> Image.Image:
     """Return groups of images, `columns` groups in a row, each with its caption below, broken into three lines at most.
+
+    A cell has as many lines as the longest caption needs.
 
     Args:
         groups: each uint8 (K, C, H, W), shown side by side: an original image and the images made from it.
         captions: one caption for each group; text that does not fit is cut off.
         columns: the number of groups in a row.
-        scale: every pixel becomes a square of scale x scale pixels.
     """
-    pictures = [image_grid(opaque(group), len(group), scale=scale).convert("RGB") for group in groups]
+    pictures = [contact_sheet(group, len(group)).convert("RGB") for group in groups]
     width, height = pictures[0].size
     font = ImageFont.load_default(size=_TEXT)
-    cell = width + _PADDING, height + _LINES * (_TEXT + 2) + _PADDING
+    lines = [_lines(caption, width, font)[:_LINES] for caption in captions]
+    cell = width + _PADDING, height + max(map(len, lines)) * (_TEXT + 2) + _PADDING
     rows = -(-len(groups) // columns)
     canvas = Image.new("RGB", (columns * cell[0] + _PADDING, rows * cell[1] + _PADDING), "white")
     drawing = ImageDraw.Draw(canvas)
-    for number, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
+    for number, (picture, broken) in enumerate(zip(pictures, lines, strict=True)):
         left = _PADDING + number % columns * cell[0]
         top = _PADDING + number // columns * cell[1]
         canvas.paste(picture, (left, top))
-        for line, words in enumerate(_lines(caption, width, font)[:_LINES]):
+        for line, words in enumerate(broken):
             drawing.text((left + 2, top + height + line * (_TEXT + 2)), words, fill="black", font=font)
     return canvas
 

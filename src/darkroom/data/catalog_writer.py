@@ -14,7 +14,7 @@ from PIL import Image
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
 from darkroom.data.catalog import KIND
 from darkroom.data.duplicates import find_duplicates, find_shared_keys
-from darkroom.data.grid import evenly_spaced, image_grid, opaque, save_png
+from darkroom.data.grid import contact_sheet, evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
@@ -25,7 +25,6 @@ from darkroom.urls import is_remote
 
 PICTURES, PICTURES_KIND = Path("samples/catalog"), "pictures"
 _FETCHED = 4  # maximum number of remote shards that are downloaded for a grid
-_GRID_PIXELS = 64  # smaller images are enlarged in the grid to about this size
 # The keys of a part's `quarantine` that count samples by reason.
 _ACTIONS = ("quarantine", "repair", "keep")
 
@@ -168,9 +167,8 @@ def shown_rows(shards: ImageShards) -> NDArray[np.int64]:
 
 
 def data_grid(images: NDArray[np.uint8]) -> Image.Image:
-    """Return images, uint8 (N, C, H, W), as a square grid, small ones enlarged, transparent ones opaque."""
-    scale = max(1, _GRID_PIXELS // images.shape[-1])
-    return image_grid(opaque(images), grid_columns(len(images)), scale=scale)
+    """Return images, uint8 (N, C, H, W), as a square grid."""
+    return contact_sheet(images, grid_columns(len(images)))
 
 
 def grid_columns(images: int) -> int:

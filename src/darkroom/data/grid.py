@@ -13,6 +13,7 @@ from darkroom.errors import DarkroomError
 _BACKGROUND = 255
 _SQUARE = 8  # maximum side of a field of the checkerboard, in pixels
 _FIELDS = (255, 204)  # grey levels of the checkerboard
+_SIDE = 96  # pixels of a screen, about, on which a person judges an image
 
 
 def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale: int = 1) -> Image.Image:
@@ -42,6 +43,24 @@ def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale:
         left = padding + number % columns * (width + padding)
         canvas[:, top : top + height, left : left + width] = image
     return to_pil(canvas)
+
+
+def shown_scale(size: int) -> int:
+    """Return the side of the square that a pixel becomes in pictures for people, of images of `size` pixels a side.
+
+    It is the whole number that brings the image nearest to 96 pixels: 3 for 32, 2 for 64, 1 from 65 on.
+    """
+    return max(1, (2 * _SIDE + size) // (2 * size))
+
+
+def contact_sheet(images: NDArray[np.uint8], columns: int) -> Image.Image:
+    """Return a grid at a size that shows the images, of whole pixels: transparent ones over a checkerboard.
+
+    Args:
+        images: uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
+        columns: images in a row.
+    """
+    return image_grid(opaque(images), columns, scale=shown_scale(images.shape[-1]))
 
 
 def opaque(images: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -19,6 +19,7 @@ from darkroom.report.damage import damage_rows, range_of
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
+from darkroom.report.metadata import Samples
 from darkroom.report.numbers import Number, number, percent, widths
 from darkroom.report.scored import Scored
 from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows, value_of
@@ -216,6 +217,11 @@ _ASKED = {
 }
 
 
+def _columns(samples: Samples) -> list[str]:
+    """Return the classes of the columns of a grid, from the left: the first ten that have images."""
+    return [name for name in samples.classes if samples.counts.get(name)][:10]
+
+
 def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
     """Return the number of images in the grid of samples: of each class in it as many as there are, or a column."""
     rows = inputs.sample_grid.rows(len(names)) if inputs.sample_grid else 0
@@ -243,7 +249,7 @@ def render(title: str, inputs: Inputs) -> str:
     shown = [row for group in (*scored, *pairs) for row in group.rows]
     # Columns without a number in any row are left out.
     columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
-    counts, train = inputs.samples.counts, inputs.catalog.counts["train"]
+    train = inputs.catalog.counts["train"]
     by_class = inputs.samples.condition == "class"
     always = ALWAYS if inputs.generator else ALWAYS - {"generator"}
     cards: dict[str, Scored | ClipScored | None] = {
@@ -253,7 +259,7 @@ def render(title: str, inputs: Inputs) -> str:
         **{name: each.scored for name, each in conditioned_images(inputs)},
         "CLIP": inputs.clip,
     }
-    in_grid = [name for name in inputs.samples.classes if counts.get(name)][:10] if by_class else []
+    in_grid = _columns(inputs.samples) if by_class else []
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
@@ -280,6 +286,7 @@ def render(title: str, inputs: Inputs) -> str:
         little=LITTLE,
         commonest=max(train.values(), default=0) / max(1, sum(train.values())),
         in_grid=in_grid,
+        own_columns=_columns(inputs.own.samples) if inputs.own else [],
         shown=_in_grid(inputs, in_grid) if by_class else 0,
         asked=_ASKED.get(inputs.samples.condition, ""),
         triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),

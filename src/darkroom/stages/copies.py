@@ -12,7 +12,7 @@ from darkroom.artifacts.atomic import atomic_folder, write_bytes
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
-from darkroom.data.grid import image_grid, opaque, save_png
+from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
 from darkroom.metrics.copies_scores import SPACES
@@ -25,7 +25,6 @@ from darkroom.stages.further import Further
 from darkroom.terminal.progress import with_progress
 
 TRAIN = "train"
-_DRAWN = 96  # pixels, about, of a side of an image in the pictures
 _COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("d1", "d2", "nearest")))
 
 
@@ -142,5 +141,4 @@ def _draw(path: Path, space: str, sets: Mapping[str, tuple[ImageShards, Near]], 
         places = near.closest(space, count)
         rows.append(images.__getitems__([near.rows[place] for place in places]))
         rows.append(train.__getitems__([int(near.found[space].row[place]) for place in places]))
-    scale = max(1, round(_DRAWN / train.image_shape[1]))
-    save_png(path, image_grid(opaque(np.concatenate(rows)), columns=count, scale=scale))
+    save_png(path, contact_sheet(np.concatenate(rows), count))

@@ -85,9 +85,9 @@ def samples(
         print(f"{number:,} images")
 
 
-def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.uint8]], scale: int = 2) -> None:
+def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.uint8]]) -> None:
     """Write a grid of originals beside what was made of them, captions below."""
     captions = images.captions
     groups = [np.stack([images[row], made]) for row, made in kept.items()]
     words = [captions[row] or images.keys_of([row])[0] for row in kept]
-    save_png(path, captioned_grid(groups, words, _GROUPS, scale))
+    save_png(path, captioned_grid(groups, words, _GROUPS))

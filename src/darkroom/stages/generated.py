@@ -14,7 +14,7 @@ from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import write_manifest
 from darkroom.data.captioned_grid import captioned_grid
-from darkroom.data.grid import image_grid, save_png
+from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.npz import NpzWriter
 from darkroom.data.sample import Sample
@@ -54,7 +54,7 @@ class Shown:
         columns = list(self._columns.values())
         if self._captions is not None:
             groups = [image[None] for image in columns[0]]
-            save_png(path, captioned_grid(groups, self._captions[: len(groups)], _GROUPS[0], scale=3))
+            save_png(path, captioned_grid(groups, self._captions[: len(groups)], _GROUPS[0]))
             return
         if None in self._columns:
             images, width = columns[0], min(_COLUMNS, len(columns[0]))
@@ -62,7 +62,7 @@ class Shown:
             blank, width = np.full_like(columns[0][0], 255), len(columns)
             rows = range(max(map(len, columns)))
             images = [column[row] if row < len(column) else blank for row in rows for column in columns]
-        save_png(path, image_grid(np.stack(images), columns=width, scale=2))
+        save_png(path, contact_sheet(np.stack(images), width))
 
 
 def numbered(
@@ -133,7 +133,7 @@ def write_generated(
         stack.close()
         shown.save(folder / GRID)
         if strip is not None:
-            save_png(folder / STRIP, image_grid(np.concatenate(list(strip)), columns=strip.shape[1], scale=2))
+            save_png(folder / STRIP, contact_sheet(np.concatenate(list(strip)), strip.shape[1]))
         files = {name: sha256_file(folder / name) for name in (GRID, STRIP, NPZ) if (folder / name).is_file()}
         counts = [] if labels is None else np.bincount(labels, minlength=len(classes)).tolist()
         write_manifest(

@@ -28,7 +28,7 @@ def _pictures(
     folder: Path, section: SampleDecoder, decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Condition
 ) -> None:
     """Write the further pictures that the section asks for, of the first rows."""
-    from darkroom.data.grid import image_grid, opaque, save_png
+    from darkroom.data.grid import contact_sheet, save_png
     from darkroom.models.decoder.variations import COLUMNS, inpainted, interpolations, variations
 
     asked = section.pictures
@@ -51,7 +51,7 @@ def _pictures(
             found = interpolations(decoder, real, image[:count], words)
         else:
             found = inpainted(decoder, real, image[:count], words, asked.resamples)
-        save_png(folder / f"{name}.png", image_grid(opaque(found), columns, scale=2))
+        save_png(folder / f"{name}.png", contact_sheet(found, columns))
         print(name)
 
 

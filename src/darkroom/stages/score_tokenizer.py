@@ -11,7 +11,7 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable, write_byt
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
-from darkroom.data.grid import image_grid, save_png
+from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
@@ -31,7 +31,7 @@ from darkroom.terminal.progress import with_progress
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
 METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json"), Path("samples/reconstructions")
-_COLUMNS = 16
+_COLUMNS = 8  # of the grid: they fit the page where an image is drawn at about 96 pixels
 
 
 def run(params: Params) -> None:
@@ -96,9 +96,7 @@ def run(params: Params) -> None:
         count = min(settings.grid_images, len(shards)) // columns * columns  # whole rows
         chosen = torch.from_numpy(shards.__getitems__(drawn(len(shards), count)))
         shown = reconstruct_all(tokenizer, chosen, batch, device)
-        save_png(
-            folder / "grid.png", image_grid(rows(chosen.numpy(), shown.numpy(), columns), columns=columns, scale=2)
-        )
+        save_png(folder / "grid.png", contact_sheet(rows(chosen.numpy(), shown.numpy(), columns), columns))
         write_bytes(folder / "codes.tsv", histogram(*(counts or (None, None))).encode())
         write_manifest(
             folder,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.data.grid import image_grid, save_png
+from darkroom.data.grid import contact_sheet, save_png
 from darkroom.errors import DarkroomError
 from darkroom.training.loader import validation_batches
 from darkroom.training.precision import autocast
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from darkroom.training.trainer import Trainer
 
 Record = dict[str, Any]  # images seen under `images`, and numbers by name
-
-SCALE = 2  # of the images of a grid
 
 # By name: the sum of the values, and how many they were.
 Sums = dict[str, tuple[float, int]]
@@ -158,7 +156,7 @@ def preview(trainer: Trainer) -> list[Path]:
                 images = trainer.recipe.preview()
             if images is not None and trainer.processes.first:
                 path = trainer.places.logs / "grids" / f"{trainer.images:09d}-{weights}.png"
-                save_png(path, image_grid(np.asarray(images), columns=trainer.recipe.columns, scale=SCALE))
+                save_png(path, contact_sheet(np.asarray(images), trainer.recipe.columns))
                 written.append(path)
         except (RuntimeError, OSError, DarkroomError) as error:
             print(f"no grid at image {trainer.images:,}: {error}")

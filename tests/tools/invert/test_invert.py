@@ -103,8 +103,8 @@ def errors(*words: str) -> np.ndarray:
 
 def pictures() -> list[np.ndarray]:
     """Return the rows of the grid, each (H, W, 3)."""
-    grid, height = np.asarray(Image.open("logs/x.png")), 128 + 4 + 33 + 4
-    return [grid[4 + at * height :][2 : 128 + 2] for at in range(grid.shape[0] // height)]
+    grid, height = np.asarray(Image.open("logs/x.png")), 96 + 4 + 14 + 4
+    return [grid[4 + at * height :][2 : 96 + 2] for at in range(grid.shape[0] // height)]
 
 
 @pytest.mark.parametrize(("kind", "solver"), [("flow", "euler"), ("flow", "heun"), ("gaussian", "ddim")])

@@ -140,7 +140,7 @@ def test_the_whole_list_where_that_is_asked_for(tmp_path: Path, monkeypatch: pyt
 def test_the_grid_shows_what_the_lines_name(made: Path) -> None:
     metadata = facts_of("first", "--grid", "deep/some.png", "--images", "9")
     assert [len(row) for row in metadata["grid"]["rows"]] == [3, 3, 3]
-    grid, scale = Image.open("deep/some.png"), 64 // 6
+    grid, scale = Image.open("deep/some.png"), 96 // 6
     readers = {split: ImageShards.open_parts(["first"], split) for split in SPLITS}
     for y, row in enumerate(metadata["grid"]["rows"]):
         for x, shown in enumerate(row):

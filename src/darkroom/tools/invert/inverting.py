@@ -38,7 +38,6 @@ from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_cond
 from darkroom.tools.sample.classes import MODEL
 
 _BATCH = 4  # images in a forward pass, as `darkroom sample`
-_SIDE = 128  # minimum side of an image in the grid, in pixels
 _COLUMNS = ("psnr", "psnr_tokenizer", "latent_error", "noise_std")
 
 
@@ -110,9 +109,8 @@ def inverted(
     numbers = torch.stack(
         [psnr(original, back), psnr(tokenized, back), error.double(), noise.flatten(1).std(dim=1).double()], dim=1
     )
-    scale = max(1, -(-_SIDE // original.shape[-1]))
     return Inverted(
-        captioned_grid([row.numpy() for row in rows.values()], list(rows), columns=1, scale=scale),
+        captioned_grid([row.numpy() for row in rows.values()], list(rows), columns=1),
         _table(subjects.names, words, numbers),
         _tsv(subjects.names, words, numbers),
         save({"noise": noise.contiguous(), "latents": data.contiguous()}),

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MODEL = Path("models/generator")
 TEXTS = ("text", "tokens")  # conditions that texts are
 _BATCH = 4  # images in a forward pass, of one class
-_SIDE = 128  # minimum side of an image in the grid, in pixels
 
 
 @dataclass
@@ -198,8 +197,7 @@ def _pictures(
         load_weights(sampler.model, Path(str(overrides.weights)))
     request = Request(settings.seed, images, _BATCH)
     rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in asked()]
-    scale = max(1, -(-_SIDE // rows[0].shape[-1]))
-    return path, captioned_grid(rows, list(names), columns=1, scale=scale)
+    return path, captioned_grid(rows, list(names), columns=1)
 
 
 def numbers_of(words: Sequence[str], classes: Sequence[str], option: str = "--labels") -> list[int]:

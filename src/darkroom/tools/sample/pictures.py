@@ -30,7 +30,6 @@ from darkroom.tools.sample.unseen import unseen_words
 _BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
 _WHITE = 128  # grey levels from which a mask is white
 _RESAMPLES = 5  # of in-painting, as published
-_SIDE = 128  # minimum side of an image in the grid, in pixels
 
 
 def pictures(
@@ -64,8 +63,7 @@ def pictures(
         found = _of_files(small, clip, files, images, device, mask)
         blank = np.full_like(found[0][:1], 255)
         rows = [*(np.concatenate([blank, row]) for row in rows), *found]
-    scale = max(1, -(-_SIDE // rows[0].shape[-1]))
-    return captioned_grid(rows, [*texts, *(Path(file).name for file in files)], columns=1, scale=scale)
+    return captioned_grid(rows, [*texts, *(Path(file).name for file in files)], columns=1)
 
 
 def _of_texts(

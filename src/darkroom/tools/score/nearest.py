@@ -17,7 +17,6 @@ from darkroom.tools.score.images import Images, Pixels
 
 NEIGHBOURS, SHOWN = 5, 8
 _WIDTH = 1200  # maximum width of a grid, in pixels
-_SIDE = 96  # minimum side of an image in a grid, in pixels
 
 
 class Grid(NamedTuple):
@@ -73,8 +72,7 @@ def _grid(
         found = [right[number] for number in which[row].tolist()]
         groups.append(np.stack([_like(left[row], found[0].shape), *found]))
     captions = [f"distance {squares[row, 0].sqrt().item():.4g}" for row in rows]
-    scale = max(1, -(-_SIDE // groups[0].shape[-1]))
-    picture = captioned_grid(groups, captions, columns=1, scale=scale)
+    picture = captioned_grid(groups, captions, columns=1)
     picture.thumbnail((_WIDTH, 100 * _WIDTH))
     buffer = BytesIO()
     picture.save(buffer, "PNG", optimize=True)
