@@ -12,6 +12,8 @@ from typing import Any
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
+from darkroom.tools.init.request import Request as Init
+from darkroom.tools.init.request import add_options as add_init_options
 from darkroom.tools.score.options import add_options as add_score_options
 from darkroom.tools.score.options import require_paths
 
@@ -43,6 +45,9 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--md", action="store_true", help="print Markdown")
     add_score_options(
         commands.add_parser("score", help="the scores of any two folders of images, or of .npz files as others publish")
+    )
+    add_init_options(
+        commands.add_parser("init", help="look at your images, measure this machine, and write params.yaml for both")
     )
     ahead = commands.add_parser("plan", help="memory, disk and time of what is out of date, measured here in seconds")
     ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
@@ -295,6 +300,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.tools.dry_run import dry_run
 
             print(dry_run(options.command, _item(options)), end="")
+        elif options.command == "init":
+            asked = Init.of(options)
+            from darkroom.tools.init.command import init
+
+            print(init(asked))
         elif options.command == "plan":
             from darkroom.tools.plan.plan import plan
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from typing import Any
 
 from darkroom.check.check import check, read_params
@@ -106,10 +107,22 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     return load
 
 
+def _jobs(plans: Sequence[StagePlan], params: Mapping[str, Any], between: float) -> dict[str, Job]:
+    """Return each stage as Snakemake runs it.
+
+    Args:
+        plans: the stages.
+        params: params.yaml.
+        between: seconds of a stage besides its body.
+    """
+    single = _gpu(params)
+    return {plan.stage: Job(plan.seconds + between, _cpus(plan.stage, params), plan.gpu and single) for plan in plans}
+
+
 def _whole(
     plans: Sequence[StagePlan],
+    jobs: Mapping[str, Job],
     dag: Dag,
-    params: Mapping[str, Any],
     start: float,
     asked: float,
     write: float,
@@ -122,25 +135,21 @@ def _whole(
 
     Args:
         plans: the stages.
+        jobs: the same, as Snakemake runs them.
         dag: what follows from what.
-        params: params.yaml.
         start: seconds of a stage's process before its body.
         asked: seconds in which DVC says what is stale.
         write: seconds in which it writes dvc.lock.
         load: see `Whole`.
     """
     cores = core_count()
-    between = start + asked + write
-    jobs = {
-        plan.stage: Job(plan.seconds + between, _cpus(plan.stage, params), plan.gpu and _gpu(params)) for plan in plans
-    }
     bodies = sum(plan.seconds for plan in plans)
     return Whole(
         bodies=bodies,
         dvc=asked + bodies + len(plans) * (start + write) if plans else 0.0,
         snakemake=start + asked + side_by_side(jobs, dag.needs, cores) if plans else 0.0,
         cores=cores,
-        between=between,
+        between=start + asked + write,
         load=load,
     )
 
@@ -186,13 +195,32 @@ def _assumptions(keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[st
     ]
 
 
-def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = False, history: bool = True) -> str:
-    """Return the plan of the stages that are out of date, of those named, or of all.
+@dataclass(frozen=True)
+class Planned:
+    """What was found of the chosen stages.
+
+    plans: of each stage, in the order of the DAG.
+    whole: what they take together.
+    last: seconds that stages' bodies took the last time.
+    assumed: sentences.
+    needs: the stages above each.
+    jobs: each as an engine runs it.
+    """
+
+    plans: list[StagePlan]
+    whole: Whole
+    last: dict[str, float]
+    assumed: list[str]
+    needs: dict[str, set[str]]
+    jobs: dict[str, Job]
+
+
+def planned(names: Sequence[str] = (), everything: bool = False, history: bool = True) -> Planned | None:
+    """Return the plan of the stages that are out of date, of those named, or of all; None: there are none.
 
     Args:
         names: stages.
         everything: all stages, stale or not.
-        in_json: JSON instead of a table.
         history: take the time of a stage that ran here under the same conditions from its last run.
 
     Raises:
@@ -208,8 +236,8 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
         dag = ask_dvc()
         asked, write = time.process_time() - began, lock_seconds()
         chosen = choose(names, dag.stages, dag.stale, everything)
-        if not chosen and not in_json:
-            return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
+        if not chosen:
+            return None
         parts = count_images(dag.stale)
         scale = -(-sum(count for _, count in parts.values()) // IMAGES)
         found: list[dict[str, StagePlan]] = []
@@ -223,7 +251,26 @@ def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = Fa
     load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
-    whole = _whole(plans, dag, params, start, asked, write, load)
+    jobs = _jobs(plans, params, start + asked + write)
+    whole = _whole(plans, jobs, dag, start, asked, write, load)
     assumed = [*_data(parts, scale), *_assumptions(params["run"]["keep"], whole, plans)]
-    seconds = {name: run.seconds for name, run in last.items()}
-    return (as_json if in_json else as_text)(plans, whole, seconds, assumed)
+    return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
+
+
+def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = False, history: bool = True) -> str:
+    """Return the plan of the stages that are out of date, of those named, or of all, as a table or as JSON.
+
+    Args:
+        names: stages.
+        everything: all stages, stale or not.
+        in_json: JSON instead of a table.
+        history: take the time of a stage that ran here under the same conditions from its last run.
+
+    Raises:
+        DarkroomError: as `planned`.
+    """
+    found = planned(names, everything, history)
+    if found is None and not in_json:
+        return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
+    found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), {}, [], {}, {})
+    return (as_json if in_json else as_text)(found.plans, found.whole, found.last, found.assumed)

@@ -1,0 +1,154 @@
+"""`darkroom init`: looks at the images, measures this machine, and writes params.yaml so that the DAG ends in time."""
+
+# No effect on any output: writes params.yaml, which the stages depend on key by key
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.tools.init.allotting import allot
+from darkroom.tools.init.facts import Facts, look
+from darkroom.tools.init.proposal import BATCH, Machine, Wish, longest, propose, trainings
+from darkroom.tools.init.request import Request
+from darkroom.tools.init.subject import entry, opened
+from darkroom.tools.init.texts import report
+from darkroom.tools.init.tiers import TIERS, Tier
+from darkroom.tools.init.writing import BEFORE, MARK, begin_from, text_of
+from darkroom.tools.plan.plan import Planned, planned
+from darkroom.tools.plan.schedule import Job, side_by_side
+
+_MARGIN = 0.92  # fraction of the time that is used
+_BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
+_FEW, _MANY = 0.4, 2.5  # fractions of what is enough, below and above which other sizes of networks are tried
+_LONG = 1000.0  # times the measured length, that none of the trainings exceeds
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the DAG takes on this machine with networks of a size.
+
+    lengths: images of each training when it was measured.
+    found: of every stage.
+    """
+
+    tier: Tier
+    lengths: dict[str, int]
+    found: Planned
+
+    def ends(self, factors: Mapping[str, float]) -> float:
+        """Return the seconds of the whole DAG where trainings are by these factors as long as measured."""
+        whole = self.found.whole
+        jobs = {}
+        for name, job in self.found.jobs.items():
+            factor = factors.get(name.partition("@")[0], 1.0)
+            fixed = min(job.seconds, whole.between + _BODY)
+            jobs[name] = Job(fixed + (job.seconds - fixed) * factor, job.threads, job.gpu)
+        return whole.between + side_by_side(jobs, self.found.needs, whole.cores)
+
+    def fit(self, facts: Facts, seconds: float) -> dict[str, int]:
+        """Return the images of each training that fit into the time."""
+        most = {name: max(2 * BATCH[name], longest(name, facts)) for name in self.lengths}
+        return allot(self.ends, self.lengths, self.tier.enough, most, seconds)
+
+    def seconds(self, lengths: Mapping[str, int]) -> float:
+        """Return the seconds of the whole DAG with trainings of these lengths."""
+        return self.ends({name: lengths[name] / self.lengths[name] for name in lengths})
+
+    def fraction(self, lengths: Mapping[str, int]) -> float:
+        """Return the smallest fraction of what is enough that a training gets."""
+        return min(lengths[name] / self.tier.enough[name] for name in lengths)
+
+
+def init(request: Request) -> str:
+    """Write params.yaml for a source of images, and return what was found and decided.
+
+    Raises:
+        DarkroomError: the source cannot be read, or no settings for it are valid; params.yaml is as before then.
+    """
+    part, chosen, source = opened(request.source)
+    facts = look(source, chosen.start, chosen.stop)
+    wanted = facts.has_captions if request.text is None else request.text
+    if wanted and not facts.has_captions:
+        raise DarkroomError(
+            f"--text: images of texts are learned of captions, and {facts.captioned:.0%} of the images that were "
+            "looked at have one: docs/data.md says where captions may stand."
+        )
+    wish = Wish(part, entry(chosen), wanted, request.generator != "none", request.size)
+    machine = _machine()
+    seconds = request.minutes * 60 * _MARGIN
+    before = begin_from()
+    with _restored() as keep:
+        tried = _measure_sizes(before, facts, wish, machine, seconds)
+        measured, lengths = max(tried, key=lambda each: _worth(*each))
+        text = report(facts, wish, request.minutes, measured, lengths, machine)
+        choices = propose(facts, wish, measured.tier, machine, lengths)
+        written = text_of(before, choices, f" for {request.source}, {request.minutes:g} minutes.\n{text}\n")
+        if not request.dry_run:
+            keep(written)
+    return text
+
+
+def _worth(measured: Measured, lengths: Mapping[str, int]) -> float:
+    """Return how large the networks are that get about enough images; else how near they come to it."""
+    fraction = measured.fraction(lengths)
+    return TIERS.index(measured.tier) + 1.0 if fraction >= _FEW else fraction
+
+
+def _measure_sizes(
+    before: str, facts: Facts, wish: Wish, machine: Machine, seconds: float
+) -> list[tuple[Measured, dict[str, int]]]:
+    """Return networks of one size or of two, measured, and the trainings that fit: the first by the time alone."""
+    at = max(place for place, tier in enumerate(TIERS) if tier.minutes * 60 * _MARGIN <= seconds or place == 0)
+    found: list[tuple[Measured, dict[str, int]]] = []
+    seen: set[int] = set()
+    while at not in seen:
+        seen.add(at)
+        measured = _measure(before, facts, wish, TIERS[at], machine)
+        lengths = measured.fit(facts, seconds)
+        found.append((measured, lengths))
+        fraction = measured.fraction(lengths)
+        if fraction < _FEW and at:
+            at -= 1
+        elif fraction > _MANY and at + 1 < len(TIERS):
+            at += 1
+    return found
+
+
+def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine) -> Measured:
+    """Return what each stage takes with networks of a size, by running it in miniature."""
+    print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
+    lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
+    write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths), ".").encode())
+    found = planned(everything=True, history=False)
+    assert found is not None
+    for each in found.plans:
+        if each.source == "too large" or (each.source == "not measured" and each.notes):
+            raise DarkroomError(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
+    return Measured(tier, lengths, found)
+
+
+@contextmanager
+def _restored() -> Iterator[Callable[[str], None]]:
+    """Give params.yaml back as it was, unless the block keeps another text."""
+    was = PARAMS.read_bytes()
+    kept: list[str] = []
+    try:
+        yield kept.append
+    finally:
+        if kept and not was.decode().startswith(MARK):
+            BEFORE.parent.mkdir(exist_ok=True)
+            write_bytes(BEFORE, was)
+        write_bytes(PARAMS, kept[0].encode() if kept else was)
+
+
+def _machine() -> Machine:
+    """Return what this machine has."""
+    import torch  # takes seconds
+
+    from darkroom.tools.cores import core_count
+
+    gpu = torch.cuda.is_available()
+    return Machine(core_count(), gpu, gpu and torch.cuda.is_bf16_supported())

@@ -1,0 +1,160 @@
+"""What is in a source of images, by a sample of it: sizes, colours, classes, captions, duplicates."""
+
+# No effect on any output: looks at images
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from darkroom.data.damage import DamageError
+from darkroom.data.decoding import open_image
+from darkroom.data.draw import drawn
+from darkroom.data.preparing import upright_size
+from darkroom.data.sources import Source
+from darkroom.errors import DarkroomError
+from darkroom.terminal.progress import each_with_progress
+
+LOOKED = 2000  # samples that are read
+_LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
+_LARGEST = 100_000_000  # pixels of an image that is still opened
+_GREY = 4  # largest difference of two channels, of 255, that still is grey
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a sample of a source shows; fractions are of the images that could be read.
+
+    images: in the source.
+    looked: samples that were read; unreadable of them could not be.
+    side: 5 %, 50 % and 95 % of the shorter side, pixels.
+    aspect: median of longer / shorter side.
+    grey, transparent, plain: fraction of images without colour, with transparent pixels, of one colour.
+    duplicates: fraction of images whose file is that of another one.
+    classes: images by class among those read, most frequent first; empty where there are none.
+    unlabelled: fraction without a class, where there are classes.
+    captioned: fraction with a caption.
+    captions: fraction of the captions that differ from all others.
+    tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
+    """
+
+    images: int
+    looked: int
+    unreadable: int
+    side: tuple[int, int, int]
+    aspect: float
+    grey: float
+    transparent: float
+    plain: float
+    duplicates: float
+    classes: dict[str, int]
+    unlabelled: float
+    captioned: float
+    captions: float
+    tokens: int | None
+
+    @property
+    def scale(self) -> float:
+        """Images of the source for each that was read."""
+        return self.images / max(1, self.looked)
+
+    @property
+    def has_captions(self) -> bool:
+        """Whether most images have a caption, and not all the same one."""
+        return self.captioned > 0.5 and self.tokens is not None and self.captions > 0
+
+
+@dataclass
+class _Seen:
+    """What is known of one image."""
+
+    side: int
+    aspect: float
+    grey: bool
+    transparent: bool
+    plain: bool
+    digest: bytes
+    label: str | None
+    caption: str | None
+
+
+def look(source: Source, start: int = 0, stop: int | None = None) -> Facts:
+    """Return what a sample of a source shows.
+
+    Args:
+        source: an open source that knows its size.
+        start: the first sample of the slice that is looked at.
+        stop: one past the last.
+
+    Raises:
+        DarkroomError: the source does not know its size, or none of the images that were tried can be read.
+    """
+    size = source.size()
+    if size is None:
+        raise DarkroomError("how many images this source has is known once it is ingested: `darkroom init` needs it.")
+    stop = size if stop is None else stop
+    total = stop - start
+    chosen = set(drawn(total, LOOKED))
+    entries = [entry for number, entry in enumerate(source.entries(start, stop)) if number in chosen]
+    seen: list[_Seen] = []
+    for entry in each_with_progress(entries, len(entries), "images looked at"):
+        try:
+            raw = source.read(entry)
+            image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
+        except DamageError:
+            continue
+        if min(image.size):
+            data = raw.image if isinstance(raw.image, bytes) else image.tobytes()
+            seen.append(_Seen(*_pixels(image), hashlib.sha256(data).digest(), raw.label, raw.caption))
+    if not seen:
+        raise DarkroomError(
+            f"none of {len(entries):,} images that were tried can be read: is this the right folder? "
+            "`darkroom data show` says what is wrong with each, once `dvc repro catalog` has read them."
+        )
+    return _facts(total, len(entries), seen)
+
+
+def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
+    """Return shorter side, longer / shorter, and whether it is grey, transparent in places, and of one colour."""
+    width, height = upright_size(image)
+    small = image.convert("RGBA")
+    small.thumbnail((64, 64))
+    pixels = np.asarray(small).reshape(-1, 4).astype(int)
+    solid = pixels[pixels[:, 3] > 127][:, :3]
+    grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
+    plain = len(pixels) == 1 or bool((np.ptp(pixels[:, :3], axis=0) <= 1).all() and np.ptp(pixels[:, 3]) <= 1)
+    return min(width, height), max(width, height) / min(width, height), grey, bool((pixels[:, 3] < 250).any()), plain
+
+
+def _facts(images: int, looked: int, seen: Sequence[_Seen]) -> Facts:
+    count = len(seen)
+    low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
+    labels = Counter(each.label for each in seen if each.label is not None)
+    captions = Counter(each.caption for each in seen if each.caption)
+    return Facts(
+        images=images,
+        looked=looked,
+        unreadable=looked - count,
+        side=(low, middle, high),
+        aspect=float(np.median([each.aspect for each in seen])),
+        grey=sum(each.grey for each in seen) / count,
+        transparent=sum(each.transparent for each in seen) / count,
+        plain=sum(each.plain for each in seen) / count,
+        duplicates=1 - len({each.digest for each in seen}) / count,
+        classes=dict(labels.most_common()),
+        unlabelled=1 - sum(labels.values()) / count if labels else 0.0,
+        captioned=sum(captions.values()) / count,
+        captions=sum(times == 1 for times in captions.values()) / max(1, sum(captions.values())),
+        tokens=_tokens(list(captions)) if len(captions) > 1 else None,
+    )
+
+
+def _tokens(captions: Sequence[str]) -> int:
+    """Return how many tokens 99 % of the captions have at most, start and end included; 77 stands for any more."""
+    from darkroom.models.clip.text import tokens_of  # loads torch
+
+    rows = tokens_of(captions, _LONGEST, truncate=True)
+    return int(np.percentile((rows != 0).sum(axis=1), 99))

@@ -1,0 +1,231 @@
+"""Settings for a source of images, each with its reason: what params.yaml says in place of the defaults."""
+
+# No effect on any output: proposes settings
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from darkroom.params.numbers import NO_FILE
+from darkroom.tools.init.facts import Facts
+from darkroom.tools.init.tiers import Tier
+from darkroom.tools.preset import leaves
+
+BATCH = {
+    "train_tokenizer": 32,
+    "train_extractor": 64,
+    "train_generator": 128,
+    "train_clip": 96,
+    "train_decoder": 64,
+    "train_prior": 64,
+}
+_RATES = {
+    "train_tokenizer": 0.002,
+    "train_extractor": 0.003,
+    "train_generator": 0.002,
+    "train_clip": 0.001,
+    "train_decoder": 0.003,
+    "train_prior": 0.002,
+}
+_WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
+_FACTOR = 4  # pixels, height and width, of a latent's position
+# Largest number of times that a training sees an image: beyond it a network learns its images by heart.
+_EPOCHS = {"train_generator": 250, "train_decoder": 250, "train_prior": 250, "train_clip": 100}
+_MANY = 1000  # epochs of the others, which learn no images by heart
+
+
+class Choice(NamedTuple):
+    """The value of a key, and why it is this one, in a few words; "": it follows from another."""
+
+    value: Any
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the settings depend on.
+
+    cores: that this process may use.
+    gpu: whether networks run on a GPU.
+    bf16: whether that GPU computes in bf16.
+    """
+
+    cores: int
+    gpu: bool = False
+    bf16: bool = False
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of a training: two run side by side, on a GPU one after another."""
+        return max(1, self.cores // 2) if not self.gpu else max(1, min(4, self.cores))
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the person asked for.
+
+    part: name of the part.
+    source: name, path and settings of the source, as under `parts` in params.yaml.
+    text: whether images are made of texts.
+    generator: whether a generator is trained.
+    size: pixels of the stored images; None: the tier's.
+    """
+
+    part: str
+    source: Mapping[str, Any]
+    text: bool
+    generator: bool = True
+    size: int | None = None
+
+
+def trainings(wish: Wish) -> list[str]:
+    """Return the trainings that follow from a wish, in the order of the DAG."""
+    names = ["train_tokenizer", "train_extractor"]
+    names += ["train_generator"] if wish.generator else []
+    return names + (["train_clip", "train_decoder", "train_prior"] if wish.text else [])
+
+
+def splits(images: int) -> dict[str, float]:
+    """Return the fractions of the splits: test images enough for the scores, and not much more."""
+    test = round(min(0.2, max(0.03, 600 / images)), 2)
+    val = round(min(0.1, max(0.02, 150 / images)), 2)
+    return {"train": round(1 - test - val, 2), "val": val, "test": test}
+
+
+def longest(training: str, facts: Facts) -> int:
+    """Return the number of images after which a training would learn its images by heart."""
+    return int(_EPOCHS.get(training, _MANY) * facts.images * splits(facts.images)["train"])
+
+
+def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
+    """Return the settings, by dotted key of params.yaml.
+
+    Args:
+        facts: of the source.
+        wish: of the person.
+        tier: the sizes of the networks.
+        machine: the machine.
+        lengths: images of each training.
+    """
+    size = wish.size or tier.size
+    return {
+        **_data(facts, wish, size),
+        **_training(facts, wish, machine, lengths),
+        **_tokenizer(tier),
+        **_generator(facts, wish, tier),
+        **(_texts(facts, tier, size) if wish.text else _no_texts(facts)),
+    }
+
+
+def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
+    colours = "L" if facts.grey >= 0.99 else "RGB"
+    low, middle, high = facts.side
+    found = {
+        f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.images:,} images"),
+        **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
+        "ingest.image_size": Choice(size, f"the shorter sides have {low} to {high} pixels, {middle} in the middle"),
+        "ingest.channels": Choice(
+            colours,
+            f"{facts.grey:.0%} of the images are grey"
+            + (f"; {facts.transparent:.0%} have transparent places, which become white" if facts.transparent else ""),
+        ),
+        "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
+        "train_tokenizer.parts": Choice(None, "all"),
+        "report.title": Choice(None),
+    }
+    for name, fraction in splits(facts.images).items():
+        found[f"ingest.splits.{name}"] = Choice(fraction)
+    if not facts.classes:
+        found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
+    elif facts.unlabelled > 0.02:
+        found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.0%} of the images have no class")
+    return found
+
+
+def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
+    precision = Choice("bf16", "this GPU computes in it") if machine.gpu and machine.bf16 else Choice("fp32")
+    found = {"training.precision": precision}
+    train = facts.images * splits(facts.images)["train"]
+    for name in trainings(wish):
+        batch, images = BATCH[name], lengths[name]
+        warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
+        keys = {
+            "optimizer": Choice("muon"),
+            "images": Choice(images, f"each training image {images / train:.0f} times"),
+            "batch": Choice(batch),
+            "learning_rate": Choice(_RATES[name]),
+            "warmup": Choice(min(warmup, images - batch)),
+            "log_every": Choice(_rounded(images / 50, batch)),
+            "validate_every": Choice(_rounded(images / 10, batch)),
+            "threads": Choice(machine.threads),
+        }
+        found |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
+    return found
+
+
+def _tokenizer(tier: Tier) -> dict[str, Choice]:
+    return {
+        "train_tokenizer.kind": Choice("kl"),
+        "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
+    }
+
+
+def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
+    if not wish.generator:
+        return {"train_generator.kind": Choice("none", "as asked")}
+    width, depth, heads = tier.dit
+    guidance = 1.5 if len(facts.classes) > 1 else 1.0
+    why = "" if guidance > 1 else "one class: there is nothing to guide to"
+    return {
+        "train_generator.kind": Choice("dit"),
+        "train_generator.dit.model.width": Choice(width),
+        "train_generator.dit.model.depth": Choice(depth),
+        "train_generator.dit.model.heads": Choice(heads),
+        "train_generator.dit.sampling.guidance": Choice(guidance),
+        "sample_generator.common.images": Choice(1000, "the least for a distance with a small error"),
+        "sample_generator.dit.guidance": Choice(guidance, why),
+    }
+
+
+def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
+    context = min(77, max(16, -(-(facts.tokens or 77) // 8) * 8))
+    unet = "train_decoder.unets.base"
+    return {
+        "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
+        "train_clip.long_captions": Choice("truncate"),
+        "train_clip.trained.model.context_length": Choice(
+            context, f"99 % of the captions have {facts.tokens} tokens at most"
+        ),
+        "train_clip.trained.model.image_network": Choice("resnet", "it learns from fewer images"),
+        "train_clip.trained.model.image_size": Choice(size),
+        "train_clip.trained.model.image_width": Choice(16),
+        "train_clip.trained.model.image_layers": Choice(1),
+        "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
+        "train_decoder.latents": Choice("data/latents"),
+        "train_decoder.training.ema_decay": Choice(0.995),
+        f"{unet}.size": Choice(size // _FACTOR),
+        f"{unet}.embeddings": Choice("data/embeddings"),
+        f"{unet}.clip": Choice(NO_FILE),
+        f"{unet}.weights": Choice(NO_FILE),
+        f"{unet}.model.channels": Choice([*tier.unet]),
+        f"{unet}.model.attention": Choice([False] + [True] * (len(tier.unet) - 1)),
+        f"{unet}.model.patch": Choice(1),
+        f"{unet}.model.image_to_time": Choice(True),
+        f"{unet}.model.image_map": Choice(8),
+        f"{unet}.diffusion.objective": Choice("flow"),
+        "sample_decoder.images": Choice(256),
+        "sample_decoder.common.solver": Choice("dpm"),
+        "sample_decoder.unets.base.guidance": Choice(2.0),
+        "sample_decoder.pictures.inpainted": Choice(0, "in-painting is of Gaussian diffusion"),
+        "sample_text.images": Choice(256),
+    }
+
+
+def _no_texts(facts: Facts) -> dict[str, Choice]:
+    why = "as asked" if facts.has_captions else "no captions were found: no CLIP, no prior, and no decoder"
+    return {"train_clip.source": Choice("none", why)}
+
+
+def _rounded(images: float, batch: int) -> int:
+    """Return a number of images as whole batches, one at least."""
+    return max(batch, round(images / batch) * batch)

@@ -1,0 +1,62 @@
+"""What a person asks of `darkroom init`. Loads no torch."""
+
+# No effect on any output: reads what a command names
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+
+from darkroom.errors import DarkroomError
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `darkroom init`.
+
+    source: a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME.
+    minutes: in which the whole DAG is to end.
+    text: whether images of texts are wanted; None: where the images have captions.
+    generator: the kind of generator, dit or none.
+    size: pixels of the stored images; None: by the time.
+    dry_run: whether params.yaml stays as it is.
+    """
+
+    source: str
+    minutes: float
+    text: bool | None = None
+    generator: str = "dit"
+    size: int | None = None
+    dry_run: bool = False
+
+    @classmethod
+    def of(cls, options: Namespace) -> "Request":
+        """Return the request of a command line.
+
+        Raises:
+            DarkroomError: the time or the size is none.
+        """
+        minutes = options.hours * 60 if options.hours is not None else options.minutes
+        if not minutes > 0:
+            raise DarkroomError(f"--minutes is {minutes:g}, and must be above 0.")
+        if options.size is not None and (options.size < 16 or options.size % 16):
+            raise DarkroomError(f"--size is {options.size}, and must be a multiple of 16.")
+        return cls(options.source, minutes, options.text, options.generator, options.size, options.dry_run)
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of `darkroom init`."""
+    parser.add_argument(
+        "source", help="a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, a pattern of tars"
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--minutes", type=float, default=30.0, help="in which the whole DAG is to end on this machine; %(default)s"
+    )
+    length.add_argument("--hours", type=float, help="the same in hours")
+    texts = parser.add_mutually_exclusive_group()
+    texts.add_argument(
+        "--text", action="store_true", default=None, help="images of texts; by default where there are captions"
+    )
+    texts.add_argument("--no-text", action="store_false", dest="text", help="no CLIP, no decoder and no prior")
+    parser.add_argument("--generator", default="dit", choices=["dit", "none"], help="kind of generator; %(default)s")
+    parser.add_argument("--size", type=int, help="pixels of the stored images, height and width; by the time")
+    parser.add_argument("--dry-run", action="store_true", help="say what it would write, and write nothing")

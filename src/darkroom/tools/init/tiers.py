@@ -1,0 +1,96 @@
+"""Sizes of the networks by the time that there is, and how many images each training then wants to see."""
+
+# No effect on any output: proposes settings
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Networks of a size that belong together.
+
+    name: as a person reads it.
+    minutes: from about how many minutes on two cores on it pays.
+    size: pixels of the stored images, height and width.
+    tokenizer: width of each level; each but the last halves the resolution.
+    dit: width, depth and heads of the transformer.
+    unet: width of each level of the decoder's U-Net, which works on latents.
+    enough: images that each training should see; trainings are lengthened and shortened in this proportion.
+    """
+
+    name: str
+    minutes: float
+    size: int
+    tokenizer: tuple[int, ...]
+    dit: tuple[int, int, int]
+    unet: tuple[int, ...]
+    enough: dict[str, int] = field(default_factory=dict)
+
+
+# What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md.
+TIERS = (
+    Tier(
+        name="a first look",
+        minutes=0,
+        size=32,
+        tokenizer=(32, 64, 64),
+        dit=(128, 4, 4),
+        unet=(48, 96),
+        enough={
+            "train_tokenizer": 12_000,
+            "train_extractor": 24_000,
+            "train_generator": 40_000,
+            "train_clip": 12_000,
+            "train_decoder": 40_000,
+            "train_prior": 40_000,
+        },
+    ),
+    Tier(
+        name="small",
+        minutes=20,
+        size=32,
+        tokenizer=(32, 64, 64),
+        dit=(192, 6, 6),
+        unet=(64, 128),
+        enough={
+            "train_tokenizer": 40_000,
+            "train_extractor": 48_000,
+            "train_generator": 150_000,
+            "train_clip": 40_000,
+            "train_decoder": 150_000,
+            "train_prior": 100_000,
+        },
+    ),
+    Tier(
+        name="medium",
+        minutes=90,
+        size=32,
+        tokenizer=(32, 64, 64),
+        dit=(256, 8, 8),
+        unet=(96, 192),
+        enough={
+            "train_tokenizer": 120_000,
+            "train_extractor": 96_000,
+            "train_generator": 400_000,
+            "train_clip": 96_000,
+            "train_decoder": 400_000,
+            "train_prior": 200_000,
+        },
+    ),
+    Tier(
+        name="large, for a GPU or a night",
+        minutes=600,
+        size=64,
+        tokenizer=(64, 128, 128),
+        dit=(384, 12, 6),
+        unet=(128, 256, 256),
+        enough={
+            "train_tokenizer": 400_000,
+            "train_extractor": 200_000,
+            "train_generator": 3_000_000,
+            "train_clip": 400_000,
+            "train_decoder": 3_000_000,
+            "train_prior": 1_000_000,
+        },
+    ),
+)

@@ -1,0 +1,143 @@
+"""Writes what `darkroom init` proposes into params.yaml, reasons as comments."""
+
+# No effect on any output: writes params.yaml, which the stages depend on key by key
+
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import CommentMark
+from ruamel.yaml.tokens import CommentToken
+
+from darkroom.check.check import check
+from darkroom.dag.stages import FOREACH
+from darkroom.params.section import PARAMS
+from darkroom.params.yaml_text import parse_yaml
+from darkroom.tools.init.proposal import Choice
+from darkroom.tools.preset import laid_over
+
+MARK = "# Written by `darkroom init`"
+BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was
+_ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
+
+
+def begin_from() -> str:
+    """Return the text that is changed: params.yaml, or where that is of an earlier `darkroom init`, what it began from.
+
+    So a second call means the same whatever the first one asked for.
+    """
+    text = PARAMS.read_text(encoding="utf-8")
+    if text.startswith(MARK) and BEFORE.is_file():
+        return BEFORE.read_text(encoding="utf-8")
+    return text
+
+
+def text_of(before: str, choices: Mapping[str, Choice], head: str) -> str:
+    """Return the text of params.yaml with the chosen values, and their reasons behind them.
+
+    Parts and U-Nets that are not chosen go.
+
+    Args:
+        before: the text that is changed.
+        choices: by dotted key.
+        head: the first comment, lines.
+
+    Raises:
+        DarkroomError: what comes out is not valid.
+    """
+    new: dict[str, Any] = {key: choice.value for key, choice in choices.items()}
+    entries = {over: found for over in _ENTRIES if (found := _entries(new, over))}
+    yaml = YAML()
+    yaml.default_flow_style = False
+    document = yaml.load(before)
+    for over, found in entries.items():
+        *path, last = over.split(".")
+        _replace(_at(document, path), last, found)
+    out = StringIO()
+    yaml.dump(document, out)
+    rest = {key: value for key, value in new.items() if not any(key.startswith(f"{over}.") for over in entries)}
+    text = laid_over(out.getvalue(), rest)
+    text = _commented(text, {key: choice.reason for key, choice in choices.items() if choice.reason})
+    text = "\n".join([MARK + head.partition("\n")[0], *(f"# {line}".rstrip() for line in head.split("\n")[1:]), text])
+    check(parse_yaml(text, PARAMS))
+    return text
+
+
+def _at(document: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        document = document[name]
+    return document
+
+
+def _entries(new: Mapping[str, Any], over: str) -> dict[str, Any]:
+    """Return the chosen parts or U-Nets as nested mappings."""
+    found: dict[str, Any] = {}
+    for key, value in new.items():
+        if key.startswith(f"{over}."):
+            *path, last = key.removeprefix(f"{over}.").split(".")
+            place = found
+            for name in path:
+                place = place.setdefault(name, {})
+            place[last] = value
+    return found
+
+
+def _replace(holder: CommentedMap, name: str, entries: Mapping[str, Any]) -> None:
+    """Put other entries in the place of those of a mapping; the comments behind its last line stay behind."""
+    behind = _behind(holder[name])
+    new = _mapping(entries)
+    holder[name] = new
+    if behind:
+        last = new
+        while isinstance(last[list(last)[-1]], CommentedMap) and last[list(last)[-1]]:
+            last = last[list(last)[-1]]
+        last.ca.items[list(last)[-1]] = [None, None, CommentToken(f"\n{behind}", CommentMark(0), None), None]
+
+
+def _mapping(values: Mapping[str, Any]) -> CommentedMap:
+    return CommentedMap(
+        (name, _mapping(value) if isinstance(value, Mapping) else value) for name, value in values.items()
+    )
+
+
+def _behind(value: Any) -> str:
+    """Return the lines of comments and empty lines behind the last line of a nested value."""
+    comments = None
+    while isinstance(value, CommentedMap | CommentedSeq) and len(value):
+        last = list(value)[-1] if isinstance(value, CommentedMap) else len(value) - 1
+        comments, value = (value.ca.items.get(last), isinstance(value, CommentedMap)), value[last]
+    if comments is None or comments[0] is None:
+        return ""
+    token = comments[0][2 if comments[1] else 0]
+    return token.value.partition("\n")[2] if token is not None else ""
+
+
+def _commented(text: str, reasons: Mapping[str, str]) -> str:
+    """Return a document with comments behind the values of some keys."""
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = 4096
+    document = yaml.load(text)
+    for key, reason in reasons.items():
+        *path, last = key.split(".")
+        place = document
+        for part in path:
+            place = place[part]
+        if last in place and not isinstance(place[last], list | dict):
+            _comment(place, last, reason)
+    out = StringIO()
+    yaml.dump(document, out)
+    return out.getvalue()
+
+
+def _comment(place: CommentedMap, key: str, reason: str) -> None:
+    """Put a comment behind a value, in place of the one that stands there; what follows in other lines stays."""
+    tokens = place.ca.items.get(key)
+    token = tokens[2] if tokens is not None else None
+    if token is None:
+        place.yaml_add_eol_comment(reason, key, column=0)
+    else:
+        token.value = f"# {reason}\n" + token.value.partition("\n")[2]
