@@ -232,13 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         if options.command == "check":
-            from darkroom.check.check import check
+            from darkroom.check.check import check, check_sources
             from darkroom.dag.lock_file import keep, mend
 
             if said := mend():
                 print(said)
             keep()
-            print(f"darkroom check: {check()}")
+            print(f"darkroom check: {check()}{check_sources()}")
         elif options.command == "dag":
             from darkroom.dag.picture import dag
 

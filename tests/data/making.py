@@ -88,9 +88,10 @@ def make_part(
     folder = root / part
     folder.mkdir(parents=True)
     source, how = source or Noise(spec), preparation(spec)
+    metadata = {"name": "noise", **source.metadata()}
     found = outcomes(source, source.entries(start, stop), how, processes=1)
     logs = root.parent / "logs"
-    write_part(folder, part, found, {"name": "noise"}, how, policy(**rules), shard_size=7, mirror=mirror, logs=logs)
+    write_part(folder, part, found, metadata, how, policy(**rules), shard_size=7, mirror=mirror, logs=logs)
     return folder
 
 

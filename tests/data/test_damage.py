@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import read_params
+from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.damage import CHOSEN, Reason
-from darkroom.data.keys import key_of
+from darkroom.data.keys import is_utf8, key_of, shown
 from darkroom.data.quarantine import NAME, read_quarantine
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
@@ -196,6 +197,25 @@ def test_rules_keep_and_repair(
     assert kept == mess.stored
 
 
+def test_the_log_and_the_catalog_count_what_was_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mess = Mess(tmp_path / "people")
+    for number in range(20):
+        mess.good(number)
+    mess.close()
+    take(mess.root)
+    assert "passed over" not in capsys.readouterr().out and "passed_over" not in catalog_facts(["mess"])["parts"][0]
+    mess.add("@eaDir/x.jpg", png(1), label=None, caption=None)
+    (mess.root / "red/up").symlink_to(mess.root)
+    take(mess.root)
+    said = capsys.readouterr().out
+    assert "passed over, of the system, @eaDir: 1 folder with 1 file; with an image's ending 1" in said
+    assert "passed over, links to a folder that contains them: 1" in said
+    assert catalog_facts(["mess"])["parts"][0]["passed_over"].keys() == {"system", "loops"}
+
+
 # Any mess
 
 names = st.text(
@@ -222,7 +242,10 @@ def test_what_goes_in_comes_out_or_is_listed(
             mess.bad(way, number)
         for number, (name, (ending, make)) in enumerate(files.items()):
             mess.add(f"{name}.{ending}", make(1000 + number))
-            mess.stored[key_of(name)] = "red", "a text"
+            if is_utf8(name):
+                mess.stored[key_of(name)] = "red", "a text"
+            else:
+                mess.wrong.append((key_of(name), Reason.NAME_NOT_UTF8.value, shown(f"{name}.{ending}")))
         mess.close()
         take(mess.root, most=0.99, rules=rules)
         kept, rows = stored(), listed()

@@ -84,6 +84,21 @@ def test_the_committed_files_are_valid(clone):
     assert "fit each other" in check()
 
 
+def test_files_that_dvc_cannot_hash_are_listed_before_it_hashes(clone, capsys):
+    (clone / "pictures").mkdir()
+    os.mkfifo(clone / "pictures/a.png")
+    (clone / "pictures/b.png").symlink_to("nothing")
+    part = {"source": "folder", "path": "pictures", "embeddings": "data/none"}
+    change(clone / "params.yaml", "parts", {"first": part, "second": {**part, "start": 1}})
+    change(clone / "params.yaml", "train_tokenizer.parts", None)
+    assert main(["check"]) == 1
+    said = capsys.readouterr().err
+    assert "a.png: a pipe (FIFO)\n" in said and "b.png: a link to nothing\n" in said and "\n  /pictures/a.png\n" in said
+    for name in ("a.png", "b.png"):
+        (clone / "pictures" / name).unlink()
+    assert main(["check"]) == 0
+
+
 FAULTS = [
     ("train_generator.dit.model.widht", 128, "unknown key `train_generator.dit.model.widht`; did you mean `width`?"),
     ("train_genrator", {}, "unknown key `train_genrator`; did you mean `train_generator`?"),

@@ -444,6 +444,16 @@ def test_damage_is_a_table_by_part_and_reason(made: Path) -> None:
     assert "Nothing was wrong" not in found.text and found.faults == []
 
 
+def test_what_was_passed_over_is_a_list(made: Path) -> None:
+    assert "Passed over" not in page().text
+    hidden = {"files": 1, "folders": 2, "within": 1200, "images": 700}
+    aside = {"hidden": hidden, "ignored": {".pdf": 3, "": 1}, "loops": 2}
+    found = data_changed(parts=[part("first", 900), {**part("mess", 1000), "passed_over": aside}])
+    assert "mess: hidden: 1 file, 2 folders with 1,200 files; with an image's ending 700" in found.text
+    assert "mess: other endings: .pdf 3, none 1" in found.text
+    assert "mess: links to a folder that contains them: 2" in found.text and found.faults == []
+
+
 def test_formats_that_differ(made: Path) -> None:
     assert (
         "RGB, stored in several formats" in data_changed(image={"size": 8, "channels": "RGB", "format": "mixed"}).text

@@ -66,4 +66,4 @@ def test_files_that_were_passed_over_are_told(tmp_path: Path, monkeypatch: pytes
     values = {key: VALUES[key] for key in ("run", "folder", "ingest")}
     part = {"source": "folder", "path": "mine", "settings": {"label": "none"}}
     ingest.run(IngestParams.model_validate({**values, "parts": {"one": part}}), "one")
-    assert "passed over by their endings: .jpg_large 2, without ending 1" in capsys.readouterr().out
+    assert "passed over, other endings: .jpg_large 2, none 1" in capsys.readouterr().out

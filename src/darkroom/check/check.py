@@ -13,6 +13,7 @@ from pydantic import create_model
 
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.hashable import require_hashable
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.fits import fits as clip_fits
@@ -265,3 +266,18 @@ def check(params: dict[str, Any] | None = None) -> str:
         fits(whole_params)
     counts = f"{len(stages)} stages, {len(params['parts'])} parts"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"
+
+
+def check_sources() -> str:
+    """Check that DVC can hash the folders and files that the parts name as `path`; params.yaml is valid.
+
+    Not a part of `check`, which each stage repeats: then DVC has hashed them.
+
+    Returns:
+        A hint, or "".
+
+    Raises:
+        DarkroomError: lists what DVC cannot hash.
+    """
+    parts = read_params()["parts"]
+    return require_hashable({Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()})

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from dvc.repo import Repo
@@ -13,6 +14,8 @@ from dvc.stage import Stage
 from networkx import DiGraph, ancestors, descendants
 
 from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.hashable import require_hashable
+from darkroom.params.stage import related
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,17 @@ class Status:
         return {stage.addressing for stage in descendants(self.graph, self.stages[name])} & self.stages.keys()
 
 
+def _read_by_stages(graph: DiGraph) -> dict[Path, str]:
+    """Return the local files and folders that stages read and none makes, with the first stage that reads each."""
+    made = [out.fs_path for stage in graph for out in stage.outs]
+    found: dict[Path, str] = {}
+    for stage in graph:
+        for dep in stage.deps:
+            if dep.protocol == "local" and not any(related(dep.fs_path, out) for out in made):
+                found.setdefault(Path(dep.fs_path), stage.addressing)
+    return found
+
+
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
     """Send to stderr what this process and those that it starts print: the caller's stdout may be a table or JSON."""
@@ -68,8 +82,10 @@ def read_status(repo: Repo) -> Status:
     It depends on the fingerprints of code. Where the source changed, the stage `code` runs first.
 
     Raises:
+        DarkroomError: a folder that a stage reads holds files that DVC cannot hash; lists them.
         DvcException: DVC cannot read the repository, or the source is not valid Python.
     """
+    require_hashable(_read_by_stages(repo.index.graph))
     found: Mapping[str, Any] = repo.status()
     if CODE in found:
         with _stdout_to_stderr():

@@ -18,6 +18,7 @@ from darkroom.data.grid import contact_sheet, evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
+from darkroom.data.passed_over import passed_over
 from darkroom.data.reader import ImageShards, same_spec
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
@@ -50,7 +51,7 @@ def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
         image: size and channels of all images, and the format ("mixed" where the parts have different formats).
         parts: for each part its name, the SHA-256 of its manifest, images, shards, bytes of the tars, mirror,
             quarantine ({action: {reason: samples}}), shorter_side (minimum, median and maximum of the original images,
-            in pixels) and enlarged (images whose original was smaller).
+            in pixels), enlarged (images whose original was smaller), and where there is any, passed_over.
         quarantine: the same over all parts.
         duplicates: see `find_duplicates`; shared_keys: see `find_shared_keys`.
 
@@ -111,6 +112,7 @@ def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> di
         "quarantine": {action: manifest["quarantine"][action] for action in _ACTIONS},
         "shorter_side": spread_of,
         "enlarged": int((shorter < manifest["image"]["size"]).sum()),
+        **({"passed_over": aside} if (aside := passed_over(manifest["source"])) else {}),
     }
 
 

@@ -14,6 +14,7 @@ class Reason(StrEnum):
 
     EMPTY = "empty"  # no bytes
     UNREADABLE = "unreadable"  # no permission, an input or output error, a broken link
+    NAME_NOT_UTF8 = "name_not_utf8"  # DVC cannot hash it, so it would not see that it changed
     NOT_AN_IMAGE = "not_an_image"  # no supported format begins like this
     TRUNCATED = "truncated"  # the data end too early
     CORRUPT = "corrupt"  # the decoder found an error in the data

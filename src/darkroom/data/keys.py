@@ -36,3 +36,8 @@ def key_of(stem: str) -> str:
         return stem
     digest = hashlib.blake2b(encoded(stem), digest_size=_DIGEST).hexdigest()
     return f"{plain[: _LONGEST - len(digest) - 1]}-{digest}"
+
+
+def is_utf8(path: str) -> bool:
+    """Return whether a path has no byte that is not UTF-8."""
+    return path.isprintable() or not any("\ud800" <= letter <= "\udfff" for letter in path)

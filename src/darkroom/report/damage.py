@@ -1,8 +1,9 @@
-"""The table of damaged samples of the sources."""
+"""The tables of damaged samples of the sources, and of what was passed over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from darkroom.data.passed_over import passed_over_text
 from darkroom.report.metadata import Catalog
 
 _DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
@@ -27,6 +28,11 @@ def damage_rows(catalog: Catalog) -> list[DamageRow]:
         for action, done in _DONE.items()
         for reason, samples in sorted(getattr(part.quarantine, action).items(), key=lambda pair: (-pair[1], pair[0]))
     ]
+
+
+def passed_over_rows(catalog: Catalog) -> list[tuple[str, str]]:
+    """Return what was passed over, in no list: the part and a line of text each."""
+    return [(part.name, line) for part in catalog.parts for line in passed_over_text(part.passed_over)]
 
 
 def range_of(spread: Sequence[int]) -> str:

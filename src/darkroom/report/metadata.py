@@ -40,6 +40,7 @@ class Part(Metadata):
 
     shorter_side: minimum, median and maximum over the originals, in pixels; empty without images.
     enlarged: the number of images whose original was smaller.
+    passed_over: counts of files that are in no list, see `darkroom.data.passed_over`.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Part(Metadata):
     shorter_side: list[int]
     enlarged: int
     quarantine: Damage
+    passed_over: dict[str, Any] = Field(default_factory=dict)
 
 
 class Duplicates(Metadata):

@@ -15,7 +15,7 @@ from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
 from darkroom.report.clip import ClipScored
 from darkroom.report.codes import drawn as draw_codes
-from darkroom.report.damage import damage_rows, range_of
+from darkroom.report.damage import damage_rows, passed_over_rows, range_of
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
@@ -293,6 +293,7 @@ def render(title: str, inputs: Inputs) -> str:
         codes=draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
         splits=_SPLITS,
         damage=damage_rows(inputs.catalog),
+        passed_over=passed_over_rows(inputs.catalog),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
         # Some networks are trained only where they are needed.

@@ -10,6 +10,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.layout import SHARDS
 from darkroom.data.parts import Policy, write_part
+from darkroom.data.passed_over import passed_over, passed_over_text
 from darkroom.data.pipeline import outcomes
 from darkroom.data.preparing import Preparation
 from darkroom.data.sources import open_source, slice_of
@@ -80,8 +81,6 @@ def summary(manifest: Mapping[str, Any]) -> str:
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())
             text += f"\n{done}, listed in quarantine.parquet: {reasons}"
-    if others := manifest["source"].get("ignored"):
-        by_count = sorted(others.items(), key=lambda item: (-item[1], item[0]))
-        counts = ", ".join(f"{ending or 'without ending'} {count:,}" for ending, count in by_count)
-        text += f"\nother files, passed over by their endings: {counts}"
+    for line in passed_over_text(passed_over(manifest["source"])):
+        text += f"\npassed over, {line}"
     return text

@@ -16,6 +16,7 @@ from PIL import Image
 from darkroom.data.damage import DamageError, Reason
 from darkroom.data.formats import FORMATS
 from darkroom.data.keys import key_of, shown
+from darkroom.data.passed_over import passed_over, passed_over_text
 from darkroom.data.sample import Raw
 from darkroom.data.shards import KEY
 from darkroom.data.sources import open_source, walk
@@ -84,7 +85,13 @@ def test_images_are_found_by_their_endings_in_any_case_and_at_any_depth(tmp_path
     found = source(tmp_path)
     assert sorted(listed(found)) == ["a/deep/er/c.webp", "a/x.Png", "b.JPG", "dots.in.name.tiff", "one.jpeg"]
     assert found.size() == 5
-    assert found.metadata() == {"files": 5, "hidden": 3, "ignored": {".db": 2, "": 1, ".md": 1}, "loops": 0}
+    assert found.metadata() == {
+        "files": 5,
+        "hidden": {"folders": 1, "files": 1, "within": 1, "images": 2},
+        "system": {"folders": 1, "files": 0, "within": 1, "images": 1, "names": ["__MACOSX"]},
+        "ignored": {".db": 2, "": 1, ".md": 1},
+        "loops": 0,
+    }
     raw = found.read(next(found.entries(2, 3)))
     assert raw.extension == "jpg"
     assert raw.identity == raw.image == (tmp_path / "b.JPG").read_bytes()
@@ -210,18 +217,41 @@ def test_what_cannot_be_read_says_why_and_names_no_place(tmp_path: Path, monkeyp
     assert reasons(found)["a/1.png"] == [Reason.UNREADABLE]
 
 
-def test_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
+def test_folders_of_systems_are_never_classes_and_are_counted_with_what_is_in_them(tmp_path: Path) -> None:
+    image(tmp_path / "cat/1.png")
+    for name in ("@eaDir", "cat/@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "#recycle"):
+        image(tmp_path / name / "thumbs/1.jpg")
+        (tmp_path / name / "x.db").touch()
+    for name in (".git", ".Trashes", "cat/.ipynb_checkpoints"):
+        image(tmp_path / name / "deep/2.png")
+        (tmp_path / name / "deep/up").symlink_to(tmp_path)
+    (tmp_path / "cat/.nomedia").touch()
+    found = source(tmp_path, label="parent")
+    assert {raw.label for raw in read(found).values()} == {"cat"} and found.size() == 1
+    counts = found.metadata()
+    assert counts["hidden"] == {"folders": 3, "files": 1, "within": 3, "images": 3}
+    names = ["#recycle", "$RECYCLE.BIN", "@eaDir", "System Volume Information", "lost+found"]
+    assert counts["system"] == {"folders": 6, "files": 0, "within": 12, "images": 6, "names": names}
+    assert passed_over_text(passed_over(counts)) == [
+        "hidden: 1 file, 3 folders with 3 files; with an image's ending 3",
+        f"of the system, {', '.join(names)}: 6 folders with 12 files; with an image's ending 6",
+    ]
+    image(tmp_path / "lost+found.png")  # a file may be called so
+    assert source(tmp_path).size() == 2
+
+
+def test_names_that_are_not_utf8_are_left_out_since_dvc_cannot_see_them(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"gr\xf6\xdfe")
     try:
-        for number, name in enumerate((b"\xe4.png", b"\xe5.png")):
+        for number, name in enumerate((b"\xe4.png", b"\xe5.png", b"plain.png")):
             image(folder / os.fsdecode(name), number)
     except OSError:
         pytest.skip("this file system takes UTF-8 only")
-    found = source(tmp_path, label="parent", classes=["gr\\xf6\\xdfe"])
-    outcomes = read(found)
-    assert sorted(outcomes) == ["gr\\xf6\\xdfe/\\xe4.png", "gr\\xf6\\xdfe/\\xe5.png"]
-    assert not any(reasons(found).values())
-    assert len({entry.key for entry in found.entries(0, None)}) == 2
+    image(tmp_path / "größe/☃.png")
+    found = source(tmp_path, label="parent")
+    left_out = [f"gr\\xf6\\xdfe/{name}.png" for name in ("\\xe4", "\\xe5", "plain")]
+    assert reasons(found) == {"größe/☃.png": [], **{name: [Reason.NAME_NOT_UTF8] for name in left_out}}
+    assert len({entry.key for entry in found.entries(0, None)}) == 4
     for entry in found.entries(0, None):
         assert pickle.loads(pickle.dumps(entry)) == entry
         (entry.key + entry.where).encode()

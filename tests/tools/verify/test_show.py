@@ -119,6 +119,26 @@ def test_what_was_wrong_and_where(mess: Path) -> None:
     assert {one[-4:], other[-4:]} == {"0010", "0012"} and f"  {one} = {other}" in text.splitlines()
 
 
+def test_what_was_passed_over(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Folder(Noise):
+        def metadata(self) -> dict:
+            hidden = {"folders": 2, "files": 0, "within": 1500, "images": 900}
+            return {"hidden": hidden, "ignored": {".pdf": 3, "\x1b": 1}, "loops": 1}
+
+    assert "passed over" not in said("show")[1]
+    configure("aside")
+    make_part(SHARDS, "aside", 0, 20, source=Folder())
+    lines = said("show")[1].splitlines()
+    at = lines.index("passed over, in no list:")
+    assert lines[at + 1 : at + 4] == [
+        "  aside  hidden: 2 folders with 1,500 files; with an image's ending 900",
+        "  aside  other endings: .pdf 3, \ufffd 1",
+        "  aside  links to a folder that contains them: 1",
+    ]
+    (part,) = facts_of()["parts"]
+    assert part["passed_over"]["loops"] == 1
+
+
 def test_the_whole_list_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Empty(Noise):
         def read(self, entry: Entry) -> Raw:

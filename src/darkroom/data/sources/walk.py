@@ -11,12 +11,29 @@ from typing import Any
 
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.formats import FORMATS
-from darkroom.data.keys import shown
+from darkroom.data.keys import is_utf8, shown
 from darkroom.data.sources.table import TABLES
 
 # With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined as no images, not ignored.
 ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
-_SKIPPED = "__MACOSX"  # a folder that macOS adds to archives
+# Folders that macOS, Windows, Linux and network storages add, in lower case: of thumbnails and of what was deleted.
+_SYSTEM = frozenset(
+    {
+        "__macosx",
+        "network trash folder",
+        "temporary items",
+        "$recycle.bin",
+        "recycler",
+        "system volume information",
+        "lost+found",
+        "@eadir",
+        "@__thumb",
+        "@recycle",
+        "@recently-snapshot",
+        "#recycle",
+        "#snapshot",
+    }
+)
 _NAMED = 20  # maximum number of extensions of other files that are counted separately
 
 
@@ -30,6 +47,26 @@ class UnreadableSample:
 
 
 @dataclass
+class Aside:
+    """What is passed over by its name: hidden, or in a folder of the system.
+
+    names: the names of the system folders; folders, files: the number of either.
+    within: the number of files in the folders, at any depth; images: how many of all files have an image's extension.
+    """
+
+    names: set[str] = field(default_factory=set)
+    folders: int = 0
+    files: int = 0
+    within: int = 0
+    images: int = 0
+
+    def counts(self) -> dict[str, Any]:
+        """Return counts for the manifest; `names` only where there are any."""
+        counts: dict[str, Any] = {key: getattr(self, key) for key in ("folders", "files", "within", "images")}
+        return {**counts, "names": sorted(map(shown, self.names))} if self.names else counts
+
+
+@dataclass
 class Found:
     """The files below a folder; paths are relative to it, in no particular order.
 
@@ -37,7 +74,8 @@ class Found:
     tables: metadata tables.
     faults: samples that cannot be read.
     ignored: the number of other files, by extension.
-    hidden: the number of hidden files and folders; files in hidden folders are not counted.
+    hidden: hidden files and folders, `.git` among them, with what is in these.
+    system: folders that systems add, such as `@eaDir`, with what is in these.
     loops: the number of links to a folder that contains them.
     """
 
@@ -45,7 +83,8 @@ class Found:
     tables: list[str] = field(default_factory=list)
     faults: list[UnreadableSample] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
-    hidden: int = 0
+    hidden: Aside = field(default_factory=Aside)
+    system: Aside = field(default_factory=Aside)
     loops: int = 0
 
     def counts(self) -> dict[str, Any]:
@@ -54,11 +93,17 @@ class Found:
         ignored = {shown(ending): count for ending, count in by_count[:_NAMED]}
         if rest := sum(count for _, count in by_count[_NAMED:]):
             ignored["others"] = rest
-        return {"files": len(self.images), "hidden": self.hidden, "ignored": ignored, "loops": self.loops}
+        return {
+            "files": len(self.images),
+            "hidden": self.hidden.counts(),
+            "system": self.system.counts(),
+            "ignored": ignored,
+            "loops": self.loops,
+        }
 
-    def fail(self, path: str, detail: str) -> None:
+    def fail(self, path: str, detail: str, reason: Reason = Reason.UNREADABLE) -> None:
         """Add a sample that cannot be read."""
-        self.faults.append(UnreadableSample(path, shown(path), Finding(Reason.UNREADABLE, detail)))
+        self.faults.append(UnreadableSample(path, shown(path), Finding(reason, detail)))
 
 
 def split_ending(path: str) -> tuple[str, str]:
@@ -117,16 +162,23 @@ def _look(
         empty = False
         name = entry.name.decode("utf-8", "surrogateescape")
         path = prefix + name
-        if name.startswith(".") or name == _SKIPPED:
-            found.hidden += 1
+        is_folder, is_file = _kind(entry)
+        if name.startswith("."):
+            _pass_over(entry, found.hidden)
+            continue
+        if is_folder and name.lower() in _SYSTEM:
+            found.system.names.add(name)
+            _pass_over(entry, found.system)
             continue
         stem, ending = split_ending(path)
-        is_folder, is_file = _kind(entry)
         if is_folder:
             folders.append(path)
         elif is_file and ending in ENDINGS:
-            found.images.append(path)
             stems.add(stem)
+            if is_utf8(path):
+                found.images.append(path)
+            else:
+                found.fail(path, "DVC cannot hash it: rename it, or its folder", Reason.NAME_NOT_UTF8)
         elif is_file and tables and name in TABLES:
             found.tables.append(path)
         elif is_file and captions and ending == "txt":
@@ -140,6 +192,22 @@ def _look(
     if orphans := sum(stem not in stems for stem in texts):
         found.ignored[".txt"] += orphans
     return None if empty else folders
+
+
+def _pass_over(entry: os.DirEntry[bytes], aside: Aside) -> None:
+    """Count a file or folder that is passed over, and all files in it; links are not followed."""
+    if not entry.is_dir(follow_symlinks=False):
+        aside.files += 1
+        aside.images += _is_image(entry.name)
+        return
+    aside.folders += 1
+    for _, _, files in os.walk(entry.path):  # passes over a folder that cannot be listed
+        aside.within += len(files)
+        aside.images += sum(map(_is_image, files))
+
+
+def _is_image(name: bytes) -> bool:
+    return split_ending(name.decode("utf-8", "replace").lstrip("."))[1] in ENDINGS
 
 
 def _kind(entry: os.DirEntry[bytes]) -> tuple[bool, bool]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.hashing import sha256_file
-from darkroom.check.check import check
+from darkroom.check.check import check, check_sources
 from darkroom.dag.dvc_cache import lost_of
 from darkroom.dag.lock_file import LOCK as LOCK_FILE
 from darkroom.dag.lock_file import damage, recorded
@@ -62,7 +62,7 @@ def git() -> Iterator[Finding]:
 def parameters() -> Iterator[Finding]:
     """Check params.yaml and dvc.yaml."""
     try:
-        yield ok("params.yaml", check())
+        yield ok("params.yaml", f"{check()}{check_sources()}")
     except DarkroomError as error:
         for line in str(error).splitlines():
             yield problem("params.yaml", line)

@@ -20,6 +20,7 @@ from darkroom.data.index import IMAGES, Index
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.passed_over import passed_over
 from darkroom.data.quarantine import read_quarantine
 
 _EXAMPLES = 5  # number of captions shown
@@ -45,10 +46,10 @@ def summary(
         embeddings: data/embeddings.
 
     Returns:
-        parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine), images, classes, sizes,
-        captions, quarantine, latents (for each part that has any: form, shape, dtype, codes), embeddings (for each
-        part that has any: names, dim, encoding_shape, dtype, normalised, splits), and duplicates and shared_keys over
-        all splits.
+        parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine, passed_over), images,
+        classes, sizes, captions, quarantine, latents (for each part that has any: form, shape, dtype, codes),
+        embeddings (for each part that has any: names, dim, encoding_shape, dtype, normalised, splits), and duplicates
+        and shared_keys over all splits.
 
     Raises:
         ArtifactError: a part is missing or damaged; the message names the file.
@@ -94,6 +95,7 @@ def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict
         "in_place": manifest["in_place"],
         "mirror": manifest["mirror"],
         "quarantine": {action.value: manifest["quarantine"][action.value] for action in Action},
+        "passed_over": passed_over(manifest["source"]),
     }
 
 

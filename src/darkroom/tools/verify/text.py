@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from darkroom.data.passed_over import passed_over_text
 from darkroom.terminal.tables import aligned, bytes_of
 
 _CLASSES = 20  # number of classes with a bar
@@ -21,11 +22,12 @@ def text_of(metadata: Mapping[str, Any]) -> str:
         _sizes(metadata),
         _captions(metadata),
         _quarantine(metadata),
+        _passed_over(metadata),
         _twice(metadata),
     ]
     if grid := metadata.get("grid"):
         blocks.append(_grid(grid))
-    return "\n\n".join("\n".join(block) for block in blocks)
+    return "\n\n".join(text for block in blocks if (text := "\n".join(block)))
 
 
 def _parts(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -125,6 +127,15 @@ def _quarantine(metadata: Mapping[str, Any]) -> Iterator[str]:
     ]
     yield "all of them:" if metadata.get("every_row") else "the first of each (`--quarantine` lists all):"
     yield from aligned([tuple(map(_printable, row)) for row in listed], left=range(5))
+
+
+def _passed_over(metadata: Mapping[str, Any]) -> Iterator[str]:
+    parts = {part["name"]: passed_over_text(part["passed_over"]) for part in metadata["parts"]}
+    if any(parts.values()):
+        yield "passed over, in no list:"
+    yield from aligned(
+        [(f"  {name}", _printable(line)) for name, lines in parts.items() for line in lines], left=(0, 1)
+    )
 
 
 def _twice(metadata: Mapping[str, Any]) -> Iterator[str]:
