@@ -24,7 +24,7 @@ demo-text: setup
 
 # The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`: 15 minutes on two cores.
 demo-colour: setup
-	workflow/colour-pictures data/emoji
+	workflow/colour_pictures.py data/emoji
 	.venv/bin/darkroom init data/emoji --minutes 12
 	.venv/bin/snakemake --cores all --quiet host rules
 	@echo

@@ -1,4 +1,4 @@
-"""workflow/colour-pictures: the package is checked, and its pictures get classes and captions."""
+"""workflow/colour_pictures.py: the package is checked, and its pictures get classes and captions."""
 
 import hashlib
 import io
@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "workflow/colour-pictures"
+SCRIPT = Path(__file__).resolve().parents[2] / "workflow/colour_pictures.py"
 EMOJI = [
     {"name": "WAVING HAND", "image": "1f44b.png", "category": "People & Body",
      "skin_variations": {"1F3FB": {"unified": "1F44B-1F3FB", "image": "1f44b-1f3fb.png"}}},
@@ -62,5 +62,5 @@ def test_another_package_is_refused(package, tmp_path) -> None:
 
 def test_without_npm_it_says_what_to_do(script, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(script.shutil, "which", lambda name: None)
-    with pytest.raises(SystemExit, match="npm is not installed.*PACKAGE.tgz"):
+    with pytest.raises(SystemExit, match=r"npm is not installed.*PACKAGE.tgz"):
         script.main(tmp_path / "out", None)

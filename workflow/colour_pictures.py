@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Fetches the colour pictures of `make demo-colour`: 3,786 captioned emoji of Twemoji, 64x64 pixels, ten classes.
 
-    workflow/colour-pictures FOLDER [PACKAGE.tgz]
+    workflow/colour_pictures.py FOLDER [PACKAGE.tgz]
 
 They come from the npm package `emoji-datasource-twitter`, of a fixed version and checksum, which `npm pack` fetches; or
-from the file PACKAGE.tgz. FOLDER then holds the pictures and metadata.jsonl with class and caption of each. The graphics
-are Twemoji's, (c) Twitter, Inc. and other contributors, licensed CC-BY 4.0; the package's data are MIT-licensed.
+from the file PACKAGE.tgz. FOLDER then holds the pictures and metadata.jsonl with class and caption of each. The
+graphics are Twemoji's, (c) Twitter, Inc. and other contributors, licensed CC-BY 4.0; the package is MIT-licensed.
 """
 
 import hashlib
@@ -31,6 +31,7 @@ SKIN = {
 
 
 def main(folder: Path, archive: Path | None) -> None:
+    """Write the pictures and their table into a folder, unless they are there."""
     if (folder / TABLE).is_file():
         print(f"{folder} is there.")
         return
@@ -54,8 +55,8 @@ def fetched(scratch: Path) -> Path:
     """Return the package's archive, which npm puts into a folder after checking it."""
     if shutil.which("npm") is None:
         sys.exit(
-            f"npm is not installed, which fetches {PACKAGE}: install Node.js, or fetch the package's .tgz by other means "
-            "and name it: workflow/colour-pictures FOLDER PACKAGE.tgz"
+            f"npm is not installed, which fetches {PACKAGE}: install Node.js, or fetch the package's .tgz by other "
+            "means and name it: workflow/colour_pictures.py FOLDER PACKAGE.tgz"
         )
     done = subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=scratch, capture_output=True, text=True)
     if done.returncode:
