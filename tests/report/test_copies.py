@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from darkroom.artifacts.manifest import manifest_hash, write_manifest
-from darkroom.data.grid import image_grid, save_png
+from darkroom.data.grid import contact_sheet, image_grid, save_png
 from darkroom.errors import DarkroomError
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
-from report.making import Page, project
+from report.making import CLASSES, Page, project
 
 FLOOR = {f"copies_{space}": 0.0 for space in ("pixels", "moved", "features")} | {
     f"ct_{space}": 0.5 for space in ("pixels", "moved", "features")
@@ -91,5 +91,42 @@ def test_each_set_of_images_has_its_table(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_pairs_of_other_samples_are_refused(made: Path) -> None:
     found("generator", HONEST, samples="another")
+    with pytest.raises(DarkroomError, match="samples/nearest/generator was made from other samples/generator"):
+        read_inputs()
+
+
+def beside(columns: list[str], neighbours: int, **changes: Any) -> None:
+    """Write real images beside generated ones."""
+    folder = Path("samples/nearest/generator")
+    count = len(columns) or 10
+    images = np.random.default_rng(0).integers(0, 256, (5 * count, 3, 8, 8), dtype=np.uint8)
+    save_png(folder / "real.png", contact_sheet(images, count))
+    if neighbours:
+        save_png(folder / "neighbours.png", contact_sheet(images[: 3 * neighbours * count], count))
+    facts = {"samples": manifest_hash(Path("samples/generator")), "images": 0, "columns": columns}
+    write_manifest(folder, "nearest", **facts | {"neighbours": neighbours} | changes, files={"real.png": ""})
+
+
+def test_real_images_and_neighbours_stand_beside_generated_ones(made: Path) -> None:
+    without = Page(render("title", read_inputs()))
+    assert "drawn at random from the train split" not in without.text
+    beside(CLASSES, 1)
+    html = render("title", read_inputs())
+    page = Page(html)
+    assert page.faults == [] and "real, drawn at random from the train split" in page.text
+    assert html.count('<div class="columns"') == 3  # of the generated, the real, and the neighbours
+    assert "generatednearest in featuresnearest in pixels" in page.text
+    pictures = [tag for name, tag in page.tags if name == "img"]
+    assert [int(str(tag["width"])) for tag in pictures if "eal " in str(tag["alt"])][:2] == 2 * [3 * 98 + 2]
+
+
+def test_real_images_stand_there_where_no_copies_were_looked_for(made: Path) -> None:
+    beside([], 0)
+    page = Page(render("title", read_inputs()))
+    assert "real, drawn at random" in page.text and "nearest in features" not in page.text
+
+
+def test_real_images_beside_other_samples_are_refused(made: Path) -> None:
+    beside(CLASSES, 1, samples="another")
     with pytest.raises(DarkroomError, match="samples/nearest/generator was made from other samples/generator"):
         read_inputs()

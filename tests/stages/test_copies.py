@@ -85,3 +85,17 @@ def test_held_out_images_are_a_reference_where_they_are_enough(clone, monkeypatc
     assert {f"{name}_held_out" for name in ("fd", "kid")} | {"fd_held_out_debiased"} <= set(scores)
     assert scores["fd_held_out"] != scores["fd"] and card["baselines"]["train"]["in_domain"]["n"] == 14
     assert card["formulas"]["fd_held_out"] == "as fd, the reference of the held-out split"
+
+
+def test_real_images_stand_beside_the_generated_ones(clone):
+    """Also where no copies are looked for, but then without neighbours."""
+    score(copies={"images": 14})
+    manifest = open_artifact(NEAREST, "nearest")
+    assert manifest["columns"] == ["noise"] and manifest["neighbours"] == 3
+    with Image.open(NEAREST / "neighbours.png") as picture:
+        assert picture.size == (98 + 2, 9 * 98 + 2)
+    real = (NEAREST / "real.png").read_bytes()
+    score(copies={"images": 0})
+    manifest = open_artifact(NEAREST, "nearest")
+    assert (NEAREST / "real.png").read_bytes() == real and manifest["columns"] == ["noise"]
+    assert set(manifest["files"]) == {"real.png"}

@@ -149,6 +149,8 @@ class NearestFacts(Metadata):
     """samples/nearest/NAME: of which samples, how many images of each set, scores of the samples and of held-out ones.
 
     nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
+    columns: the classes of the columns of the pictures of real images beside samples.
+    neighbours: rows of samples above their neighbours.
     reason: why no image was looked for.
     """
 
@@ -159,6 +161,9 @@ class NearestFacts(Metadata):
     scores: Scores = {}
     floor: Scores = {}
     nearer: Scores = {}
+    columns: list[str] = []
+    neighbours: int = 0
+    files: dict[str, str] = {}
     reason: str = ""
 
 

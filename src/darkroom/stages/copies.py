@@ -20,7 +20,8 @@ from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.score_settings import ScoreGenerator
-from darkroom.stages.empty import NEAREST, write_no_pairs
+from darkroom.stages.beside import NEIGHBOURS, REAL, columns_of, draw_neighbours, draw_real
+from darkroom.stages.empty import NEAREST
 from darkroom.stages.further import Further
 from darkroom.terminal.progress import with_progress
 
@@ -47,12 +48,15 @@ def find_copies(
         device: where networks and distances are computed.
     """
     out = NEAREST / folder.name
-    if not settings.copies.images:
-        write_no_pairs(out, "`copies.images` is 0")
-        return Further()
     made, catalog = ImageShards.open_folder(folder, "samples"), load_catalog()
     parts = list(catalog.parts)
     train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, held_out))
+    columns = columns_of(made.labels, catalog.classes)
+    if not settings.copies.images:
+        with atomic_folder(out) as temporary:
+            draw_real(temporary / REAL, train, columns)
+            _describe(temporary, folder, columns, images=0, reason="`copies.images` is 0")
+        return Further()
     network = network.to(device).eval()
 
     def features(images: Tensor) -> Tensor:
@@ -91,22 +95,28 @@ def find_copies(
         write_bytes(temporary / "distances.tsv", _table(sets, train).encode())
         for space in SPACES:
             _draw(temporary / f"{space}.png", space, sets, train, settings.copies.pairs)
-        write_manifest(
+        draw_real(temporary / REAL, train, columns)
+        _describe(
             temporary,
-            "nearest",
-            samples=manifest_hash(folder),
+            folder,
+            columns,
+            neighbours=draw_neighbours(temporary / NEIGHBOURS, made, panel.made, train, columns),
             images=len(panel.made.rows),
             held_out={"split": held_out, "images": len(panel.held_out.rows)},
             train=len(train),
             scores=scores,
             floor=panel.floor,
             nearer=panel.nearer,
-            files=file_hashes(temporary),
         )
     counts = {"n": len(panel.made.rows), "n_held_out": len(panel.held_out.rows), "n_train": len(train)}
     notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"] if conditioned else []
     print(_line(panel, times))
     return Further(scores, {"copies": counts}, notes, {"copies": panel.floor})
+
+
+def _describe(out: Path, samples: Path, columns: list[str], **facts: Any) -> None:
+    """Write the manifest: of which samples, the classes of the columns of the pictures for people, and `facts`."""
+    write_manifest(out, "nearest", samples=manifest_hash(samples), columns=columns, **facts, files=file_hashes(out))
 
 
 def _of(labels: Sequence[str | None], rows: Sequence[int]) -> list[str | None]:

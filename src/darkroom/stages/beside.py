@@ -1,0 +1,78 @@
+"""Draws real images beside generated ones, for people: `real.png` and `neighbours.png` of `samples/nearest/NAME/`.
+
+Both have a class a column, as the grid of samples; of images without classes, as many in a row.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from darkroom.data.catalog_writer import shown_rows
+from darkroom.data.draw import drawn
+from darkroom.data.grid import contact_sheet, save_png
+from darkroom.data.reader import ImageShards
+from darkroom.metrics.memorisation import Near
+
+REAL, NEIGHBOURS = "real.png", "neighbours.png"
+COLUMNS = 10  # as in the grid of samples
+_REAL_ROWS, _MADE_ROWS = 5, 3
+SPACES = ("features", "pixels")  # in which neighbours are shown
+
+
+def columns_of(labels: Sequence[str | None], classes: Sequence[str]) -> list[str]:
+    """Return the classes of the columns: the first ten, in the order of `classes`, that `labels` holds."""
+    there = set(labels)
+    return [name for name in dict.fromkeys(classes) if name in there][:COLUMNS]
+
+
+def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
+    """Draw real images at random: five of each class, or as many rows of any."""
+    rows = shown_rows(train)  # of all that are remote, a few shards are fetched
+    if columns:
+        labels = np.array(train.labels, dtype=object)[rows]
+        chosen = [_taken(rows[labels == name], _REAL_ROWS) for name in columns]
+        places = [
+            column[row] if row < len(column) else None for row in range(max(map(len, chosen))) for column in chosen
+        ]
+    else:
+        places = list(_taken(rows, COLUMNS * _REAL_ROWS))
+    save_png(path, contact_sheet(_images(train, places), len(columns) or min(COLUMNS, len(places))))
+
+
+def _taken(rows: NDArray[np.int64], count: int) -> list[int]:
+    """Return some of these rows, drawn at random."""
+    return [int(rows[at]) for at in drawn(len(rows), count)]
+
+
+def draw_neighbours(path: Path, made: ImageShards, near: Near, train: ImageShards, columns: Sequence[str]) -> int:
+    """Draw the first generated images that were looked for, and below each its nearest training image in each space.
+
+    Returns:
+        the number of rows of generated images, at most three.
+    """
+    order = sorted(range(len(near.rows)), key=near.rows.__getitem__)  # places in `near.rows`
+    if columns:
+        labels = made.labels
+        by_class = [[at for at in order if labels[near.rows[at]] == name][:_MADE_ROWS] for name in columns]
+    else:
+        by_class = [order[column : COLUMNS * _MADE_ROWS : COLUMNS] for column in range(min(COLUMNS, len(order)))]
+    sheets = []
+    for row in range(max(map(len, by_class))):
+        places = [of[row] if row < len(of) else None for of in by_class]
+        sheets.append(_images(made, [None if at is None else near.rows[at] for at in places]))
+        for space in SPACES:
+            found = near.found[space].row
+            sheets.append(_images(train, [None if at is None else int(found[at]) for at in places]))
+    save_png(path, contact_sheet(np.concatenate(sheets), len(by_class)))
+    return len(sheets) // (1 + len(SPACES))
+
+
+def _images(shards: ImageShards, rows: Sequence[int | None]) -> NDArray[np.uint8]:
+    """Return the images of rows, uint8 (N, C, H, W); white, and opaque, where there is none."""
+    found = np.full((len(rows), *shards.image_shape), 255, dtype=np.uint8)
+    there = [place for place, row in enumerate(rows) if row is not None]
+    if there:
+        found[there] = shards.__getitems__([row for row in rows if row is not None])
+    return found
