@@ -197,6 +197,42 @@ def test_rules_keep_and_repair(
     assert kept == mess.stored
 
 
+def details() -> dict[str, str]:
+    rows = read_quarantine(SHARDS, read_manifest(SHARDS, "shards")).to_pylist()
+    return {row["source"]: row["detail"] for row in rows}
+
+
+def test_two_pictures_of_one_key_name_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mess = Mess(tmp_path / "people")
+    for number, name in enumerate(("a b.jpg", "a b.png", "a b.webp", "c.png")):
+        mess.add(name, GOOD[number % 2][1](number))
+    mess.close()
+    take(mess.root, most=0.9, rules={**STRICT, "wrong_extension": "keep"})
+    found = details()
+    assert found["a b.png"] == "the key of a b.jpg" and found["a b.webp"] == "the key of a b.jpg"
+    assert [row for row in listed() if row[1] == Reason.KEY_TWICE] == [
+        (key_of("a b"), "key_twice", name, "quarantine") for name in ("a b.png", "a b.webp")
+    ]
+
+
+def test_another_caption_of_a_duplicate_is_in_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mess = Mess(tmp_path / "people")
+    captions = {"a": b"a red cat", "b": b"a red cat", "c": b"another caption", "d": "ö".encode() * 1000, "e": None}
+    for name, caption in captions.items():
+        mess.add(f"{name}.png", png(1), caption=caption)
+    mess.add("other.png", png(2))
+    mess.close()
+    take(mess.root, rules={**STRICT, "caption_missing": "keep"})
+    rows = read_quarantine(SHARDS, read_manifest(SHARDS, "shards")).to_pylist()
+    found = {row["source"]: row["detail"] for row in rows if row["reason"] == Reason.DUPLICATE}
+    assert found.keys() == {"b.png", "c.png", "d.png", "e.png"}
+    assert found["b.png"] == found["e.png"] == "of a"
+    assert found["c.png"] == "of a, whose caption is another than 'another caption'"
+    assert len(found["d.png"]) < 400
+
+
 def test_the_log_and_the_catalog_count_what_was_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ from darkroom.data.quarantine import EXCUSED, require_few, write_quarantine
 from darkroom.data.shards import KEY, ShardWriter
 from darkroom.data.splits import SPLITS, split_of
 
+_DETAIL = 300  # characters of a caption that the list holds
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -39,7 +41,7 @@ class Policy:
 class Sieve:
     """Filters the samples of a part: yields those that may be stored, and lists all with something wrong.
 
-    A quarantined sample is ignored when later keys and contents are compared. The memory is each key, about 16 bytes
+    A quarantined sample is ignored when later keys and contents are compared. The memory is each key, about 60 bytes
     for each identity, and the list.
 
     seen: the number of samples of the source.
@@ -55,7 +57,8 @@ class Sieve:
     excused: int = 0
     listed: list[Listed] = field(default_factory=list)
     _keys: set[str] = field(default_factory=set)
-    _identities: dict[bytes, tuple[str, str | None]] = field(default_factory=dict)
+    _identities: dict[bytes, tuple[str, str | None, int]] = field(default_factory=dict)  # key, label, caption's hash
+    _last: Outcome | None = None  # the latest that was yielded: most sources list equal keys one after another
 
     def passed(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
         """Yield the outcomes that may be stored, in their order."""
@@ -73,17 +76,26 @@ class Sieve:
             self._keys.add(one.key)
             if one.identity is not None:
                 label = None if one.label is None else sys.intern(one.label)
-                self._identities.setdefault(one.identity, (one.key, label))
+                self._identities.setdefault(one.identity, (one.key, label, hash(one.caption)))
+            self._last = replace(one, data=None)
             yield one if one.label is not None else replace(one, label=self.default_label)
 
     def _again(self, one: Outcome) -> Iterator[Finding]:
         if not KEY.fullmatch(one.key):
             yield Finding(Reason.KEY_INVALID, "use 1 to 80 letters, digits, `_` and `-`")
         elif one.key in self._keys and all(found.reason != Reason.KEY_TWICE for found in one.findings):
-            yield Finding(Reason.KEY_TWICE)
+            last = self._last
+            who = last.where if last is not None and last.key == one.key else "an earlier sample"
+            yield Finding(Reason.KEY_TWICE, f"the key of {who}")
         if one.identity is not None and (first := self._identities.get(one.identity)) is not None:
             other = "" if first[1] == one.label else f", whose label is {first[1]} and not {one.label}"
+            if one.caption is not None and first[2] != hash(one.caption):
+                other += f", whose caption is another than {_short(one.caption)!r}"
             yield Finding(Reason.DUPLICATE, f"of {first[0]}{other}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _DETAIL else f"{text[:_DETAIL]}…"
 
 
 def write_part(

@@ -39,7 +39,7 @@ class Rules(Section):
     caption_missing: Literal["keep", "quarantine"] = "keep"
     """No caption where the source has captions."""
     caption_not_utf8: Literal["repair", "quarantine"] = "repair"
-    """A caption that is not UTF-8; repair: read it as Windows-1252."""
+    """A caption that is not UTF-8; repair: read it as UTF-16 or Windows-1252, where that gives text."""
     label_missing: Literal["keep", "quarantine"] = "quarantine"
     """No label; the extractor and the generator need one for each image."""
     label_out_of_range: Literal["keep", "quarantine"] = "quarantine"

@@ -85,7 +85,7 @@ class Folder(Section):
     label_column: str = "label"
     """Column with the labels in metadata.jsonl, .csv or .parquet, whose column file_name names the files."""
     caption: Literal["none", "txt", "metadata"] = "none"
-    """txt: KEY.txt beside the image; metadata: of the same table."""
+    """txt: KEY.txt beside KEY.png, or KEY.png.txt; metadata: of the same table."""
     caption_column: str = "text"
     """Column with the captions in the same table."""
     classes: Classes = None

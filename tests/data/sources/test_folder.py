@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import pickle
+import random
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -369,6 +370,55 @@ def test_captions_lie_beside_the_images(tmp_path: Path) -> None:
     }
     assert found.metadata()["ignored"] == {".txt": 1}  # the orphan: its image is gone
     assert source(tmp_path).metadata()["ignored"] == {".txt": 10}
+
+
+def test_a_caption_may_be_called_after_the_whole_name_of_the_image(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.jpg", "c.webp"):
+        image(tmp_path / name)
+    for name in ("a.png", "b", "b.png", "c.jpg", "c.webp", "gone.png"):
+        (tmp_path / f"{name}.txt").write_text(f"of {name}")
+    found = source(tmp_path, caption="txt")
+    captions = {where: raw.caption for where, raw in read(found).items()}
+    assert captions == {"a.png": "of a.png", "b.png": "of b", "c.jpg": "of c.jpg", "c.webp": "of c.webp"}
+    assert found.metadata()["captions_named_by_file"] == 3
+    assert found.metadata()["ignored"] == {".txt": 2}  # b.png.txt, as b.txt is the caption; gone.png.txt
+    assert "captions_named_by_file" not in source(tmp_path).metadata()
+
+
+@pytest.mark.parametrize("text", ["a red cat", "größer, schöner", "кошка на столе", "一只猫坐在桌子上", "a", "猫 です"])
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
+def test_utf16_is_read_with_and_without_its_mark(text: str, codec: str) -> None:
+    found, findings = caption_of((text + "\r\n").encode(codec))
+    assert found == text and [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
+
+
+def test_nuls_behind_a_text_are_removed_and_within_it_make_it_no_text() -> None:
+    assert caption_of(b"a cat\0\0\0")[0] == "a cat" and caption_of("größer\0".encode())[0] == "größer"
+    assert [finding.reason for finding in caption_of(b"a cat\0")[1]] == [Reason.CAPTION_NOT_UTF8]
+    text, findings = caption_of(b"a cat\0\0\0\x07dog")
+    assert text is None and "not text" in findings[0].detail
+    assert caption_of(bytes(4))[0] is None
+
+
+def test_random_bytes_are_no_caption() -> None:
+    draw = random.Random(0)
+    for length in (32, 64, 1000):
+        found = [caption_of(draw.randbytes(length)) for _ in range(200)]
+        assert sum(text is not None for text, _ in found) <= 1
+        assert {finding.reason for text, findings in found if text is None for finding in findings} == {
+            Reason.CAPTION_MISSING
+        }
+
+
+@pytest.mark.parametrize("codec", ["cp1251", "shift-jis", "gbk"])
+def test_other_encodings_are_refused_and_not_read_as_windows_1252(codec: str) -> None:
+    text = {"cp1251": "кошка на столе", "shift-jis": "猫と日本語のテキスト", "gbk": "一只猫坐在桌子上"}[codec]
+    assert caption_of(text.encode(codec))[0] is None
+
+
+@pytest.mark.parametrize("text", ["été", "Ein grüner Baum – schön", "L’été «très» chaud à Besançon", "über", "5 × 3 €"])
+def test_windows_1252_is_read(text: str) -> None:
+    assert caption_of(text.encode("cp1252"))[0] == text
 
 
 @given(st.binary())

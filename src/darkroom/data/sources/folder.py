@@ -149,20 +149,22 @@ class Folder:
             case "none":
                 return None, ()
             case "txt":
-                return self._beside(split_ending(path)[0])
+                return self._beside(path)
             case _:
                 if named is None:
                     return None, [Finding(Reason.CAPTION_MISSING, "no table gives one")]
                 return caption_of(encoded(named))
 
-    def _beside(self, stem: str) -> tuple[str | None, Iterable[Finding]]:
-        for ending in ("txt", "TXT", "Txt"):
-            try:
-                return caption_of(_content(path_in(self._path, f"{stem}.{ending}"), LONGEST))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                return None, [Finding(Reason.CAPTION_MISSING, f"its file cannot be read: {error.strerror}")]
+    def _beside(self, path: str) -> tuple[str | None, Iterable[Finding]]:
+        """Return the caption of photo.jpg in photo.txt, or in photo.jpg.txt, as some tools name it."""
+        for stem in (split_ending(path)[0], path):
+            for ending in ("txt", "TXT", "Txt"):
+                try:
+                    return caption_of(_content(path_in(self._path, f"{stem}.{ending}"), LONGEST))
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    return None, [Finding(Reason.CAPTION_MISSING, f"its file cannot be read: {error.strerror}")]
         return None, [Finding(Reason.CAPTION_MISSING, "there is no .txt beside the image")]
 
 

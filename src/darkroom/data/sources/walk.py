@@ -77,6 +77,7 @@ class Found:
     hidden: hidden files and folders, `.git` among them, with what is in these.
     system: folders that systems add, such as `@eaDir`, with what is in these.
     loops: the number of links to a folder that contains them.
+    named_by_file: the number of captions in KEY.png.txt; most are in KEY.txt.
     """
 
     images: list[str] = field(default_factory=list)
@@ -86,6 +87,7 @@ class Found:
     hidden: Aside = field(default_factory=Aside)
     system: Aside = field(default_factory=Aside)
     loops: int = 0
+    named_by_file: int = 0
 
     def counts(self) -> dict[str, Any]:
         """Return counts for the manifest: a few dozen numbers for any number of files."""
@@ -99,6 +101,7 @@ class Found:
             "system": self.system.counts(),
             "ignored": ignored,
             "loops": self.loops,
+            **({"captions_named_by_file": self.named_by_file} if self.named_by_file else {}),
         }
 
     def fail(self, path: str, detail: str, reason: Reason = Reason.UNREADABLE) -> None:
@@ -119,7 +122,7 @@ def walk(root: bytes, captions: bool, tables: bool) -> Found:
 
     Args:
         root: the folder.
-        captions: whether KEY.txt beside an image is its caption, and not counted as another file.
+        captions: whether KEY.txt or KEY.png.txt beside KEY.png is its caption, and not counted as another file.
         tables: whether metadata tables are read, and not counted as other files.
 
     Raises:
@@ -155,8 +158,9 @@ def _look(
 ) -> list[str] | None:
     """Add the files of one folder; return its subfolders, None where it is empty."""
     folders: list[str] = []
-    stems: set[str] = set()
-    texts: list[str] = []
+    stems: set[str] = set()  # of images
+    texts: list[str] = []  # of their captions: the path without .txt, of an image or of its stem
+    pictures: set[str] = set()  # with their extension
     empty = True
     for entry in listing:
         empty = False
@@ -175,6 +179,7 @@ def _look(
             folders.append(path)
         elif is_file and ending in ENDINGS:
             stems.add(stem)
+            pictures.add(path)
             if is_utf8(path):
                 found.images.append(path)
             else:
@@ -189,8 +194,14 @@ def _look(
             found.fail(path, "a link to nothing" if entry.is_symlink() else "not a regular file")
         else:
             found.ignored[f".{ending}" if ending else ""] += 1
-    if orphans := sum(stem not in stems for stem in texts):
-        found.ignored[".txt"] += orphans
+    of_stems = stems.intersection(texts)
+    for text in texts:
+        if text in stems:
+            continue
+        if text in pictures and split_ending(text)[0] not in of_stems:
+            found.named_by_file += 1
+        else:
+            found.ignored[".txt"] += 1
     return None if empty else folders
 
 
