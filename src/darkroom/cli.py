@@ -296,15 +296,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(preset.listing())
             else:
                 print(preset.flags(options.name) if options.flags else preset.apply(options.name))
-        elif getattr(options, "dry_run", False):
-            from darkroom.tools.dry_run import dry_run
-
-            print(dry_run(options.command, _item(options)), end="")
         elif options.command == "init":
             asked = Init.of(options)
             from darkroom.tools.init.command import init
 
             print(init(asked))
+        elif getattr(options, "dry_run", False):
+            from darkroom.tools.dry_run import dry_run
+
+            print(dry_run(options.command, _item(options)), end="")
         elif options.command == "plan":
             from darkroom.tools.plan.plan import plan
 
