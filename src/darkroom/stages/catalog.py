@@ -6,6 +6,7 @@ from typing import Any
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.catalog import CATALOG
 from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
+from darkroom.data.classes import class_warnings
 from darkroom.data.selection import SELECTION, write_selection
 from darkroom.params.catalog import Params
 
@@ -34,6 +35,8 @@ def summary(manifest: Mapping[str, Any]) -> str:
             f"\n{unlabelled:,} images have no label, and train_extractor and train_generator need one of each: "
             "name `ingest.default_label`, or leave them out by `ingest.rules.label_missing`"
         )
+    for line in class_warnings(manifest["counts"]):
+        text += f"\nwarning: {line}"
     if left_out := manifest["quarantine"]["quarantine"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
         text += f"\nleft out, see `darkroom data show`: {reasons}"

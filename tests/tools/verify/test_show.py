@@ -7,17 +7,19 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.cli import main
+from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.index import IMAGES, IndexWriter
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.splits import SPLITS
+from darkroom.data.splits import SPLITS, split_of
+from darkroom.stages.catalog import summary as catalog_log
 from darkroom.tools.verify.summary import summary
 from darkroom.tools.verify.text import text_of
 from data.embeddings_made import make_embeddings
-from data.making import Noise, make_part, pixels
+from data.making import SHARES, Noise, make_part, pixels
 from tools.verify.making import configure, said
 
 
@@ -104,6 +106,28 @@ def test_classes_sizes_and_captions(mess: Path) -> None:
     lengths = {line.split()[0]: line.count("#") for line in text.splitlines() if "##" in line}
     assert lengths == {"odd": 40, "even": round(40 * 5 / 12)}
     assert "two of them, schön" in text and "\x1b" not in text
+
+
+class Names(Noise):
+    """A source whose classes nearly agree, and one of which has a single image, in no train split."""
+
+    def read(self, entry: Entry) -> Raw:
+        label = {0: "Cat", 1: "lone"}.get(entry.payload, "cat")
+        return Raw(to_pil(pixels(entry.payload, ImageSpec(6, "RGB", "png"))), label)
+
+
+def test_classes_that_look_wrong_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure("names")
+    keys = [f"noise-{number:04d}" for number in range(20)]
+    seed = next(seed for seed in range(100) if split_of(keys[1], SHARES, seed) == "test")
+    make_part(SHARDS, "names", 0, 20, source=Names(), split_seed=seed)
+    near, alone = facts_of()["class_warnings"]
+    assert "'Cat' and 'cat'" in near and "without a training image" in alone and "'lone'" in alone
+    assert f"  {near}" in said("show")[1].splitlines() and f"  {alone}" in said("show")[1].splitlines()
+    (tmp_path / "catalog").mkdir()
+    log = catalog_log(write_catalog(tmp_path / "catalog", ["names"]))
+    assert f"warning: {near}" in log and f"warning: {alone}" in log
 
 
 def test_what_was_wrong_and_where(mess: Path) -> None:

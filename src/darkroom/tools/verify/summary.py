@@ -1,5 +1,6 @@
 """The summary of `darkroom data show`, computed from columns of the indexes alone."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.data.catalog_writer import natural_order
+from darkroom.data.classes import class_warnings
 from darkroom.data.damage import Action
 from darkroom.data.duplicates import find_duplicates, find_shared_keys
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
@@ -22,6 +24,7 @@ from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.passed_over import passed_over
 from darkroom.data.quarantine import read_quarantine
+from darkroom.data.splits import SPLITS
 
 _EXAMPLES = 5  # number of captions shown
 _FIRST = 3  # number of samples shown for each reason
@@ -47,9 +50,9 @@ def summary(
 
     Returns:
         parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine, passed_over), images,
-        classes, sizes, captions, quarantine, latents (for each part that has any: form, shape, dtype, codes),
-        embeddings (for each part that has any: names, dim, encoding_shape, dtype, normalised, splits), and duplicates
-        and shared_keys over all splits.
+        classes, class_warnings (of all splits), sizes, captions, quarantine, latents (for each part that has any: form,
+        shape, dtype, codes), embeddings (for each part that has any: names, dim, encoding_shape, dtype, normalised,
+        splits), and duplicates and shared_keys over all splits.
 
     Raises:
         ArtifactError: a part is missing or damaged; the message names the file.
@@ -68,6 +71,7 @@ def summary(
         "parts": [_part(name, manifest, splits) for name, manifest in manifests.items()],
         "images": len(index.column("label")),
         "classes": _classes(index.column("label")),
+        "class_warnings": class_warnings(_by_split(manifests)),
         "sizes": _sizes(index, np.concatenate(sizes)),
         "captions": _captions(index),
         "quarantine": _quarantine(manifests, root, every_row),
@@ -131,6 +135,15 @@ def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:
     ranked = dict(sorted(counts.items(), key=lambda pair: -pair[1]))
     most, least = max(counts.values(), default=0), min(counts.values(), default=0)
     return {"unlabelled": labels.null_count, "imbalance": most / least if least else None, "counts": ranked}
+
+
+def _by_split(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Counter[str]]:
+    """Return for each split the number of images of each class, over all parts."""
+    found = {split: Counter[str]() for split in SPLITS}
+    for manifest in manifests.values():
+        for split, counts in found.items():
+            counts.update(manifest["splits"][split]["labels"])
+    return found
 
 
 def _spread(values: Any) -> list[Any] | None:

@@ -87,6 +87,7 @@ def _classes(metadata: Mapping[str, Any]) -> Iterator[str]:
     yield from aligned(rows, left=(0, 2))
     if (more := len(counts) - len(shown)) > 0:
         yield f"  and {more:,} more"
+    yield from (f"  {_printable(line)}" for line in metadata["class_warnings"])
 
 
 def _sizes(metadata: Mapping[str, Any]) -> Iterator[str]:
