@@ -66,6 +66,11 @@ def parser() -> argparse.ArgumentParser:
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
     _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
+    shown = commands.add_parser("show", help="draw a picture in the terminal, or list those that there are")
+    shown.add_argument(
+        "what", nargs="?", help="an image file, a folder with a grid, or a training: its newest grid; without: a list"
+    )
+    shown.add_argument("--width", type=int, help="characters in a row; those of the terminal")
     _add_invert(
         commands.add_parser("invert", help="carry images to noise by reversed DDIM or the reversed flow, and back")
     )
@@ -268,6 +273,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         elif options.command == "sample":
             print(_sample(options))
+        elif options.command == "show":
+            from darkroom.tools import show as pictures
+
+            print(pictures.show(options.what, options.width))
         elif options.command == "invert":
             from darkroom.tools.invert import command
 

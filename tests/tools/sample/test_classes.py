@@ -18,7 +18,7 @@ from darkroom.tools.sample.classes import Overrides, numbers_of, settings_of
 from models.generators.models_made import enter, write_models
 
 ROOT = Path(__file__).parents[3]
-SIDE = 128 + 2  # of an image of 16 pixels, and the padding beside it
+SIDE = 96 + 2  # of an image of 16 pixels, and the padding beside it
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def draw(*words: str) -> list[list[np.ndarray]]:
     """Return the images of a grid, by row and column, (H, W, 3)."""
     assert main(["sample", "--out", "logs/x.png", *words]) == 0
     grid = np.asarray(Image.open("logs/x.png"))
-    height = SIDE + 2 + 33 + 4  # image, padding, three lines of a caption
+    height = SIDE + 2 + 14 + 4  # image, padding, a line of a caption
     rows = [grid[4 + at * height :][2:SIDE] for at in range(grid.shape[0] // height)]
     return [[row[:, 4 + 2 + at * SIDE :][:, : SIDE - 2] for at in range((row.shape[1] - 8) // SIDE)] for row in rows]
 

@@ -20,9 +20,8 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from darkroom.models.generators.conditions import Asked
+    from darkroom.tools.bands import Named
 
 MODEL = Path("models/generator")
 TEXTS = ("text", "tokens")  # conditions that texts are
@@ -91,8 +90,8 @@ def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
 
 def class_pictures(
     words: Sequence[str], images: int, overrides: Overrides, target: Callable[[Sequence[str], int], Path]
-) -> tuple[Path, "Image.Image"]:
-    """Return where the grid goes, and a grid with a row of images for each class.
+) -> "tuple[Path, list[Named]]":
+    """Return where the grid goes, and its rows: each class with its images, uint8 (N, C, H, W).
 
     Image k of a class is a function of the class, the seed and k, bit for bit: each class has batches of its own, all
     of one size.
@@ -130,8 +129,8 @@ def class_pictures(
 
 def text_pictures(
     texts: Sequence[str], images: int, overrides: Overrides, target: Callable[[Sequence[str], int], Path]
-) -> tuple[Path, "Image.Image"]:
-    """Return where the grid goes, and a grid with a row of images for each text; as `class_pictures`.
+) -> "tuple[Path, list[Named]]":
+    """Return where the grid goes, and its rows: each text with its images; as `class_pictures`.
 
     Raises:
         DarkroomError: a text is too long, the generator reads no texts or those of another CLIP, or a value does not
@@ -177,8 +176,8 @@ def _pictures(
     names: Sequence[str],
     target: Callable[[Sequence[str], int], Path],
     asked: "Callable[[], list[Asked]]",
-) -> tuple[Path, "Image.Image"]:
-    """Return where the grid goes, and a grid with a row for each of `names`, made of what `asked` returns for it."""
+) -> "tuple[Path, list[Named]]":
+    """Return where the grid goes, and its rows: each of `names` with images made of what `asked` returns for it."""
     settings = sections.common
     set_threads(settings.threads)
     choose_device(run.device)
@@ -186,7 +185,6 @@ def _pictures(
 
     import numpy as np
 
-    from darkroom.data.captioned_grid import captioned_grid
     from darkroom.device import set_up_device
     from darkroom.models.generators.load import load_weights, open_generator
     from darkroom.models.generators.sampler import generate
@@ -197,7 +195,7 @@ def _pictures(
         load_weights(sampler.model, Path(str(overrides.weights)))
     request = Request(settings.seed, images, _BATCH)
     rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in asked()]
-    return path, captioned_grid(rows, list(names), columns=1)
+    return path, list(zip(names, rows, strict=True))
 
 
 def numbers_of(words: Sequence[str], classes: Sequence[str], option: str = "--labels") -> list[int]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
@@ -13,6 +13,9 @@ from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_no_output
 from darkroom.tools.sample.classes import Overrides, class_pictures, text_pictures
+
+if TYPE_CHECKING:
+    from darkroom.tools.bands import Named
 
 PLACE = Path("logs/sample")
 _NAME = 60  # maximum characters of a text in the name of its file
@@ -54,11 +57,10 @@ def sample(
     target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)
     choose_device(params.run.device)
-    from darkroom.data.grid import save_png
     from darkroom.tools.sample.pictures import pictures
 
-    save_png(target, pictures(params, texts, files, images, mask))
-    return f"{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
+    drawn = _written(target, pictures(params, texts, files, images, mask))
+    return f"{drawn}{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
 
 
 def sample_generator(
@@ -80,11 +82,18 @@ def sample_generator(
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     require_models(["tokenizer", "generator", *(["clip"] if kind == "text" else [])])
     pictures = class_pictures if kind == "class" else text_pictures
-    target, picture = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
-    from darkroom.data.grid import save_png
+    target, rows = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
+    return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
 
-    save_png(target, picture)
-    return f"{images} image{'s' * (images > 1)} of each {kind}: {target}"
+
+def _written(target: Path, rows: "Sequence[Named]") -> str:
+    """Write the grid, and return its rows for the terminal, where that shows pictures."""
+    from darkroom.data.captioned_grid import captioned_grid
+    from darkroom.data.grid import save_png
+    from darkroom.tools.bands import drawn_here
+
+    save_png(target, captioned_grid([images for _, images in rows], [name for name, _ in rows], columns=1))
+    return drawn_here(rows)
 
 
 def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:

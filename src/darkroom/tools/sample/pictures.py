@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.artifacts.models import CLIP_FOLDER
-from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.images import ImageSpec
 from darkroom.device import set_up_device
 from darkroom.models.clip.load import load_clip
@@ -24,6 +22,7 @@ from darkroom.models.decoder.variations import filling
 from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
+from darkroom.tools.bands import Named
 from darkroom.tools.images import preparation, read_image
 from darkroom.tools.sample.unseen import unseen_words
 
@@ -34,8 +33,8 @@ _RESAMPLES = 5  # of in-painting, as published
 
 def pictures(
     params: Params, texts: Sequence[str], files: Sequence[str], images: int, mask: str | None = None
-) -> Image.Image:
-    """Return a grid: a row of images for each text, and for each file a row that begins with the file's image.
+) -> list[Named]:
+    """Return the rows of a grid: each text with its images, and each file with a row that begins with its image.
 
     With a `mask`, an image file, the files' images are kept where it is black, and filled in where it is white.
 
@@ -63,7 +62,7 @@ def pictures(
         found = _of_files(small, clip, files, images, device, mask)
         blank = np.full_like(found[0][:1], 255)
         rows = [*(np.concatenate([blank, row]) for row in rows), *found]
-    return captioned_grid(rows, [*texts, *(Path(file).name for file in files)], columns=1)
+    return list(zip([*texts, *(Path(file).name for file in files)], rows, strict=True))
 
 
 def _of_texts(

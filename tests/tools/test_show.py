@@ -1,0 +1,137 @@
+"""`darkroom show`: samples by class beside real ones, image files, the newest grid of a training, a list."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from darkroom.artifacts.manifest import write_manifest
+from darkroom.cli import main
+from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.stages.generated import write_generated
+from darkroom.tools import bands
+from darkroom.tools.bands import drawn_here
+from darkroom.tools.show import show
+from data.making import make_part
+from terminal.half_blocks_read import pixels_of
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def picture(path: str, seconds: int = 0) -> Image.Image:
+    image = Image.fromarray(np.random.default_rng(seconds).integers(0, 256, (8, 10, 3), dtype=np.uint8))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
+    os.utime(path, (seconds, seconds))
+    return image
+
+
+def test_an_image_file_is_drawn_with_its_path() -> None:
+    image = picture("deep/some.png")
+    drawn, _, path = show("deep/some.png", 80).rpartition("\n")
+    np.testing.assert_array_equal(pixels_of(drawn), np.asarray(image))
+    assert path == "deep/some.png"
+
+
+def test_transparency_is_drawn_over_a_checkerboard() -> None:
+    Image.new("RGBA", (16, 16), (9, 9, 9, 0)).save("clear.png")
+    assert set(np.unique(pixels_of(show("clear.png", 80).rpartition("\n")[0]))) == {204, 255}
+
+
+def test_without_a_terminal_the_path_is_named_and_how_to_draw_it(capsys: pytest.CaptureFixture[str]) -> None:
+    picture("some.png")
+    assert main(["show", "some.png"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("some.png: ") and "--width" in said and "\x1b" not in said
+    assert main(["show", "some.png", "--width", "30"]) == 0 and "\x1b" in capsys.readouterr().out
+
+
+def test_of_a_training_the_newest_grid_of_the_averages_is_drawn() -> None:
+    grids = "logs/train_decoder-base/grids"
+    picture(f"{grids}/000009000-ema.png", 100)  # of an earlier, longer training
+    newest = picture(f"{grids}/000000500-ema.png", 200)
+    picture(f"{grids}/000000500-raw.png", 300)
+    drawn, _, path = show("train_decoder@base", 80).rpartition("\n")
+    assert path == f"{grids}/000000500-ema.png"
+    np.testing.assert_array_equal(pixels_of(drawn), np.asarray(newest))
+    with pytest.raises(DarkroomError, match=r"logs/train_clip/grids holds no grid yet.*run\.grid_every"):
+        show("train_clip")
+
+
+def test_what_there_is_to_look_at_is_listed() -> None:
+    with pytest.raises(DarkroomError, match="there is no picture yet"):
+        show(None)
+    for path in ("samples/generator/grid.png", "logs/train_decoder-up/grids/000012800-ema.png", "reports/index.html"):
+        picture(path) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
+    lines = show(None).split("\n")
+    assert [line.split()[0] for line in lines[:-1]] == [
+        "samples/generator/grid.png",
+        "logs/train_decoder-up/grids/000012800-ema.png",
+        "reports/index.html",
+    ]
+    assert lines[1].endswith("train_decoder@up after 12,800 images")
+
+
+@pytest.mark.parametrize(("name", "says"), [("no.png", "is not there"), ("empty", "empty/grid.png is not there")])
+def test_what_is_not_there_is_named(name: str, says: str) -> None:
+    Path("empty").mkdir()
+    with pytest.raises(DarkroomError, match=says):
+        show(name)
+
+
+def test_what_is_no_image_is_named() -> None:
+    Path("text.png").write_text("no")
+    with pytest.raises(DarkroomError, match=r"text\.png cannot be read as an image"):
+        show("text.png", 80)
+
+
+def samples() -> tuple[ImageShards, ImageShards]:
+    """Write samples of two classes, and the data; return samples and training images."""
+    make_part(Path("data/shards"), "one", 0, 200)
+    catalog = Path("data/catalog")
+    catalog.mkdir()
+    write_catalog(catalog, ["one"], Path("data/shards"))
+    classes = sorted({str(number) for number in range(12)}, key=int)
+    images = np.random.default_rng(0).integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
+    write_generated(
+        Path("samples/generator"), [images], classes, 8, images=8, image_shape=(3, 6, 6), labels=np.array([3, 11] * 4)
+    )
+    return ImageShards.open_folder(Path("samples/generator")), ImageShards.open_parts(["one"], "train")
+
+
+def test_samples_are_drawn_by_class_beside_real_images() -> None:
+    """Of 99 characters four images of 24 have a place: two samples, and two real ones of the class."""
+    made, train = samples()
+    lines = show("samples/generator", 99).split("\n")
+    assert lines[-1] == "samples/generator/grid.png" and len(lines) == 2 * 13 + 1
+    for number, name in enumerate(("3", "11")):
+        heading, *drawn = lines[13 * number : 13 * (number + 1)]
+        assert heading.split() == [name, "real"] and heading.index("real") == 50
+        found = pixels_of("\n".join(drawn))
+        images = [found[2:24:4, at + 2 : at + 24 : 4].transpose(2, 0, 1) for at in (0, 25, 50, 75)]
+        rows = [row for row, label in enumerate(made.labels) if label == name]
+        np.testing.assert_array_equal(images[:2], made.__getitems__(rows[:2]))
+        real = train.__getitems__([row for row, label in enumerate(train.labels) if label == name])
+        assert all(any((image == other).all() for other in real) for image in images[2:])
+
+
+def test_samples_without_classes_are_drawn_as_their_grid() -> None:
+    image = picture("samples/text/grid.png")
+    write_manifest(Path("samples/text"), "samples", condition="text", images=1, files={})
+    np.testing.assert_array_equal(pixels_of(show("samples/text", 80).rpartition("\n")[0]), np.asarray(image))
+
+
+def test_a_command_draws_its_rows_where_the_terminal_shows_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("a ring\x1b[2J", np.full((3, 1, 8, 8), 99, dtype=np.uint8))]
+    assert drawn_here(rows) == ""
+    monkeypatch.setattr(bands, "colours_of", lambda stream: 256)
+    lines = drawn_here(rows).split("\n")
+    assert lines[0] == "a ring?[2J" and lines[-1] == "" and len(lines) == 10  # 16 pixels: 80 characters hold four
+    assert drawn_here(rows * 50) == ""  # nobody scrolls through a thousand lines unasked
