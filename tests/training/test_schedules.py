@@ -144,3 +144,35 @@ def test_a_group_has_a_schedule_of_its_own():
     found = settings("constant", groups=[{"match": "*", "schedule": "cosine"}], final_rate=0.5)
     assert learning_rate(found, 1000, "cosine") == pytest.approx(1.0)
     assert learning_rate(found, 1000) == learning_rate(found, 1000, None) == 2.0
+
+
+def test_wsd_is_stable_until_its_decay_which_falls_as_one_minus_the_root():
+    """Of 1,000 images the decay takes 400: 2 * (1 - 0.9 sqrt(d)) to a final rate of a tenth."""
+    found = settings("wsd", decay_fraction=0.4, final_rate=0.1)
+    rates = [learning_rate(found, images) for images in (100, 200, 600, 610, 700, 900)]
+    assert rates == pytest.approx([1.0, 2.0, 2.0, 2 * (1 - 0.9 * 0.025**0.5), 1.1, 2 * (1 - 0.9 * 0.75**0.5)])
+
+
+@given(st.integers(2, 300), st.integers(2, 300), st.floats(0.01, 0.9))
+def test_of_two_lengths_wsd_is_the_same_until_the_shorter_one_decays(one, other, fraction):
+    shorter, longer = (
+        settings("wsd", images=10 * steps, warmup=0, decay_fraction=fraction) for steps in sorted((one, other))
+    )
+    assert shorter.decay_start <= longer.decay_start
+    for images in range(0, shorter.decay_start + 1, 10):
+        assert learning_rate(shorter, images) == learning_rate(longer, images) == 2.0
+    assert shorter.decay_start < shorter.images and learning_rate(shorter, shorter.images) == pytest.approx(0.0)
+
+
+@given(st.integers(1, 5000), st.floats(0.01, 0.95), st.data())
+def test_a_decay_that_begins_earlier_ends_earlier_and_is_the_same_fraction(steps, fraction, data):
+    planned = settings("wsd", images=10 * steps, warmup=0, decay_fraction=fraction)
+    begins = data.draw(st.integers(0, planned.decay_start // 10)) * 10
+    found = planned.decaying_from(begins)
+    assert found.decay_start == begins and found.images <= planned.images
+    assert abs((found.images - begins) / 10 - max(1, fraction * found.images / 10)) < 1 + 1e-6
+
+
+def test_wsd_refuses_a_warmup_that_its_decay_cuts_off():
+    with pytest.raises(ValueError, match=r"decays after 800 images .*before the warmup \(900\)"):
+        settings("wsd", warmup=900)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import create_model
 
+from darkroom.check.endings import fits as endings_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
@@ -44,7 +45,7 @@ from darkroom.params.stage import (
 from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
-FITS = (data_fit, tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
+FITS = (data_fit, tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit, endings_fit)
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "

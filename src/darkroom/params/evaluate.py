@@ -9,7 +9,7 @@ from darkroom.params.section import Section
 
 
 class Evaluate(Section):
-    """Scores of the averaged weights while training: a look, which decides nothing."""
+    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
 
     every: Annotated[int, Field(ge=0)] = 0
     """Images between evaluations; 0: none."""
@@ -28,7 +28,7 @@ class Evaluate(Section):
 
 
 class EvaluateGenerator(Evaluate):
-    """Scores of the averaged weights while training: a look, which decides nothing."""
+    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
 
     seed: Seed = 2
     """Seed of their noise."""

@@ -12,10 +12,12 @@ from pydantic import Field, create_model, model_validator
 from darkroom.params.numbers import NO_FILE, Fraction, Positive, Seed, Sha256
 from darkroom.params.section import Section
 
-Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise"]
+Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise", "wsd"]
 
 
 Optimizer = Literal["adamw", "muon"]
+
+FEWEST = 5  # scores in the last half of the images seen, by which a training ends itself (`min_improvement`)
 
 
 class Milestone(Section):
@@ -79,7 +81,7 @@ class Training(Section):
     channels_last: bool = False
     """The memory layout that convolutions on GPUs like best."""
     images: Positive
-    """Images seen in the whole training."""
+    """Images seen in the whole training; with `min_improvement` at most."""
     shuffle: bool = True
     """Each epoch in an order of its own; false: always in the order of the shards."""
     batch: Positive
@@ -91,13 +93,17 @@ class Training(Section):
     warmup: Annotated[int, Field(ge=0)] = 0
     """Images until the learning rate is at its highest."""
     final_rate: Fraction = 0.0
-    """linear, cosine, exponential: the last learning rate, as a fraction of the highest."""
+    """linear, cosine, exponential, wsd: the last learning rate, as a fraction of the highest."""
     schedule_images: Positive | None = None
     """linear, cosine, exponential, one_cycle: images after which the last learning rate holds; null: all images."""
     decay_images: Positive | None = None
     """inverse_sqrt: images after which the learning rate falls."""
     milestones: list[Milestone] = []
     """piecewise: `images: N, rate: FRACTION` each; from N images on this fraction of the highest rate."""
+    decay_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """wsd: fraction of all images, at the end, in which the learning rate falls."""
+    min_improvement: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """wsd: the decay begins once twice the images improve the held-out score by less than this fraction; null: late."""
     optimizer: Optimizer = "adamw"
     """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
     betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.9, 0.999)
@@ -143,6 +149,29 @@ class Training(Section):
         due = range(self.keep_every, self.images, self.keep_every)
         return sorted({images for each in due if (images := -(-each // self.batch) * self.batch) < self.images})
 
+    @property
+    def decay_start(self) -> int:
+        """Images after which `wsd` lets the learning rate fall."""
+        steps = self.images // self.batch
+        return (steps - self._decay_steps(steps)) * self.batch
+
+    def decaying_from(self, images: int) -> "Training":
+        """Return the settings with the number of images of which the decay of `wsd` begins after the first `images`.
+
+        Args:
+            images: whole optimizer steps, at most `decay_start`.
+        """
+        stable = images // self.batch
+        # steps - decay is steps * (1 - decay_fraction) rounded up, or one less: it grows by 0 or 1 from step to step.
+        steps = max(stable + 1, int((stable - 1) / (1 - self.decay_fraction)))
+        while steps - self._decay_steps(steps) < stable:
+            steps += 1
+        return self.model_copy(update={"images": steps * self.batch})
+
+    def _decay_steps(self, steps: int) -> int:
+        """Return how many of some optimizer steps are the decay's."""
+        return max(1, int(self.decay_fraction * steps))
+
     @model_validator(mode="after")
     def _whole_updates(self) -> "Training":
         if self.images % self.batch:
@@ -165,8 +194,10 @@ class Training(Section):
                 raise ValueError(f"schedule {schedule} needs {key}")
             if schedule not in used and value:
                 raise ValueError(f"{key} is read by the schedule {schedule} only: take it out")
-        if self.final_rate and not used & {"linear", "cosine", "exponential"}:
-            raise ValueError("final_rate is read by the schedules linear, cosine and exponential only: set it to 0.0")
+        if self.final_rate and not used & {"linear", "cosine", "exponential", "wsd"}:
+            raise ValueError(
+                "final_rate is read by the schedules linear, cosine, exponential and wsd only: set it to 0.0"
+            )
         if "exponential" in used and not self.final_rate:
             raise ValueError("schedule exponential needs a final_rate above 0, as a fraction of learning_rate")
         if self.schedule_images is not None:
@@ -180,9 +211,30 @@ class Training(Section):
                     f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most "
                     f"images ({self.images})"
                 )
+        if "wsd" in used and self.warmup > self.decay_start:
+            raise ValueError(
+                f"schedule wsd decays after {self.decay_start} images (decay_fraction {self.decay_fraction}), before "
+                f"the warmup ({self.warmup}) ends: shorten one of them"
+            )
         starts = [milestone.images for milestone in self.milestones]
         if starts != sorted(set(starts)):
             raise ValueError("milestones must rise in images")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_by_itself(self) -> "Training":
+        """`min_improvement` has a decay to begin, and no average is spread over a length that nobody knows."""
+        if self.min_improvement is None:
+            return self
+        if self.schedule != "wsd":
+            raise ValueError(
+                f"min_improvement lets the decay of schedule wsd begin, and schedule is {self.schedule}: set it to "
+                "null, or schedule to wsd"
+            )
+        if self.ema_profiles:
+            raise ValueError(
+                "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
+            )
         return self
 
 

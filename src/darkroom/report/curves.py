@@ -35,7 +35,11 @@ class Curve:
 class Training:
     """The curves of one training; quantities that were not logged have no points.
 
-    `bands` holds the validation loss by ranges of the diffusion time, `scores` those of evaluation during training.
+    bands: the validation loss by ranges of the diffusion time.
+    scores: those of evaluation during training.
+    judge: the curve that says how good the model is, on images that are not trained on; `judged` are its points.
+    accuracy: of the validation images.
+    epoch: how often each training image was seen, on average.
     """
 
     name: str
@@ -44,6 +48,22 @@ class Training:
     learning_rate: Curve
     bands: Mapping[str, Curve]
     scores: Mapping[str, Curve]
+    judge: str
+    judged: Curve
+    accuracy: Curve
+    epoch: Curve
+
+
+# What judges a training, by what it trains; the validation loss judges the others. That of noisy images says little of
+# images. Recipes name the same one (`judge`).
+_JUDGES = {
+    "generator": "eval/fd_debiased",
+    "decoder": "eval/fd_debiased",
+    "prior": "eval/cosine",
+    "extractor": "val/accuracy",
+    "teacher": "val/accuracy",
+    "classifier": "val/accuracy",
+}
 
 
 def read_training(folder: Path) -> Training:
@@ -52,13 +72,23 @@ def read_training(folder: Path) -> Training:
     Raises:
         ArtifactError: the folder is missing, or a table is not one of numbers; names file and line.
     """
+    name = folder.relative_to(CURVES).as_posix()
+    judge = _JUDGES.get(name.partition("/")[0], "val/loss")
+    judged = read_curve(folder, judge)
+    if any(value <= 0 for _, value in judged.points) and judge == "val/loss":
+        judge = "val/reconstruction"  # the loss is that of a density
+        judged = read_curve(folder, judge)
     return Training(
-        name=folder.relative_to(CURVES).as_posix(),
+        name=name,
         train=read_curve(folder, "train/loss"),
         val=read_curve(folder, "val/loss"),
         learning_rate=read_curve(folder, "learning_rate"),
         bands={band: read_curve(folder, f"val/loss_time_{band}") for band in BANDS},
         scores={score: read_curve(folder, f"eval/{score}") for score in SCORES},
+        judge=judge,
+        judged=judged,
+        accuracy=read_curve(folder, "val/accuracy"),
+        epoch=read_curve(folder, "epoch"),
     )
 
 

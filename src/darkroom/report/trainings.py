@@ -1,13 +1,15 @@
 """The section on trainings: curves as charts, and the values in their captions."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from darkroom.report.charts import line_chart
 from darkroom.report.curves import Training
+from darkroom.report.learning import findings
 from darkroom.report.numbers import Number, number
 
 _WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts
@@ -46,6 +48,7 @@ class Drawn:
     lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
     bands_missing: bool
     left_out: int
+    findings: tuple[tuple[Markup, bool], ...]  # sentences on its length, and whether each is a warning
 
 
 def title_of(name: str) -> str:
@@ -86,7 +89,13 @@ def drawn(training: Training) -> Drawn:
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
         left_out=sum(curve.left_out for curve in curves),
+        findings=tuple((_with_keys(found.text), found.warning) for found in findings(training)),
     )
+
+
+def _with_keys(sentence: str) -> Markup:
+    """Return a sentence as HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _scores(training: Training, labels: Mapping[str, str], title: str, axis: str, **style: Any) -> Markup:

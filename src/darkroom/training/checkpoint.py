@@ -74,6 +74,7 @@ def contents(trainer: Trainer) -> tuple[dict[str, Tensors], dict[str, Any]]:
         "scalers": {name: scaler.state_dict() for name, scaler in trainer.scalers.items()},
         "skipped": trainer.finite.skipped,
         "best": None if trainer.best is None else [trainer.best.images, trainer.best.loss],
+        **({} if trainer.decay_begins is None else {"decay_begins": trainer.decay_begins}),
         "code": trainer.code,
         "code_changed_at": trainer.code_changed_at,
     }
@@ -103,6 +104,8 @@ def restore(trainer: Trainer, groups: Mapping[str, Tensors], metadata: Mapping[s
             scaler.load_state_dict(metadata["scalers"][name])
     trainer.records, trainer.finite.skipped = metadata["records"], metadata["skipped"]
     trainer.code_changed_at = list(metadata.get("code_changed_at", []))
+    if (begins := metadata.get("decay_begins")) is not None:
+        trainer.decay_from(begins)
     trainer.best = None if metadata["best"] is None else Best(*metadata["best"])
     trainer.window.load(metadata["windows"], trainer.processes.rank, trainer.processes.count)
 

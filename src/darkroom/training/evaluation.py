@@ -87,6 +87,7 @@ def record(trainer: Trainer) -> Record:
     trainer.window = Window(trainer.device)
     last = trainer.images == settings.images
     found: Record = {"images": trainer.images} | {f"train/{name}": value for name, value in means_now.items()}
+    found["epoch"] = trainer.images / len(recipe.train)  # how often each image was seen, on average
     found["learning_rate"] = learning_rate(settings, trainer.images - settings.batch)
     if last or trainer.due(settings.validate_every):
         losses = validate(trainer)

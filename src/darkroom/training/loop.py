@@ -79,7 +79,7 @@ def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trai
         if trainer.processes.first:
             if recipe.whole_batch and run.micro_batch:
                 print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
-            journal = Journal(places.logs / "train.jsonl", trainer.images, settings.images, trainer.records)
+            journal = Journal(places.logs / "train.jsonl", trainer.images, trainer.settings.images, trainer.records)
         saver = _saver(trainer)
         try:
             _run_steps(trainer, journal, interrupt, saver)
@@ -106,7 +106,7 @@ def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trai
 
 def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:
     """Take the optimizer steps that remain; log, draw, save and stop between them where each is due."""
-    settings, run, first = trainer.settings, trainer.run, trainer.processes.first
+    run, first = trainer.run, trainer.processes.first
     saved = trainer.images
     for batch in trainer.batches():
         trainer.step(batch)
@@ -116,12 +116,14 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
             entry = record(trainer)
             if journal is not None:
                 journal.add(entry)
+            if trainer.decide(entry):
+                _say_decided(trainer, journal)
             log_record(trainer.processes.accelerator, entry)
             if first and any(name.startswith("eval/") for name in entry):
                 write_histograms(trainer)
                 for name, counts in trainer.recipe.histograms.items():
                     log_histogram(trainer.processes.accelerator, f"eval/{name}", counts, trainer.images)
-        drawn = run.grid_every and (trainer.due(run.grid_every) or trainer.images == settings.images)
+        drawn = run.grid_every and (trainer.due(run.grid_every) or trainer.images == trainer.settings.images)
         if drawn and (first or trainer.processes.sharded):
             for path in preview(trainer):
                 log_images(trainer.processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, trainer.images)
@@ -139,6 +141,8 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
                 print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
             trainer.processes.collect(None)  # torchrun ends the others soon after the first has gone
             raise SystemExit(128 + stop)
+        if trainer.images == trainer.settings.images:
+            break  # nearer than it was when the batches were laid out, where the training decided so
     if saved != trainer.images:
         groups, metadata = trainer.state()
         if first:
@@ -146,9 +150,26 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
     saver.finish(raises=True)
 
 
+def _say_decided(trainer: Trainer, journal: Journal | None) -> None:
+    """Say where a training that has levelled off will end, and count from there."""
+    if journal is None:
+        return
+    settings = trainer.settings
+    journal.ends_at(settings.images)
+    print(
+        f"{trainer.recipe.judge} has levelled off, to less than {settings.min_improvement:.2g} for twice the images: "
+        f"the learning rate falls from image {trainer.images:,}, and the training ends at {settings.images:,}."
+    )
+
+
 def _require_images(recipe: Recipe, settings: Training) -> None:
     if not len(recipe.train):
         raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
+    if settings.min_improvement is not None and recipe.judge.startswith("val/") and not len(recipe.val):
+        raise DarkroomError(
+            "`min_improvement` is decided on the validation images, and there are none: give `ingest.splits.val` a "
+            "fraction, or set it to null."
+        )
     if settings.select == "best" and not len(recipe.val):
         raise DarkroomError(
             "`select: best` is decided on the validation images, and there are none: give `ingest.splits.val` a "

@@ -127,6 +127,7 @@ class Recipe:
     evaluations: what scores the modules as they are, each with the images between two times.
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     columns: images in a row of `preview`.
+    judge: the record by which a training with `min_improvement` ends: of images that are not trained on.
     histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
     """
 
@@ -138,6 +139,7 @@ class Recipe:
     evaluations: Sequence[tuple[int, Evaluate]] = ()
     whole_batch: bool = False
     columns: int = 10
+    judge: str = "val/loss"
     histograms: Mapping[str, NDArray[np.int64]] = {}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:

@@ -54,6 +54,17 @@ def _exponential(settings: Training, images: int) -> float:
     return settings.learning_rate * settings.final_rate ** _fraction(settings, images)
 
 
+def _wsd(settings: Training, images: int) -> float:
+    """Return top, and in the last `decay_fraction` of the images top * (1 - (1 - final_rate) * sqrt(d)), d of it done.
+
+    Warm-up, stable, decay: Hägele et al., 2024 (arXiv 2405.18392), where final_rate is 0. Until the decay begins
+    nothing depends on when it does.
+    """
+    start = settings.decay_start
+    done = max(0, images - start) / (settings.images - start)
+    return settings.learning_rate * (1 - (1 - settings.final_rate) * math.sqrt(done))
+
+
 def _piecewise(settings: Training, images: int) -> float:
     """Return top * the rate of the last milestone passed; top before the first."""
     rates = [milestone.rate for milestone in settings.milestones if milestone.images <= images]
@@ -68,6 +79,7 @@ _SCHEDULES: dict[Schedule, Callable[[Training, int], float]] = {
     "inverse_sqrt": _inverse_sqrt,
     "exponential": _exponential,
     "piecewise": _piecewise,
+    "wsd": _wsd,
 }
 
 
@@ -76,7 +88,7 @@ def learning_rate(settings: Training, images: int, schedule: Schedule | None = N
 
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
     the first step. linear, cosine and exponential begin to fall where the warm-up ends, and end at `schedule_images`;
-    inverse_sqrt and piecewise count from the first image.
+    inverse_sqrt and piecewise count from the first image, wsd falls at the end.
 
     Args:
         settings: lengths, in images, and the highest rate.

@@ -39,6 +39,7 @@ from darkroom.training.kept import kept_folder, read_kept, write_kept
 from darkroom.training.loader import rows_at, training_batches
 from darkroom.training.muon import Muon
 from darkroom.training.optimizer import build_optimizer, check_groups, parameter_names, set_rates, state_bytes
+from darkroom.training.plateau import judged_points, levelled_off
 from darkroom.training.precision import (
     allow_tf32,
     autocast,
@@ -71,6 +72,8 @@ class Trainer:
     """
 
     images: int  # seen so far
+    settings: Training  # `images` is the end, which moves where `min_improvement` decides
+    decay_begins: int | None  # images seen when it was decided
     finite: Finite
 
     # ------------------------------------------------------------------------------------------------------------
@@ -228,7 +231,7 @@ class Trainer:
         self._kept = frozenset(settings.kept_images)
         self.profiles = {width: Average(self.modules, power_decay(width)) for width in settings.ema_profiles}
         self.window = Window(self.device)
-        self.images = 0
+        self.images, self.decay_begins = 0, None
         self.finite = Finite(settings, self.device, self.processes.count, self._keys)
         self.records: list[Record] = []
         self.best: Best | None = None
@@ -300,6 +303,23 @@ class Trainer:
                 with self.ema.applied(weights[name]):
                     save(to)
 
+    def decide(self, entry: Record) -> bool:
+        """Let the decay begin now, and return True, where the score in a record has levelled off (`min_improvement`).
+
+        What decides is the records alone, which every process and every checkpoint has.
+        """
+        judge = self.recipe.judge
+        if self.decay_begins is not None or judge not in entry:
+            return False
+        if not levelled_off(self.settings, judged_points(judge, self.records)):
+            return False
+        self.decay_from(self.images)
+        return True
+
+    def decay_from(self, images: int) -> None:
+        """End where a decay that begins after so many images ends."""
+        self.decay_begins, self.settings = images, self.settings.decaying_from(images)
+
     def keep_best(self, loss: float) -> None:
         """Remember the averages if this validation loss is the lowest so far."""
         if math.isfinite(loss) and (self.best is None or loss < self.best.loss):
@@ -310,11 +330,13 @@ class Trainer:
     def metadata(self) -> dict[str, Any]:
         """Return what a manifest says of the weights that are written.
 
-        Which averages they are, when they were best, and after which images the code changed, where it did.
+        Which averages they are, when they were best, when the decay began where that was not known before, and after
+        which images the code changed, where it did.
         """
         best = None if self.best is None else {"images": self.best.images, "loss": self.best.loss}
         changed = {"code_changed_at": self.code_changed_at} if self.code_changed_at else {}
-        return {"selected": self.settings.select, "best_validation": best, **changed}
+        began = {} if self.settings.min_improvement is None else {"decay_began_at": self.settings.decay_start}
+        return {"selected": self.settings.select, "best_validation": best, **began, **changed}
 
     def finish(self) -> None:
         """Put sharded weights together at the end of a training, so that they can be saved as they are."""

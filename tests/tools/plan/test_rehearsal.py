@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from darkroom.tools.plan import meter, rehearsal
+from darkroom.tools.plan.body import _fill
 from darkroom.tools.plan.meter import Meter
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
+from darkroom.tools.plan.stage_plan import StagePlan
 from darkroom.training.averages import export_snapshots
 from darkroom.training.loop import replaced_by, train
 from darkroom.training.recipe import Phase, Recipe
@@ -128,6 +130,19 @@ def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, how, 
     assert found.took == pytest.approx(recipe.network.clock.now + found.meter.spared)
     assert trainer.images == settings.images and any(trainer.places.curves.iterdir())
     export_snapshots(trainer.places.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
+
+
+def test_of_a_training_that_ends_by_itself_the_most_is_said(clocked, rehearsed):
+    """The plan has a note; a training of known length has none."""
+    for ends in (None, 0.1):
+        settings = training(schedule="wsd", min_improvement=ends)
+        found, trainer = rehearsed(clocked(), settings)
+        assert trainer.images == settings.images
+        plan = StagePlan("train_tokenizer")
+        _fill(plan, found.meter, found, None)
+        assert plan.notes == ["train_tokenizer ends by itself (`min_improvement`): what it takes is the most"] * bool(
+            ends
+        )
 
 
 def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearsed):

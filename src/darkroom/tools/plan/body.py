@@ -61,6 +61,8 @@ def _fill(plan: StagePlan, meter: Meter, training: Rehearsal, item: str | None) 
         plan.parameters, plan.memory = training.parameters, training.memory
         plan.forward, plan.backward = training.forward, training.backward
         plan.disk["state"] = training.state
+        if training.may_end:
+            plan.notes.append(f"{plan.stage} ends by itself (`min_improvement`): what it takes is the most")
     elif meter.parameters is not None:
         plan.parameters, plan.forward = meter.parameters, float(meter.flops)
         plan.memory = {"weights": meter.weights, "activations": meter.peak}

@@ -44,12 +44,14 @@ class Rehearsal:
     scale: images of the real data set for each image of the small one.
     took: seconds that the rehearsal took, `spared` seconds included; they are not the training's.
     seconds: what the training takes.
+    may_end: whether it may end before its last image, so that what it takes is the most.
     """
 
     meter: Meter
     scale: int
     took: float = 0.0
     seconds: float = 0.0
+    may_end: bool = False
     parameters: int | None = None
     forward: float = 0.0
     backward: float = 0.0
@@ -63,6 +65,7 @@ class Rehearsal:
             TooLargeError: weights, all that a training keeps of them, or a batch do not fit into the free memory.
         """
         began, spared = clock(), self.meter.spared
+        self.may_end = settings.min_improvement is not None
         self.parameters = sum(p.numel() for p in _trained(recipe))
         self.memory = memory_of(recipe, settings)
         self._require_memory(recipe.whole_batch)

@@ -89,6 +89,8 @@ class TeacherRecipe(Recipe):
         val: the validation dataset, with the same columns.
     """
 
+    judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong
+
     def __init__(
         self, model: Teacher, target: str, augment: Augment, seed: int, train: IndexedDataset, val: IndexedDataset
     ) -> None:

@@ -30,6 +30,8 @@ class ClassifierRecipe(Recipe):
         codebook: of codes, the vector that each stands for, float32 (K, C).
     """
 
+    judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong
+
     def __init__(
         self,
         model: Classifier,

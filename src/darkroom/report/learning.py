@@ -1,0 +1,158 @@
+"""What the curves of a training say of its length: too few images, enough, or so many that it memorises.
+
+A score of held-out images judges, never the loss of noisy ones alone; only memorising is seen in that, too.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from darkroom.report.curves import Training
+from darkroom.training.plateau import Points, Trend, exponent_of, last_half, rest_of, trend
+
+LITTLE = 0.1  # of the score: what twice the images bring at least where more are advised
+_RISE = 0.02  # of the validation loss above its lowest: less is no memorising, however small its noise
+_FEWEST = 3  # scores behind a trend
+_TITLES = {
+    "val/loss": "The validation loss",
+    "val/reconstruction": "The reconstruction loss of the validation images",
+    "val/accuracy": "The error rate on the validation images",
+    "eval/fd_debiased": "The Fréchet distance",
+    "eval/cosine": "What the cosine lacks to 1",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence on the length of a training; `warning`: it was too short or too long."""
+
+    text: str
+    warning: bool = False
+
+
+def findings(training: Training) -> tuple[Finding, ...]:
+    """Return what a person should know of the length of a training; nothing of one that there was not."""
+    if not training.train.points:
+        return ()
+    found = [_seen(training)] if training.epoch.points else []
+    if over := _memorised(training):
+        return *found, over
+    if short := _short(training):
+        found.append(short)
+    return tuple(found)
+
+
+def section_of(name: str) -> str:
+    """Return the section of params.yaml of a training."""
+    group, _, unet = name.partition("/")
+    return f"train_{group}.unets.{unet}" if unet else f"train_{group}"
+
+
+def _seen(training: Training) -> Finding:
+    images, epochs = training.epoch.points[-1]
+    return Finding(f"{images:,.0f} images seen, each of the training images {epochs:.3g} times.")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Too short
+
+
+def _short(training: Training) -> Finding | None:
+    """Return whether twice the images would take more than `LITTLE` of the score away, by more than its error.
+
+    While the learning rate falls a score improves even where more images would bring nothing. So two trends are found
+    and the smaller one counts, as each is at least what more images bring: that of the last half of all images, in
+    which the rate may fall, and that of the last half of those at half of the highest rate or more, which come before.
+    """
+    section = section_of(training.name)
+    points = rest_of(training.judge, training.judged.points)
+    if not points:
+        if training.judge.startswith("val/") or not training.val.points:
+            return None
+        return Finding(
+            "Whether more images would help is not known, as the loss of noisy ones says little: "
+            f"`{section.partition('.')[0]}.evaluate.every` above 0 scores what it makes while it trains."
+        )
+    rates = training.learning_rate.points
+    highest = max((rate for _, rate in rates), default=0.0)
+    peak = next((images for images, rate in rates if rate >= 0.99 * highest), 0.0)
+    after = [point for point in points if point[0] >= peak]
+    if len(after) < _FEWEST:
+        return Finding(
+            f"Too few scores of held-out images to say whether more images would help: {len(after)} since the highest "
+            "learning rate."
+        )
+    if min(value for _, value in after) <= 0:
+        return None
+    late = last_half(after)
+    found = trend(late if len(late) >= _FEWEST else after[-_FEWEST:])
+    fast = max((images for images, rate in rates if 2 * rate >= highest), default=math.inf)
+    early = last_half([point for point in after if point[0] <= fast])
+    if len(early) > 1:
+        found = min(found, trend(early), key=lambda each: each.exponent)
+    if found.exponent - found.error <= exponent_of(LITTLE):
+        return None
+    return Finding(_advice(training, found, section, points[-1][0]), warning=True)
+
+
+def _advice(training: Training, found: Trend, section: str, seen: float) -> str:
+    more = 10 ** max(3, math.floor(math.log10(seen)) - 1)
+    return (
+        f"{_TITLES[training.judge]} still improves by {_percent(found.of_more(more, seen))} per {more:,} images, "
+        f"about {_percent(found.of_doubling)} for twice as many: more `images` of `{section}` would help."
+    )
+
+
+def _percent(fraction: float) -> str:
+    """Return a fraction in percent with two digits."""
+    return f"{100 * fraction:.{max(0, 1 - math.floor(math.log10(100 * fraction)))}f}%"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Too long
+
+
+def _memorised(training: Training) -> Finding | None:
+    """Return whether the validation loss has risen from its lowest by more than its noise, and the training loss not.
+
+    A classifier whose loss rises because it is too sure of itself, and whose accuracy does not fall, has not memorised.
+    """
+    points = training.val.points
+    lowest = training.val.lowest
+    if lowest is None:
+        return None
+    later = [value for images, value in points if images > lowest[0]]
+    if len(later) < 2:
+        return None
+    end = median(later[-3:]) if len(later) > 2 else min(later)
+    noise = _noise([value for images, value in points if 2 * images >= lowest[0]])
+    rise = (end - lowest[1]) / abs(lowest[1]) if lowest[1] else 0.0
+    if end - lowest[1] <= 3 * noise or rise <= _RISE:
+        return None
+    if not _near(training.train.points, points[-1][0]) < _near(training.train.points, lowest[0]):
+        return None
+    accuracy = training.accuracy.points
+    if accuracy and _near(accuracy, points[-1][0]) >= _near(accuracy, lowest[0]):
+        return None
+    return Finding(
+        f"The validation loss was lowest at image {lowest[0]:,.0f} and has risen by {rise:.0%} since, while the "
+        f"training loss fell: it memorises. `select: best` in `{section_of(training.name)}` keeps the weights of the "
+        "lowest; more or augmented data would help.",
+        warning=True,
+    )
+
+
+def _noise(values: Sequence[float]) -> float:
+    """Return the standard deviation of what values have beside a smooth curve, from their second differences, robustly.
+
+    Of independent noise the second difference has 6 times its variance; the median of its size is 0.6745 of its
+    standard deviation.
+    """
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    return median(bends) / (0.6745 * math.sqrt(6)) if bends else math.inf
+
+
+def _near(points: Points, images: float) -> float:
+    """Return the median of the three values at the points nearest to a number of images."""
+    return median(value for _, value in sorted(points, key=lambda point: abs(point[0] - images))[:3])

@@ -1,0 +1,93 @@
+"""How a held-out score falls with the images seen, and whether it has levelled off.
+
+Learning curves are near to power laws, v = c n^-a (Kaplan et al., 2020, arXiv 2001.08361), so a line through log v
+over log n says what more images bring at any length: 1 - 2^-a of the score for twice the images. The exponent falls on
+the way, as the score nears what it cannot get below; so only the last half of the images is looked at.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from darkroom.params.training import FEWEST, Training
+
+Points = Sequence[tuple[float, float]]  # images seen, in order, and a score of which less is better
+
+# Scores of which more is better, and 1 is perfect: what is missing to 1 is judged.
+_RISING = ("accuracy", "cosine")
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The line log v = c - exponent * log n, and the standard error of its slope, 0 through two points."""
+
+    exponent: float
+    error: float
+
+    @property
+    def of_doubling(self) -> float:
+        """The fraction of the score that twice the images take away."""
+        return 1 - 2**-self.exponent
+
+    def of_more(self, images: float, seen: float) -> float:
+        """Return the fraction of the score that some more images take away."""
+        return 1 - (1 + images / seen) ** -self.exponent
+
+
+def trend(points: Points) -> Trend:
+    """Return the least squares line through log v over log n, of two points with v > 0 at least."""
+    x, y = [math.log(seen) for seen, _ in points], [math.log(value) for _, value in points]
+    at, level = sum(x) / len(x), sum(y) / len(y)
+    spread = sum((each - at) ** 2 for each in x)
+    slope = sum((one - at) * (other - level) for one, other in zip(x, y, strict=True)) / spread
+    rest = sum((other - level - slope * (one - at)) ** 2 for one, other in zip(x, y, strict=True))
+    return Trend(-slope, math.sqrt(rest / max(1, len(x) - 2) / spread))
+
+
+def exponent_of(fraction: float) -> float:
+    """Return the exponent with which twice the images take this fraction of a score away."""
+    return -math.log2(1 - fraction)
+
+
+def last_half(points: Points) -> Points:
+    """Return the points from half of the last one's images on."""
+    return [point for point in points if 2 * point[0] >= points[-1][0]]
+
+
+def judged_points(judge: str, records: Sequence[Mapping[str, Any]]) -> Points:
+    """Return a held-out score over the images seen, as one of which less is better, where it is finite.
+
+    Args:
+        judge: its name in the records, `val/loss` or `eval/fd_debiased`; of a score that rises 1 - v is judged.
+        records: of a training.
+    """
+    found = [(float(record["images"]), float(record[judge])) for record in records if judge in record]
+    return rest_of(judge, [(seen, value) for seen, value in found if math.isfinite(value)])
+
+
+def rest_of(judge: str, points: Points) -> Points:
+    """Return points of a score as those of one of which less is better: of one that rises to 1 what it lacks."""
+    rises = judge.rpartition("/")[2] in _RISING
+    return [(seen, 1 - value if rises else value) for seen, value in points]
+
+
+def levelled_off(settings: Training, points: Points) -> bool:
+    """Return whether the decay of `wsd` is to begin at the last point, before its place: `min_improvement`.
+
+    It does where twice the images would improve the score by less than `min_improvement`, by more than the standard
+    error; or where the score has reached 0, half of the times at least. Points before twice the warm-up say nothing.
+    """
+    if settings.min_improvement is None or not points:
+        return False
+    seen = points[-1][0]
+    if not max(2 * settings.warmup, settings.batch) <= seen < settings.decay_start:
+        return False
+    recent = last_half(points)
+    if len(recent) < FEWEST:
+        return False
+    if min(value for _, value in recent) <= 0:
+        return median(value for _, value in recent) <= 0
+    found = trend(recent)
+    return found.exponent + found.error < exponent_of(settings.min_improvement)
