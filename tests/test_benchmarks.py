@@ -34,6 +34,7 @@ SMALL = {
     "optimizers": ["--turns", "1"],
     "plan_accuracy": HELP,
     "real_images": HELP,
+    "recipes": HELP,
     "saving": ["1.3M", "--saves", "1", "--seconds", "0.5"],
     "scores": ["--images", "200", "--features", "16", "--kid", "50", "--inception", "0"],
     "solver_orders": ["--doublings", "4", "--truth", "64", "--out", f"{tempfile.gettempdir()}/orders.png"],

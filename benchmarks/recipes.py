@@ -1,0 +1,149 @@
+"""Each recipe beside the settings without it: scores on whatever data params.yaml names, over training seeds.
+
+Run it in a clone that `darkroom init` or `darkroom preset` has set up: `.venv/bin/python benchmarks/recipes.py
+generator --seeds 3 --out generator.jsonl`. A recipe is a few keys of params.yaml; each is trained and scored by
+`dvc repro`, so that only what depends on the keys runs. Rows that --out holds already are not repeated. params.yaml is
+set back at the end. Prints a Markdown table: the mean, and the standard error over the seeds; of one seed the error of
+the score itself.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[1]
+DIT, UNET = "train_generator.dit", "train_decoder.unets.base"
+# Keys by the section that they stand in, by recipe, by what is trained.
+RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
+    "tokenizer": {
+        "as it is": {},
+        "AdamW": {"train_tokenizer.training": {"optimizer": "adamw"}},
+        "half the images": {"train_tokenizer.training": {"images": 0.5}},
+        "twice the images": {"train_tokenizer.training": {"images": 2.0}},
+        "perceptual loss, teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
+        "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
+    },
+    "generator": {
+        "as it is": {},
+        "AdamW": {"train_generator.training": {"optimizer": "adamw"}},
+        "half the images": {"train_generator.training": {"images": 0.5}},
+        "modern block": {
+            f"{DIT}.model": {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
+        },
+        "dropout 0.1": {f"{DIT}.model": {"dropout": 0.1}},
+        "patch 1": {f"{DIT}.model": {"patch": 1}},
+        "no guidance": {"sample_generator.dit": {"guidance": 1.0}},
+        "guidance in times 0.2 to 0.8": {"sample_generator.dit": {"guidance_from": 0.2, "guidance_to": 0.8}},
+    },
+    "text": {
+        "as it is": {},
+        "half the images": {"train_decoder.training": {"images": 0.5}},
+        "dropout 0.1": {f"{UNET}.model": {"dropout": 0.1}},
+        "embedding noise 0.5": {f"{UNET}.diffusion": {"embedding_noise": 0.5}},
+        "both": {f"{UNET}.model": {"dropout": 0.1}, f"{UNET}.diffusion": {"embedding_noise": 0.5}},
+        "CLIP, half the images": {"train_clip.training": {"images": 0.5}},
+    },
+}
+TRAINED = {"tokenizer": "train_tokenizer", "generator": "train_generator", "text": "train_decoder"}
+SCORES = {
+    "tokenizer": ("psnr", "ssim", "rfd"),
+    "generator": ("fd_debiased", "kid", "label_accuracy", "recall"),
+    "text": ("fd_debiased", "kid", "label_accuracy", "psnr", "clip_image"),
+}
+_LENGTHS = ("images", "warmup")  # factors of what params.yaml says
+
+
+def section_of(params: Any, path: str) -> Any:
+    """Return a section, made where it is missing."""
+    for name in path.split("."):
+        if params.get(name) is None:
+            params[name] = {}
+        params = params[name]
+    return params
+
+
+def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained: str) -> Any:
+    """Lay the keys of a recipe over the parameters; `images` as a factor shortens the warm-up, too."""
+    for path, values in changes.items():
+        section = section_of(params, path)
+        for key, value in values.items():
+            if key == "images" and isinstance(value, float):
+                for name in _LENGTHS:
+                    section[name] = round(section[name] * value / section["batch"]) * section["batch"]
+            else:
+                section[key] = value
+    section_of(params, f"{trained}.training")["seed"] = seed
+    return params
+
+
+def repro(target: str) -> dict[str, Any]:
+    """Run what a score depends on, and return the scores."""
+    done = subprocess.run(["dvc", "repro", "--quiet", f"score_{target}"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr[-2000:] + done.stdout[-2000:])
+    scores: dict[str, Any] = json.loads((ROOT / f"metrics/{target}.json").read_text())
+    return scores
+
+
+def table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> str:
+    """Return the rows of equal recipes as one, with mean and standard error over the seeds."""
+    lines = [f"| recipe | seeds | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
+    for recipe in dict.fromkeys(row["recipe"] for row in rows):
+        of_it = [row for row in rows if row["recipe"] == recipe]
+        cells = []
+        for name in names:
+            values = [row[name] for row in of_it if name in row]
+            if not values:
+                cells.append("")
+                continue
+            spread = (
+                statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else of_it[0].get(f"{name}_se")
+            )
+            cells.append(f"{statistics.mean(values):.3g}" + (f" ± {spread:.2g}" if spread is not None else ""))
+        lines.append(f"| {recipe} | {len(of_it)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train and score what --out does not hold yet; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", choices=RECIPES, help="what is trained and scored")
+    parser.add_argument("--recipes", help="some of them, separated by commas; all")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each training")
+    args = parser.parse_args()
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    chosen = args.recipes.split(",") if args.recipes else list(RECIPES[args.target])
+    if unknown := set(chosen) - RECIPES[args.target].keys():
+        raise SystemExit(f"no such recipe: {', '.join(unknown)}; there are: {', '.join(RECIPES[args.target])}.")
+    yaml = YAML()
+    text = (ROOT / "params.yaml").read_text()
+    rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    known = {(row["recipe"], row["seed"]) for row in rows}
+    try:
+        for seed in range(args.seeds):
+            for recipe in chosen:
+                if (recipe, seed) in known:
+                    continue
+                params = changed(yaml.load(text), RECIPES[args.target][recipe], seed, TRAINED[args.target])
+                with (ROOT / "params.yaml").open("w") as file:
+                    yaml.dump(params, file)
+                row = {"recipe": recipe, "seed": seed, **repro(args.target)}
+                with args.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                rows.append(row)
+    finally:
+        (ROOT / "params.yaml").write_text(text)
+    print(table([row for row in rows if row["recipe"] in chosen], SCORES[args.target]))
+
+
+if __name__ == "__main__":
+    main()
