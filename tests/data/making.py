@@ -57,6 +57,9 @@ class Noise:
 
 RULES = {
     Reason.WRONG_EXTENSION: "keep",
+    Reason.TRANSPARENT: "quarantine",
+    Reason.ONE_PIXEL: "quarantine",
+    Reason.ONE_COLOUR: "keep",
     Reason.DUPLICATE: "quarantine",
     Reason.CAPTION_MISSING: "keep",
     Reason.CAPTION_NOT_UTF8: "repair",

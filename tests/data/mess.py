@@ -88,6 +88,29 @@ def _flipped(data: bytes, after: bytes, by: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
 
 
+def faded(number: int) -> Image.Image:
+    """Return noise that nobody sees."""
+    image = picture(number, "RGBA")
+    image.putalpha(0)
+    return image
+
+
+def plain(number: int, size: tuple[int, int]) -> Image.Image:
+    return Image.new("RGB", size, tuple(number.to_bytes(3, "big")))
+
+
+def clear_palette(number: int) -> Image.Image:
+    image = Image.new("P", (20 + number % 97, 20 + number % 89))
+    image.putpalette(bytes(range(30)))
+    return image
+
+
+def white_on_clear(number: int) -> Image.Image:
+    image = Image.new("RGBA", (20, 20), (255, 255, 255, 0))
+    image.paste((255, 255, 255, 255), (2, 3, 5 + number % 13, 6 + number % 11))
+    return image
+
+
 # Files that are no whole image: their ending, what is in them, and the reason that is given.
 BROKEN: dict[str, tuple[str, Callable[[int], bytes], Reason]] = {
     "truncated_jpeg": ("jpg", lambda n: _half(jpeg(n)), Reason.TRUNCATED),
@@ -104,6 +127,10 @@ BROKEN: dict[str, tuple[str, Callable[[int], bytes], Reason]] = {
     "zero_size": ("png", lambda n: png_of_size(0, 20), Reason.ZERO_SIZE),
     "too_small": ("png", lambda n: encoded(picture(n, "RGB", SMALLEST - 1), "PNG"), Reason.TOO_SMALL),
     "corrupt_png": ("png", lambda n: _flipped(png(n), b"IDAT", 200), Reason.CORRUPT),
+    "transparent": ("png", lambda n: encoded(faded(n), "PNG"), Reason.TRANSPARENT),
+    "transparent_palette": ("gif", lambda n: encoded(clear_palette(n), "GIF", transparency=0), Reason.TRANSPARENT),
+    "one_colour": ("png", lambda n: encoded(plain(n, (20, 30)), "PNG"), Reason.ONE_COLOUR),
+    "white_on_clear": ("webp", lambda n: encoded(white_on_clear(n), "WEBP", lossless=True), Reason.ONE_COLOUR),
     "float_tiff": (
         "tiff",
         lambda n: encoded(Image.fromarray(np.full((20, 20), 1e6 + n, np.float32)), "TIFF"),

@@ -177,6 +177,8 @@ def by_rule(folder: Path, way: str, reason: Reason, action: str) -> tuple[Mess, 
     [
         ("wrong_extension", Reason.WRONG_EXTENSION, "keep", ("red", "a text")),
         ("duplicate", Reason.DUPLICATE, "keep", ("red", "a text")),
+        ("transparent", Reason.TRANSPARENT, "keep", ("red", "a text")),
+        ("one_colour", Reason.ONE_COLOUR, "keep", ("red", "a text")),
         ("no_caption", Reason.CAPTION_MISSING, "keep", ("red", None)),
         ("empty_caption", Reason.CAPTION_MISSING, "keep", ("red", None)),
         ("latin_caption", Reason.CAPTION_NOT_UTF8, "repair", ("red", "größer")),

@@ -11,7 +11,7 @@ from PIL import Image, ImageCms
 from darkroom.data.damage import DamageError, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.images import ImageSpec
-from darkroom.data.preparing import FILTERS, Preparation, prepare, upright_size
+from darkroom.data.preparing import FILTERS, Preparation, blank, prepare, upright_size
 from darkroom.random import generator
 from data.making import preparation
 from data.pictures import P3, SRGB, chunk, cmyk_profile, grey_profile, noise, png, rgb_profile, saved, srgb
@@ -46,6 +46,32 @@ def of_mode(mode: str, width: int, height: int, seed: int = 0) -> Image.Image:
             return Image.fromarray(levels[..., :3]).convert(mode)
     bands = len(Image.new(mode, (1, 1)).getbands())
     return Image.frombytes(mode, (width, height), np.ascontiguousarray(levels[..., :bands]).tobytes())
+
+
+def found(image: Image.Image, channels: str = "RGB", size: int = 4) -> Reason | None:
+    """What `blank` says of an image and what became of it."""
+    finding = blank(image, prepare(image, how(size, channels), "key"))
+    return finding and finding.reason
+
+
+def test_images_with_nothing_to_see_are_found_after_they_are_prepared() -> None:
+    picture = of_mode("RGBA", 12, 9)
+    clear = picture.copy()
+    clear.putalpha(0)
+    white = Image.new("RGBA", (12, 9), (255, 255, 255, 0))
+    white.paste((255, 255, 255, 255), (3, 3, 7, 8))
+    for channels in ("RGB", "RGBA", "L"):
+        assert found(picture, channels) is None
+        assert found(clear, channels) == found(clear.convert("LA"), channels) == Reason.TRANSPARENT
+        for mode in ("1", "L", "P", "RGB", "CMYK", "I", "F", "RGBA"):
+            assert found(Image.new(mode, (12, 9)), channels) == (
+                Reason.TRANSPARENT if mode == "RGBA" else Reason.ONE_COLOUR
+            )
+    assert found(white) == Reason.ONE_COLOUR and found(white, "RGBA") is None
+    detail = blank(white, prepare(white, how(), "key")).detail
+    assert detail == "12 x 9 pixels, as stored 255, 255, 255; what is transparent becomes white"
+    assert found(Image.new("RGB", (1, 1), (9, 8, 7)), size=8) == Reason.ONE_PIXEL
+    assert found(Image.new("RGBA", (1, 1))) == Reason.TRANSPARENT
 
 
 @given(

@@ -21,6 +21,9 @@ class Reason(StrEnum):
     BOMB = "bomb"  # more pixels than `ingest.max_pixels`
     ZERO_SIZE = "zero_size"  # width or height 0
     TOO_SMALL = "too_small"  # the shorter side is below `ingest.min_size`
+    TRANSPARENT = "transparent"  # no pixel can be seen
+    ONE_PIXEL = "one_pixel"  # 1 x 1 pixels, as of trackers and placeholders
+    ONE_COLOUR = "one_colour"  # all pixels are equal as stored
     UNSUPPORTED = "unsupported"  # pixel values that cannot be converted to 8 bits a channel
     WRONG_EXTENSION = "wrong_extension"  # the content has another format than the name says
     DUPLICATE = "duplicate"  # the same content as an earlier sample of the part
@@ -46,6 +49,9 @@ class Action(StrEnum):
 # Reasons whose action is the parameter `ingest.rules.REASON`; samples with any other reason are quarantined.
 CHOSEN = (
     Reason.WRONG_EXTENSION,
+    Reason.TRANSPARENT,
+    Reason.ONE_PIXEL,
+    Reason.ONE_COLOUR,
     Reason.DUPLICATE,
     Reason.CAPTION_MISSING,
     Reason.CAPTION_NOT_UTF8,

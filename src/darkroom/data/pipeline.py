@@ -21,7 +21,7 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.formats import FORMATS
 from darkroom.data.images import encode
-from darkroom.data.preparing import Preparation, prepare, upright_size
+from darkroom.data.preparing import Preparation, blank, prepare, upright_size
 from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
@@ -84,7 +84,7 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
         raw.label,
         raw.caption,
         None if raw.identity is None else hashlib.blake2b(raw.identity, digest_size=16).digest(),
-        (*entry.findings, *raw.findings, *_extension(raw, image.format)),
+        (*entry.findings, *raw.findings, *_extension(raw, image.format), *filter(None, [blank(image, prepared)])),
         raw.extent,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 from PIL import ExifTags, Image
 
 from darkroom.data.colours import as_channels, eight_bits
-from darkroom.data.damage import DamageError, Reason
+from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.images import ImageSpec
 from darkroom.random import generator
 
@@ -83,6 +83,32 @@ def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
     stored = as_channels(made, profile if isinstance(profile, bytes) else None, how.spec.channels)
     stored.info = {}
     return stored
+
+
+def blank(image: Image.Image, stored: Image.Image) -> Finding | None:
+    """Return what is wrong with an image on which there is nothing to see; None: there is.
+
+    Args:
+        image: the image as it was opened.
+        stored: what `prepare` made of it.
+    """
+    channels = [stored.getchannel(band).getextrema() for band in stored.getbands()]
+    hidden = stored.mode == "RGBA" and channels[3] == (0, 0)
+    if not hidden and any(least != most for least, most in channels):
+        return None
+    alpha = eight_bits(image).convert("RGBA").getchannel("A").getextrema() if _has_alpha(image) else (255, 255)
+    detail = f"{image.width} x {image.height} pixels"
+    if hidden or alpha == (0, 0):
+        return Finding(Reason.TRANSPARENT, detail)
+    if image.size == (1, 1):
+        return Finding(Reason.ONE_PIXEL)
+    colour = ", ".join(str(least) for least, _ in channels)
+    why = "; what is transparent becomes white" if alpha[0] == 0 and stored.mode != "RGBA" else ""
+    return Finding(Reason.ONE_COLOUR, f"{detail}, as stored {colour}{why}")
+
+
+def _has_alpha(image: Image.Image) -> bool:
+    return image.has_transparency_data or image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
 
 
 def orientation(image: Image.Image) -> int:

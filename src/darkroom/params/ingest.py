@@ -34,6 +34,12 @@ class Rules(Section):
 
     wrong_extension: Literal["keep", "quarantine"] = "keep"
     """A PNG called .jpg."""
+    transparent: Literal["keep", "quarantine"] = "quarantine"
+    """Every pixel is transparent."""
+    one_pixel: Literal["keep", "quarantine"] = "quarantine"
+    """An image of 1 x 1 pixels."""
+    one_colour: Literal["keep", "quarantine"] = "keep"
+    """All pixels of the stored image are equal, as of a white icon that is laid on white."""
     duplicate: Literal["keep", "quarantine"] = "quarantine"
     """The same content as an earlier sample of the part."""
     caption_missing: Literal["keep", "quarantine"] = "keep"
