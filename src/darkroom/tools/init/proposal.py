@@ -30,7 +30,7 @@ _RATES = {
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart.
-_EPOCHS = {"train_generator": 250, "train_decoder": 250, "train_prior": 250, "train_clip": 100}
+_EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 30}
 _MANY = 1000  # epochs of the others, which learn no images by heart
 
 
@@ -212,7 +212,9 @@ def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
         f"{unet}.model.patch": Choice(1),
         f"{unet}.model.image_to_time": Choice(True),
         f"{unet}.model.image_map": Choice(8),
+        f"{unet}.model.dropout": Choice(0.1, "without it and the noise below, it learns few images by heart"),
         f"{unet}.diffusion.objective": Choice("flow"),
+        f"{unet}.diffusion.embedding_noise": Choice(0.5),
         "sample_decoder.images": Choice(256),
         "sample_decoder.common.solver": Choice("dpm"),
         "sample_decoder.unets.base.guidance": Choice(2.0),
