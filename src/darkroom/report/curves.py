@@ -38,7 +38,6 @@ class Training:
     bands: the validation loss by ranges of the diffusion time.
     scores: those of evaluation during training.
     judge: the curve that says how good the model is, on images that are not trained on; `judged` are its points.
-    accuracy: of the validation images.
     epoch: how often each training image was seen, on average.
     """
 
@@ -50,7 +49,6 @@ class Training:
     scores: Mapping[str, Curve]
     judge: str
     judged: Curve
-    accuracy: Curve
     epoch: Curve
 
 
@@ -60,6 +58,7 @@ _JUDGES = {
     "generator": "eval/fd_debiased",
     "decoder": "eval/fd_debiased",
     "prior": "eval/cosine",
+    "clip": "eval/image_to_text_r1",
     "extractor": "val/accuracy",
     "teacher": "val/accuracy",
     "classifier": "val/accuracy",
@@ -87,7 +86,6 @@ def read_training(folder: Path) -> Training:
         scores={score: read_curve(folder, f"eval/{score}") for score in SCORES},
         judge=judge,
         judged=judged,
-        accuracy=read_curve(folder, "val/accuracy"),
         epoch=read_curve(folder, "epoch"),
     )
 

@@ -18,9 +18,12 @@ _TITLES = {
     "val/loss": "The validation loss",
     "val/reconstruction": "The reconstruction loss of the validation images",
     "val/accuracy": "The error rate on the validation images",
+    "eval/image_to_text_r1": "The fraction of validation images whose caption is not found",
     "eval/fd_debiased": "The Fréchet distance",
     "eval/cosine": "What the cosine lacks to 1",
 }
+# Scores that do not fall where the loss rises because of too much confidence.
+_SURE = ("val/accuracy", "eval/image_to_text_r1", "eval/cosine")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def _short(training: Training) -> Finding | None:
     section = section_of(training.name)
     points = rest_of(training.judge, training.judged.points)
     if not points:
-        if training.judge.startswith("val/") or not training.val.points:
+        if training.judge != "eval/fd_debiased" or not training.val.points:
             return None
         return Finding(
             "Whether more images would help is not known, as the loss of noisy ones says little: "
@@ -116,7 +119,8 @@ def _percent(fraction: float) -> str:
 def _memorised(training: Training) -> Finding | None:
     """Return whether the validation loss has risen from its lowest by more than its noise, and the training loss not.
 
-    A classifier whose loss rises because it is too sure of itself, and whose accuracy does not fall, has not memorised.
+    What is only too sure of itself has not memorised: a classifier whose accuracy does not fall while its loss rises, a
+    CLIP that finds as many captions. The Fréchet distance says nothing here: copies of training images have the best.
     """
     points = training.val.points
     lowest = training.val.lowest
@@ -132,8 +136,8 @@ def _memorised(training: Training) -> Finding | None:
         return None
     if not _near(training.train.points, points[-1][0]) < _near(training.train.points, lowest[0]):
         return None
-    accuracy = training.accuracy.points
-    if accuracy and _near(accuracy, points[-1][0]) >= _near(accuracy, lowest[0]):
+    judged = rest_of(training.judge, training.judged.points) if training.judge in _SURE else ()
+    if judged and _near(judged, points[-1][0]) <= _near(judged, lowest[0]):
         return None
     return Finding(
         f"The validation loss was lowest at image {lowest[0]:,.0f} and has risen by {rise:.0%} since, while the "

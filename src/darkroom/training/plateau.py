@@ -16,7 +16,7 @@ from darkroom.params.training import FEWEST, Training
 Points = Sequence[tuple[float, float]]  # images seen, in order, and a score of which less is better
 
 # Scores of which more is better, and 1 is perfect: what is missing to 1 is judged.
-_RISING = ("accuracy", "cosine")
+_RISING = ("accuracy", "cosine", "image_to_text_r1")
 
 
 @dataclass(frozen=True)
