@@ -74,7 +74,7 @@ def preparation(spec: ImageSpec = SPEC, **changes: Any) -> Preparation:
 
 
 def policy(**changes: Any) -> Policy:
-    return Policy(**{"rules": RULES, "max_quarantined": 0.05, "fractions": SHARES, "split_seed": 0, **changes})
+    return Policy(**{"rules": RULES, "fractions": SHARES, "split_seed": 0, **changes})
 
 
 def make_part(

@@ -90,7 +90,7 @@ class Damaged(Noise):
 
 
 def test_what_was_left_out_and_how_large_the_originals_were(root: Path) -> None:
-    manifest = make_part(root, "third", 60, 80, source=Damaged(), mirror=True, max_quarantined=0.5)
+    manifest = make_part(root, "third", 60, 80, source=Damaged(), mirror=True)
     assert read_manifest(manifest, "shards")["quarantine"]["rows"] == 6
     metadata = read_manifest(catalogue(root, [*PARTS, "third"]), "catalog")
     first, _, third = metadata["parts"]

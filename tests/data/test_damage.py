@@ -8,24 +8,28 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import read_params
+from darkroom.cli import main
 from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.damage import CHOSEN, Reason
 from darkroom.data.keys import is_utf8, key_of, shown
-from darkroom.data.quarantine import NAME, read_quarantine
+from darkroom.data.quarantine import read_quarantine, require_few
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
+from darkroom.params.catalog import Params as CatalogParams
 from darkroom.params.ingest import Params, Rules
+from darkroom.params.stage import read_yaml
+from darkroom.stages import catalog as catalog_stage
 from darkroom.stages import ingest
-from data.making import contents
+from data.making import contents, make_part
 from data.mess import ALL, GOOD, SETTINGS, SMALLEST, Mess, make_mess, png
+from tools.verify.making import configure
 
 VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 STRICT = dict.fromkeys((reason.value for reason in CHOSEN), "quarantine")
@@ -34,7 +38,7 @@ SHARDS = Path("data/shards/mess")
 
 
 def take(folder: Path, processes: int = 1, most: float = 0.05, rules: Mapping[str, str] = STRICT, **part: Any) -> None:
-    """Run `ingest` in the working folder."""
+    """Run `ingest` in the working folder, and refuse too much damage as `catalog` does."""
     values = {key: VALUES[key] for key in ("run", "folder", "ingest")}
     values["run"] = {**values["run"], "ingest_processes": processes}
     values["ingest"] = {
@@ -42,11 +46,11 @@ def take(folder: Path, processes: int = 1, most: float = 0.05, rules: Mapping[st
         "image_size": 16,
         "shard_size": 300,
         "min_size": SMALLEST,
-        "max_quarantined": most,
         "rules": dict(rules),
     }
     values["parts"] = {"mess": {"source": "folder", "path": str(folder), "settings": SETTINGS, **part}}
     ingest.run(Params.model_validate(values), "mess")
+    require_few(["mess"], most, SHARDS.parent)
 
 
 def stored() -> dict[str, tuple[str | None, str | None]]:
@@ -140,23 +144,64 @@ def test_slices_of_a_folder_are_the_whole(small: Mess, tmp_path: Path, monkeypat
     assert len(sources) == len(small.wrong) - len(apart)
 
 
-def test_too_many_fail_the_stage_and_leave_the_list(
+def test_too_many_fail_the_catalog_and_another_fraction_reads_nothing_again(
     small: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bad, all_ = len(small.wrong), len(small.wrong) + len(small.stored)
     copies = sum(reason == Reason.DUPLICATE for _, reason, _ in small.wrong)  # no damage
     share = (bad - copies) / (all_ - copies)
-    with pytest.raises(DarkroomError, match=rf"part `mess`: {bad} of {all_} samples cannot be used \(.*empty 1"):
-        take(small.root, most=share - 0.001)
-    assert not SHARDS.exists() and not list(SHARDS.parent.iterdir())
-    rows = pq.read_table(tmp_path / "logs/ingest-mess" / NAME).to_pylist()
-    assert sorted((row["key"], row["reason"], row["source"]) for row in rows) == sorted(small.wrong)
     take(small.root, most=share + 0.001)
-    before = contents(SHARDS)
-    with pytest.raises(DarkroomError, match="No part was written"):
-        take(small.root, most=share - 0.001)
-    assert contents(SHARDS) == before
+    before = {path: path.stat().st_mtime_ns for path in SHARDS.rglob("*")}
+
+    def catalog(most: float) -> None:
+        values = {key: VALUES[key] for key in ("run", "catalog")}
+        values["catalog"] = {**values["catalog"], "max_quarantined": most}
+        values["parts"] = {"mess": {"source": "folder", "path": str(small.root)}}
+        catalog_stage.run(CatalogParams.model_validate({**values, "train_tokenizer": {"parts": None}}))
+
+    with pytest.raises(DarkroomError, match=rf"part `mess`: {bad} of {all_} samples cannot be used \(.*empty 1"):
+        catalog(share - 0.001)
+    assert not Path("data/catalog").exists() and not Path("data/selection").exists()  # which all trainings read
+    catalog(share + 0.001)
+    assert Path("data/catalog").is_dir()
+    assert {path: path.stat().st_mtime_ns for path in SHARDS.rglob("*")} == before
+
+
+def test_no_change_of_the_fraction_is_a_parameter_of_ingest() -> None:
+    stages = read_yaml(Path(__file__).parents[2] / "dvc.yaml")["stages"]
+    assert "max_quarantined" in VALUES["catalog"] and "max_quarantined" not in VALUES["ingest"]
+    assert "catalog" in stages["catalog"]["params"] and "catalog" not in stages["ingest"]["do"]["params"]
+
+
+def test_the_list_of_a_part_of_which_nothing_is_left_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure("mess", "other")
+    mess = Mess(tmp_path / "people")
+    for number, way in enumerate(("empty", "html", "truncated_png", "empty", "empty", "empty")):
+        mess.bad(way, number)
+    mess.close()
+    with pytest.raises(DarkroomError, match=r"none of its 6 samples .*\(empty 4, .*data show mess --quarantine"):
+        take(mess.root)
+    assert not SHARDS.exists()
+    assert main(["data", "show", "mess"]) == 0
+    said = capsys.readouterr().out
+    assert "no part was written of mess" in said and said.count("/empty-0000") == 3  # the first of each reason
+    assert main(["data", "show", "mess", "--quarantine", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["failed"]
+    assert {one["reason"] for one in found} >= {"empty", "not_an_image", "truncated"}
+    assert sum(len(one["first"]) for one in found) == sum(one["samples"] for one in found) == 6
+    make_part(SHARDS.parent, "other", 0, 20)
+    assert main(["data", "show"]) == 0
+    said = capsys.readouterr().out
+    assert "no part was written of mess" in said and "other" in said
+    mess.good(1)
+    mess.close()
+    take(mess.root, most=0.99)
+    assert main(["data", "show", "mess"]) == 0
+    assert "no part was written" not in capsys.readouterr().out and not Path("logs/ingest-mess").exists()
 
 
 # Rules

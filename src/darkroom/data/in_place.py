@@ -109,14 +109,14 @@ def write_in_place(
         how: the preparation of images on reading.
         policy: which samples are indexed, and in which split.
         mirror: whether mirror images are valid training data.
-        logs: the folder for the list of damaged samples where there are too many.
+        logs: the folder for the list of damaged samples where no other is left.
 
     The manifest is that of `write_part` with in_place true and image.format "original". A shard is an original tar,
     listed in each split that has images of it: name (its number in the source), images, bytes and sha256 of the tar,
     and tar: its path or URL, as written in params.yaml.
 
     Raises:
-        DarkroomError: more samples are damaged than `policy` allows, or a tar was removed.
+        DarkroomError: no sample can be used, or a tar was removed.
     """
     known = _Facts(tars)
     writers = {split: _Pointers(folder / split, known, how.spec.size) for split in SPLITS}

@@ -12,7 +12,7 @@ from darkroom.data.damage import Action, Finding, Listed, Reason, action_of
 from darkroom.data.layout import KIND
 from darkroom.data.pipeline import Outcome
 from darkroom.data.preparing import Preparation
-from darkroom.data.quarantine import EXCUSED, require_few, write_quarantine
+from darkroom.data.quarantine import EXCUSED, require_some, write_quarantine
 from darkroom.data.shards import KEY, ShardWriter
 from darkroom.data.splits import SPLITS, split_of
 
@@ -24,14 +24,12 @@ class Policy:
     """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it.
 
     rules: the action for each reason.
-    max_quarantined: the maximum fraction of quarantined samples.
     fractions: the fraction of each split.
     split_seed: the seed of the hash that assigns splits.
     default_label: the label of samples without one; None: no label.
     """
 
     rules: Mapping[str, str]
-    max_quarantined: float
     fractions: Mapping[str, float]
     split_seed: int
     default_label: str | None = None
@@ -123,14 +121,14 @@ def write_part(
         policy: which samples are stored, and in which split.
         shard_size: the number of images in a shard.
         mirror: whether mirror images are valid training data.
-        logs: the folder for the list of damaged samples where there are too many.
+        logs: the folder for the list of damaged samples where no other is left.
 
     The manifest (kind "shards") holds part, source, image (size, channels, format), preparation, mirror, in_place
     (False), quarantine (see `write_quarantine`), and for each split: images, labels (images of each label), unlabelled,
     shards and index_sha256 (`ShardWriter.close`). An empty split has no shards.
 
     Raises:
-        DarkroomError: more samples are damaged than `policy` allows; the message names the reasons and the list.
+        DarkroomError: no sample can be stored; the message names the reasons and the list.
     """
     writers = {split: _Stored(ShardWriter(folder / split, shard_size, how.spec.format), how) for split in SPLITS}
     metadata = {"source": dict(source), "mirror": mirror, "in_place": False}
@@ -183,7 +181,7 @@ def write_with(
         how: the preparation of the images, now or on reading.
         policy: which samples are used, and in which split.
         metadata: further entries of the manifest.
-        logs: the folder for the list of damaged samples where there are too many.
+        logs: the folder for the list of damaged samples where no other is left.
 
     Raises:
         DarkroomError: as `write_part`.
@@ -195,14 +193,14 @@ def write_with(
         writers[split].add(one)
         labels[split][one.label] += 1
     splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
-    require_few(part, sieve.listed, sieve.seen, sieve.left_out, sieve.excused, policy.max_quarantined, logs)
+    require_some(part, sieve.listed, sieve.seen, sieve.left_out, sieve.excused, logs)
     write_manifest(
         folder,
         KIND,
         part=part,
         image=how.spec.metadata(),
         preparation=how.metadata(),
-        quarantine=write_quarantine(folder, sieve.listed),
+        quarantine=write_quarantine(folder, sieve.listed, sieve.left_out, sieve.excused),
         splits=splits,
         **metadata,
     )

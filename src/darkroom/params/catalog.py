@@ -1,18 +1,20 @@
 """The sections that `catalog` reads."""
 
-from darkroom.params.numbers import PartNames, Positive
+from darkroom.params.numbers import Fraction, PartNames, Positive
 from darkroom.params.parts import Parts
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
 
 class Catalog(Section):
-    """What to show of the data."""
+    """What to show of the data, and how much damage is allowed."""
 
     threads: Positive = 1
     """CPU threads."""
     grid_images: Positive = 64
     """Images in the grid that shows the data; no training reads it."""
+    max_quarantined: Fraction = 0.05
+    """Largest fraction of a part's samples that may be quarantined; more fail the stage, before any training."""
 
 
 class TokenizerParts(Section):

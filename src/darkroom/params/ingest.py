@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Fraction, Positive, Seed
+from darkroom.params.numbers import Positive, Seed
 from darkroom.params.parts import Parts
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -79,8 +79,6 @@ class Ingest(Section):
     """What is done with damaged samples that could still be used."""
     default_label: Annotated[str, Field(min_length=1)] | None = None
     """Class of images that have none, so that a flat folder trains a generator of one class; null: none."""
-    max_quarantined: Fraction = 0.05
-    """Largest fraction of a part's samples that may be quarantined; more of them fail the stage."""
     split_seed: Seed = 0
     """The split of a key follows from this number and the key alone."""
     splits: Splits

@@ -10,6 +10,7 @@ from darkroom.params.section import PARAMS
 
 # The most specific old name counts for a key: what lies below a section is renamed with it.
 RENAMED = {
+    "ingest.max_quarantined": "catalog.max_quarantined",
     "score_dit": "score_generator",
     "sample_dit": "sample_generator.common",
     "sample_dit.guidance": "sample_generator.dit.guidance",

@@ -7,6 +7,8 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.catalog import CATALOG
 from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
 from darkroom.data.classes import class_warnings
+from darkroom.data.layout import SHARDS
+from darkroom.data.quarantine import require_few
 from darkroom.data.selection import SELECTION, write_selection
 from darkroom.params.catalog import Params
 
@@ -15,6 +17,7 @@ def run(params: Params) -> None:
     """Write data/catalog, data/selection and the picture in samples/catalog from data/shards."""
     for path in (CATALOG, SELECTION, PICTURES):
         require_writable(path)
+    require_few(params.parts, params.catalog.max_quarantined, SHARDS)
     with atomic_folder(CATALOG) as folder:
         manifest = write_catalog(folder, list(params.parts))
     with atomic_folder(SELECTION) as folder:

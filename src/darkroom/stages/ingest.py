@@ -1,5 +1,6 @@
 """Stage `ingest@PART`: reads a source and writes `data/shards/PART/`."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,7 @@ def run(params: Params, part: str) -> None:
         partial(write_part, shard_size=settings.shard_size) if tars is None else partial(write_in_place, tars=tars)
     )
     found = outcomes(source, source.entries(start, stop), how, params.run.ingest_processes, store=tars is None)
+    failed = LOGS / f"ingest-{part}"
     with atomic_folder(SHARDS / part) as folder:
         manifest = write(
             folder,
@@ -59,14 +61,14 @@ def run(params: Params, part: str) -> None:
             how=how,
             policy=Policy(
                 settings.rules.model_dump(),
-                settings.max_quarantined,
                 settings.splits.model_dump(),
                 settings.split_seed,
                 settings.default_label,
             ),
             mirror=getattr(details, "mirror", False),
-            logs=LOGS / f"ingest-{part}",
+            logs=failed,
         )
+    shutil.rmtree(failed, ignore_errors=True)  # the list of an earlier run, which `darkroom data show` would take up
     print(summary(manifest))
 
 

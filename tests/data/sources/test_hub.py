@@ -109,7 +109,6 @@ def test_ingest_stores_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cut = {
         **VALUES["ingest"],
         "image_size": 8,
-        "max_quarantined": 0.5,
         "rules": {**VALUES["ingest"]["rules"], "label_missing": "keep"},
         "splits": {"train": 1.0, "val": 0.0, "test": 0.0},
     }

@@ -52,14 +52,12 @@ def opened(path: Path | None = None, **changes):
     return open_source(part, settings(**changes))
 
 
-def ingested(
-    path: Path | None, size: int, channels: str = "RGB", processes: int = 1, most: float = 0.05, **changes
-) -> dict:
+def ingested(path: Path | None, size: int, channels: str = "RGB", processes: int = 1, **changes) -> dict:
     """Run the stage; return what is stored, by key: pixels, label, caption."""
     values = {
         "run": {**VALUES["run"], "ingest_processes": processes},
         "torchvision": {**VALUES["torchvision"], **changes},
-        "ingest": {**VALUES["ingest"], "image_size": size, "channels": channels, "max_quarantined": most},
+        "ingest": {**VALUES["ingest"], "image_size": size, "channels": channels},
         "parts": {"part": {"source": "torchvision", "path": "data/none" if path is None else str(path)}},
     }
     ingest.run(Params.model_validate(values), "part")
@@ -143,7 +141,7 @@ def test_a_folder_set_is_read_as_files_and_its_damage_named(tmp_path, processes)
     paths[7].write_text("<html>404</html>")
     paths[9].write_bytes(paths[8].read_bytes())
     changes = {"dataset": "Imagenette", "options": {"size": "160px"}}
-    stored = ingested(Path("nette"), 20, processes=processes, most=0.5, **changes)
+    stored = ingested(Path("nette"), 20, processes=processes, **changes)
     whole = [number for number in range(12) if number not in (1, 5, 7, 9)]
     assert list(stored) == [f"imagenette-train-160px-{number:02d}" for number in whole]
     for number, (pixels, label, _) in zip(whole, stored.values(), strict=True):
@@ -174,7 +172,7 @@ def test_a_folder_whose_name_is_not_utf8_is_a_class_all_the_same(tmp_path):
         folder = Path(os.fsdecode(os.fsencode(tmp_path / "euro/eurosat/2750") + b"/" + name))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(made.encoded(images[number], "JPEG") if number else b"")
-    stored = ingested(Path("euro"), 20, most=0.5, dataset="EuroSAT", split=None)
+    stored = ingested(Path("euro"), 20, dataset="EuroSAT", split=None)
     assert [label for _, label, _ in stored.values()] == ["Lake", r"R\xfcbe", r"R\xfcbe"]
 
 

@@ -295,7 +295,7 @@ def test_a_tar_that_was_cut_off_is_named(here: Path) -> None:
 def ingested(path: Path, **values: Any) -> Path:
     part = {"source": "urls", "path": str(path), "settings": {"label_column": "label"}}
     cut = {key: VALUES[key] for key in ("urls", "ingest")}
-    cut["ingest"] = {**cut["ingest"], "image_size": 8, "max_quarantined": 0.2}
+    cut["ingest"] = {**cut["ingest"], "image_size": 8}
     params = {**cut, "run": {**VALUES["run"], "img2dataset": "bin/img2dataset", **values}, "parts": {"web": part}}
     ingest.run(Params.model_validate(params), "web")
     return Path("data/shards/web")

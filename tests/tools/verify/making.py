@@ -51,7 +51,7 @@ def index_in_place(part: str, path: Path | None, **changes: Any) -> None:
     source, how = Webdataset(settings(**changes), path), preparation()
     (SHARDS / part).mkdir(parents=True)
     found = outcomes(source, source.entries(0, None), how, processes=1, store=False)
-    rules, metadata = policy(max_quarantined=0.5), {"name": "webdataset", **source.metadata()}
+    rules, metadata = policy(), {"name": "webdataset", **source.metadata()}
     write_in_place(SHARDS / part, part, found, source.tars, metadata, how, rules, mirror=False, logs=Path("logs"))
 
 

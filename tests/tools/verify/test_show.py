@@ -87,7 +87,7 @@ class Mess(Noise):
 def mess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     configure("mess")
-    make_part(SHARDS, "mess", 0, 20, source=Mess(), max_quarantined=0.5)
+    make_part(SHARDS, "mess", 0, 20, source=Mess())
     return tmp_path
 
 
@@ -172,7 +172,7 @@ def test_the_whole_list_where_that_is_asked_for(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.chdir(tmp_path)
     configure("half")
-    make_part(SHARDS, "half", 0, 20, source=Empty(), max_quarantined=0.6)
+    make_part(SHARDS, "half", 0, 20, source=Empty())
     keys = {f"noise-{number:04d}" for number in range(1, 20, 2)}
     shown = {word for line in said("show", "--images", "0")[1].splitlines() for word in line.split()} & keys
     assert shown == {"noise-0001", "noise-0003", "noise-0005"}

@@ -7,15 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.data.catalog_writer import data_grid, grid_columns, shown_rows
 from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.layout import SHARDS
+from darkroom.data.quarantine import NAME as LIST
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.tools.verify.params import left_over, read_params, require_known
-from darkroom.tools.verify.summary import summary
-from darkroom.tools.verify.text import text_of
+from darkroom.tools.verify.summary import failed_ingests, summary
+from darkroom.tools.verify.text import failed_text, text_of
+
+LOGS = Path("logs")
 
 
 def show(names: Sequence[str], split: str | None, grid: Path, images: int, every_row: bool, as_json: bool) -> str:
@@ -36,18 +40,30 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
     if images < 0:
         raise DarkroomError(f"--images is {images}, and must be 0 or more.")
     params = read_params()
-    parts = require_known(names, list(params.parts))
+    wanted = require_known(names, list(params.parts))
+    failed = [part for part in wanted if _failed(part)]
+    parts = [part for part in wanted if part not in failed]
     splits = [split] if split else list(SPLITS)
-    metadata: dict[str, Any] = {**summary(parts, splits, every_row), "every_row": every_row}
+    metadata: dict[str, Any] = {"failed": failed_ingests(failed, LOGS, every_row), "every_row": every_row}
+    if parts:
+        metadata |= summary(parts, splits, every_row)
     metadata["left_over"] = left_over(list(params.parts))
-    if images and metadata["images"]:
+    if images and metadata.get("images"):
         metadata["grid"] = _grid(parts, splits, grid, images)
     if as_json:
         return json.dumps(metadata, indent=2, ensure_ascii=False)
-    text = text_of(metadata)
+    text = "\n\n".join(
+        [*(["\n".join(failed_text(metadata))] if failed else []), *([text_of(metadata)] if parts else [])]
+    )
     if metadata["left_over"]:
         text += f"\n\n{', '.join(metadata['left_over'])}: of no part in params.yaml; nothing reads it, remove it."
     return text
+
+
+def _failed(part: str) -> bool:
+    """Return whether the latest `ingest` of a part ended with a list of samples of which none could be used."""
+    written, listed = SHARDS / part / MANIFEST, LOGS / f"ingest-{part}" / LIST
+    return listed.is_file() and not (written.is_file() and written.stat().st_mtime > listed.stat().st_mtime)
 
 
 def _grid(parts: Sequence[str], splits: Sequence[str], path: Path, images: int) -> dict[str, Any]:

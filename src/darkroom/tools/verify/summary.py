@@ -1,13 +1,14 @@
 """The summary of `darkroom data show`, computed from columns of the indexes alone."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import NAME, read_manifest
@@ -23,7 +24,8 @@ from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.passed_over import passed_over
-from darkroom.data.quarantine import read_quarantine
+from darkroom.data.quarantine import NAME as LIST
+from darkroom.data.quarantine import SCHEMA, read_quarantine
 from darkroom.data.splits import SPLITS
 
 _EXAMPLES = 5  # number of captions shown
@@ -183,21 +185,22 @@ def _words(texts: pa.Array) -> NDArray[np.int64]:
 
 def _quarantine(manifests: Mapping[str, Mapping[str, Any]], root: Path, every_row: bool) -> list[dict[str, Any]]:
     """Return for each part, action and reason the number of samples, and the first of them, or all."""
-    found = []
-    for part, manifest in manifests.items():
-        table = read_quarantine(root / part, manifest)
-        for action in Action:
-            for reason, count in manifest["quarantine"][action.value].items():
-                both = pc.and_(pc.equal(table["action"], action.value), pc.equal(table["reason"], reason))
-                rows = table.filter(both).select(["key", "source", "detail"])
-                rows = rows if every_row else rows.slice(0, _FIRST)
-                found.append(
-                    {
-                        "part": part,
-                        "action": action.value,
-                        "reason": reason,
-                        "samples": count,
-                        "first": rows.to_pylist(),
-                    }
-                )
-    return found
+    tables = {part: read_quarantine(root / part, manifest) for part, manifest in manifests.items()}
+    return [entry for part, table in tables.items() for entry in _listed(part, table, every_row)]
+
+
+def failed_ingests(parts: Sequence[str], logs: Path, every_row: bool) -> list[dict[str, Any]]:
+    """Return the same of parts that `ingest` did not write, from the lists that it left in `logs`."""
+    tables = {part: pq.read_table(logs / f"ingest-{part}" / LIST, schema=SCHEMA) for part in parts}
+    return [entry for part, table in tables.items() for entry in _listed(part, table, every_row)]
+
+
+def _listed(part: str, table: pa.Table, every_row: bool) -> Iterator[dict[str, Any]]:
+    counts = Counter(zip(table["action"].to_pylist(), table["reason"].to_pylist(), strict=True))
+    order = [action.value for action in Action]
+    for action, reason in sorted(counts, key=lambda pair: (order.index(pair[0]), pair[1])):
+        both = pc.and_(pc.equal(table["action"], action), pc.equal(table["reason"], reason))
+        rows = table.filter(both).select(["key", "source", "detail"])
+        rows = rows if every_row else rows.slice(0, _FIRST)
+        samples = counts[action, reason]
+        yield {"part": part, "action": action, "reason": reason, "samples": samples, "first": rows.to_pylist()}

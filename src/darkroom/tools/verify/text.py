@@ -1,6 +1,6 @@
 """The text that `darkroom data show` prints."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from darkroom.data.passed_over import passed_over_text
@@ -113,11 +113,22 @@ def _captions(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _quarantine(metadata: Mapping[str, Any]) -> Iterator[str]:
-    found = metadata["quarantine"]
-    if not found:
+    if not metadata["quarantine"]:
         yield "damage: none, every sample of the source is there as it was"
         return
     yield "damage, listed in data/shards/PART/quarantine.parquet"
+    yield from _damage(metadata["quarantine"], metadata.get("every_row"))
+
+
+def failed_text(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines on parts that were not written, since no sample of them could be used."""
+    names = dict.fromkeys(one["part"] for one in metadata["failed"])
+    lists = ", ".join(f"logs/ingest-{name}/quarantine.parquet" for name in names)
+    yield f"no part was written of {', '.join(names)}, since no sample could be used; damage, listed in {lists}"
+    yield from _damage(metadata["failed"], metadata["every_row"])
+
+
+def _damage(found: Sequence[Mapping[str, Any]], every_row: bool | None) -> Iterator[str]:
     rows = [("  part", "what was done", "reason", "samples")]
     rows += [(f"  {one['part']}", _DONE[one["action"]], one["reason"], f"{one['samples']:,}") for one in found]
     yield from aligned(rows, left=(0, 1, 2))
@@ -126,7 +137,7 @@ def _quarantine(metadata: Mapping[str, Any]) -> Iterator[str]:
         for one in found
         for row in one["first"]
     ]
-    yield "all of them:" if metadata.get("every_row") else "the first of each (`--quarantine` lists all):"
+    yield "all of them:" if every_row else "the first of each (`--quarantine` lists all):"
     yield from aligned([tuple(map(_printable, row)) for row in listed], left=range(5))
 
 
