@@ -2,88 +2,118 @@
 
 # No effect on any output: proposes settings
 
-import csv
-import json
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from darkroom.data.sources.metadata import path_in
-from darkroom.data.sources.table import FILE_NAME
+from darkroom.data.sources.table import FILE_NAME, read_table
 from darkroom.data.sources.walk import Found, split_ending, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder
+from darkroom.tools.init.columns import Chosen, choose
 
-# Columns of metadata tables by the names that people give them, the first that is there.
-_LABELS = ("label", "class", "category", "label_name", "class_name", "labels")
-_CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title")
 _MOST = 0.8  # fraction of the images that must lie in folders, or have a text, for this to be the rule
+_IMAGES = 5  # images in a folder, on average, from which on folders may be classes
+_TRIED = 200  # images beside which a text is looked for
+# Names of folders that say when, or for what, and not what an image shows.
+_DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
+_SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "images", "img", "data"}
 
 
-def folder_settings(root: Path) -> Folder:
-    """Return the settings that fit a folder: a table, subfolders, or texts beside the images.
+def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
+    """Return the settings that fit a folder, by a table, subfolders and texts beside the images, and sentences on why.
 
     Raises:
-        DarkroomError: the folder cannot be listed, or a table of it cannot be read.
+        DarkroomError: the folder cannot be listed, holds no images, or a table of it cannot be read.
     """
     try:
-        found = walk(os.fsencode(root), captions=False, tables=True)
+        found = walk(os.fsencode(root), captions=True, tables=True)
     except OSError as error:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
-    columns = _columns(path_in(root, found.tables[0])) if found.tables else set()
-    label = next((name for name in _LABELS if name in columns), None)
-    caption = next((name for name in _CAPTIONS if name in columns), None)
-    settings: dict[str, str] = {"label": _label_by_folder(found.images) if label is None else "metadata"}
-    if label is not None:
-        settings["label_column"] = label
-    if caption is not None:
-        settings |= {"caption": "metadata", "caption_column": caption}
+    if not found.images:
+        raise DarkroomError(f"the folder {root} holds no image files{_others(found)}: name the folder of your images.")
+    columns = _columns(root, found)
+    settings: dict[str, str] = {}
+    notes = [*columns.notes]
+    if columns.label is not None:
+        settings |= {"label": "metadata", "label_column": columns.label}
+    else:
+        settings["label"], why = _label_by_folder(found.images)
+        notes += [why] if why else []
+    if columns.caption is not None:
+        settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif _texts_beside(root, found):
         settings["caption"] = "txt"
-    return Folder.model_validate(settings)
+        notes.append("Captions are of the text files beside the images.")
+    return Folder.model_validate(settings), tuple(notes)
 
 
-def _label_by_folder(images: Iterable[str]) -> str:
-    """Return `parent` where most images lie in subfolders, of which there are several; else `none`."""
+def _others(found: Found) -> str:
+    """Return what a folder without images holds, in words."""
+    said = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(5)]
+    said += [f"{found.hidden.images:,} images that are hidden"] if found.hidden.images else []
+    said += [f"{len(found.faults):,} that cannot be read"] if found.faults else []
+    return f", but {', '.join(said)}" if said else ""
+
+
+def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
+    """Return `parent` or `top` where the folders of this level seem to be classes, else `none`, and why."""
     folders = [path.split("/")[:-1] for path in images]
     inside = [path for path in folders if path]
     if len(inside) < _MOST * len(folders):
-        return "none"
-    parents = Counter(path[-1] for path in inside)
-    tops = Counter(path[0] for path in inside)
-    # photos/2019/05 and the like: the nearest folders hold next to nothing each
-    if len(parents) > len(inside) / 5 and 1 < len(tops) < len(parents):
-        return "top"
-    return "parent" if 1 < len(parents) <= len(inside) / 2 else "none"
+        return "none", ""
+    levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
+    if _are_dates(levels["top"]) or _are_dates(levels["parent"]):
+        return "none", "The folders are dates, and no classes."
+    for level, names in levels.items():
+        if len(names) > 1 and not {name.lower() for name in names} <= _SPLITS and len(inside) >= _IMAGES * len(names):
+            return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}."
+    few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
+    return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are no classes." if few else ""
+
+
+def _are_dates(names: Iterable[str]) -> bool:
+    return all(_DATE.fullmatch(name) for name in names)
 
 
 def _texts_beside(root: Path, found: Found) -> bool:
     """Return whether most of the images, by a few of them, have a text file of their name."""
     images = sorted(found.images)
-    chosen = images[:: max(1, len(images) // 200)]
+    chosen = images[:: max(1, len(images) // _TRIED)]
+    stems = ((split_ending(path)[0], path) for path in chosen)
     there = sum(
-        any(path_in(root, f"{split_ending(path)[0]}.{ending}").is_file() for ending in ("txt", "TXT", "Txt"))
-        for path in chosen
+        any(path_in(root, f"{name}.{ending}").is_file() for name in names for ending in ("txt", "TXT", "Txt"))
+        for names in stems
     )
-    return bool(chosen) and there >= _MOST * len(chosen)
+    return there >= _MOST * len(chosen)
 
 
-def _columns(table: Path) -> set[str]:
-    """Return the columns of a table, of a .jsonl those of its first 100 rows.
+def _columns(root: Path, found: Found) -> Chosen:
+    """Return the columns with classes and captions that all tables of a folder have.
 
     Raises:
-        DarkroomError: it cannot be read.
+        DarkroomError: a table cannot be read.
     """
-    try:
-        if table.suffix == ".parquet":
-            import pyarrow.parquet as pq
+    tables: list[dict[str, Sequence[str | None]]] = []
+    for name in sorted(found.tables):
+        path, columns = path_in(root, name), set[str]()
+        for _ in read_table(path, name, [FILE_NAME], columns):
+            pass
+        tables.append(_values(path, name, sorted(columns - {FILE_NAME})))
+    shared = [column for column in (tables[0] if tables else ()) if all(column in table for table in tables)]
+    joined = {column: [value for table in tables for value in table[column]] for column in shared}
+    return choose(joined, "the table" if len(tables) == 1 else "the tables")
 
-            return set(pq.read_schema(table).names)
-        with table.open(encoding="utf-8", newline="") as file:
-            if table.suffix == ".csv":
-                return set(next(csv.reader(file), []))
-            rows = [json.loads(line) for line, _ in zip(file, range(100), strict=False) if line.strip()]
-        return {column for row in rows if isinstance(row, dict) for column in row if column != FILE_NAME}
-    except (OSError, ValueError, csv.Error) as error:
-        raise DarkroomError(f"the table {table} cannot be read: {error}. Repair or remove it.") from error
+
+def _values(path: Path, name: str, columns: Sequence[str]) -> dict[str, Sequence[str | None]]:
+    """Return the columns of a table by their names, without those that hold neither texts nor numbers."""
+    try:
+        rows = [values for _, values in read_table(path, name, columns, set())]
+    except DarkroomError:
+        if len(columns) == 1:
+            return {}
+        return {column: values for each in columns for column, values in _values(path, name, [each]).items()}
+    return {column: [row[place] for row in rows] for place, column in enumerate(columns)}

@@ -2,9 +2,8 @@
 
 # No effect on any output: writes params.yaml, which the stages depend on key by key
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
@@ -13,10 +12,10 @@ from darkroom.tools.init.allotting import allot
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.proposal import BATCH, Machine, Wish, longest, propose, trainings
 from darkroom.tools.init.request import Request
-from darkroom.tools.init.subject import entry, opened
-from darkroom.tools.init.texts import report
+from darkroom.tools.init.subject import entry, opened, stand_in
+from darkroom.tools.init.texts import after, report
 from darkroom.tools.init.tiers import TIERS, Tier
-from darkroom.tools.init.writing import BEFORE, MARK, begin_from, text_of
+from darkroom.tools.init.writing import begin_from, header, restored, text_of
 from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, side_by_side
 
@@ -68,27 +67,27 @@ def init(request: Request) -> str:
     Raises:
         DarkroomError: the source cannot be read, or no settings for it are valid; params.yaml is as before then.
     """
-    part, chosen, source = opened(request.source)
-    facts = look(source, chosen.start, chosen.stop)
+    subject = opened(request.source)
+    facts = look(subject)
     wanted = facts.has_captions if request.text is None else request.text
-    if wanted and not facts.has_captions:
+    if wanted and not facts.may_have_texts:
         raise DarkroomError(
-            f"--text: images of texts are learned of captions, and {facts.captioned:.0%} of the images that were "
-            "looked at have one: docs/data.md says where captions may stand."
+            f"--text: images of texts are learned of captions, most images need one, and not all the same; here "
+            f"{facts.captioned:.0%} have one. docs/own-images.md says where captions may stand."
         )
-    wish = Wish(part, entry(chosen), wanted, request.generator != "none", request.size)
+    wish = Wish(subject.name, entry(subject, facts.images), wanted, request.generator != "none", request.size)
     machine = _machine()
     seconds = request.minutes * 60 * _MARGIN
     before = begin_from()
-    with _restored() as keep:
+    with restored() as keep:
         tried = _measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: _worth(*each))
-        text = report(facts, wish, request.minutes, measured, lengths, machine)
+        text = report(subject, facts, wish, request, measured, lengths, machine)
         choices = propose(facts, wish, measured.tier, machine, lengths)
-        written = text_of(before, choices, f" for {request.source}, {request.minutes:g} minutes.\n{text}\n")
+        written = text_of(before, choices, header(request, text))
         if not request.dry_run:
             keep(written)
-    return text
+    return "\n".join([text, "", *after(wish, request)])
 
 
 def _worth(measured: Measured, lengths: Mapping[str, int]) -> float:
@@ -121,27 +120,14 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     """Return what each stage takes with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
-    write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths), ".").encode())
+    wish = replace(wish, source=stand_in(wish.source, facts.images))
+    write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths)).encode())
     found = planned(everything=True, history=False)
     assert found is not None
     for each in found.plans:
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             raise DarkroomError(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     return Measured(tier, lengths, found)
-
-
-@contextmanager
-def _restored() -> Iterator[Callable[[str], None]]:
-    """Give params.yaml back as it was, unless the block keeps another text."""
-    was = PARAMS.read_bytes()
-    kept: list[str] = []
-    try:
-        yield kept.append
-    finally:
-        if kept and not was.decode().startswith(MARK):
-            BEFORE.parent.mkdir(exist_ok=True)
-            write_bytes(BEFORE, was)
-        write_bytes(PARAMS, kept[0].encode() if kept else was)
 
 
 def _machine() -> Machine:

@@ -3,6 +3,7 @@
 # No effect on any output: looks at images
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from darkroom.data.damage import DamageError
+from darkroom.data.colours import eight_bits
+from darkroom.data.damage import DamageError, Reason
 from darkroom.data.decoding import open_image
-from darkroom.data.draw import drawn
 from darkroom.data.preparing import upright_size
-from darkroom.data.sources import Source
+from darkroom.data.sample import Raw
 from darkroom.errors import DarkroomError
 from darkroom.terminal.progress import each_with_progress
+from darkroom.tools.init.sampling import sampled
+from darkroom.tools.init.subject import Subject
 
-LOOKED = 2000  # samples that are read
+LOOKED = 2000  # samples that are read, where they are read in time
+FEWEST = 40  # images with which the whole DAG ends
+_SECONDS = 12.0  # of reading, after which no more are read,
+_ENOUGH = 100  # but for so many
 _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # pixels of an image that is still opened
 _GREY = 4  # largest difference of two channels, of 255, that still is grey
@@ -63,8 +69,13 @@ class Facts:
 
     @property
     def has_captions(self) -> bool:
+        """Whether most images have a caption, and some have one of their own."""
+        return self.may_have_texts and self.captions > 0
+
+    @property
+    def may_have_texts(self) -> bool:
         """Whether most images have a caption, and not all the same one."""
-        return self.captioned > 0.5 and self.tokens is not None and self.captions > 0
+        return self.captioned > 0.5 and self.tokens is not None
 
 
 @dataclass
@@ -81,47 +92,54 @@ class _Seen:
     caption: str | None
 
 
-def look(source: Source, start: int = 0, stop: int | None = None) -> Facts:
-    """Return what a sample of a source shows.
-
-    Args:
-        source: an open source that knows its size.
-        start: the first sample of the slice that is looked at.
-        stop: one past the last.
+def look(subject: Subject) -> Facts:
+    """Return what a sample of a source shows, read in a drawn order for some seconds at most.
 
     Raises:
-        DarkroomError: the source does not know its size, or none of the images that were tried can be read.
+        DarkroomError: the source cannot say how many images it has, or none of those that were tried can be read, or
+            they are too few.
     """
-    size = source.size()
-    if size is None:
-        raise DarkroomError("how many images this source has is known once it is ingested: `darkroom init` needs it.")
-    stop = size if stop is None else stop
-    total = stop - start
-    chosen = set(drawn(total, LOOKED))
-    entries = [entry for number, entry in enumerate(source.entries(start, stop)) if number in chosen]
-    seen: list[_Seen] = []
-    for entry in each_with_progress(entries, len(entries), "images looked at"):
-        try:
-            raw = source.read(entry)
-            image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
-        except DamageError:
-            continue
-        if min(image.size):
-            data = raw.image if isinstance(raw.image, bytes) else image.tobytes()
-            seen.append(_Seen(*_pixels(image), hashlib.sha256(data).digest(), raw.label, raw.caption))
-    if not seen:
+    total, entries = sampled(subject, LOOKED)
+    if total < FEWEST:
         raise DarkroomError(
-            f"none of {len(entries):,} images that were tried can be read: is this the right folder? "
-            "`darkroom data show` says what is wrong with each, once `dvc repro catalog` has read them."
+            f"{total:,} image{'s' * (total > 1)} are too few: scores are of held-out images, so {FEWEST} are needed."
         )
-    return _facts(total, len(entries), seen)
+    seen: list[_Seen] = []
+    wrong: Counter[str] = Counter()
+    looked = 0
+    end = time.monotonic() + _SECONDS
+    for entry in each_with_progress(entries, len(entries), "looking"):
+        if looked >= _ENOUGH and time.monotonic() > end:
+            break
+        looked += 1
+        try:
+            seen.append(_seen(subject.source.read(entry)))
+        except DamageError as error:
+            wrong[error.reason] += 1
+    if not seen:
+        said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
+        raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): is it the right source?")
+    return _facts(total, looked, seen)
+
+
+def _seen(raw: Raw) -> _Seen:
+    """Return what is known of one image.
+
+    Raises:
+        DamageError: it cannot be read, or its pixels cannot be used.
+    """
+    image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
+    if not min(image.size):
+        raise DamageError(Reason.ZERO_SIZE)
+    data = raw.image if isinstance(raw.image, bytes) else image.tobytes()
+    return _Seen(*_pixels(image), hashlib.sha256(data).digest(), raw.label, raw.caption)
 
 
 def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
     """Return shorter side, longer / shorter, and whether it is grey, transparent in places, and of one colour."""
     width, height = upright_size(image)
-    small = image.convert("RGBA")
-    small.thumbnail((64, 64))
+    plain_mode = eight_bits(image)
+    small = plain_mode.reduce(max(1, min(image.size) // 64)).convert("RGBA")
     pixels = np.asarray(small).reshape(-1, 4).astype(int)
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY

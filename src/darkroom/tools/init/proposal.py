@@ -28,6 +28,7 @@ _RATES = {
     "train_prior": 0.002,
 }
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
+_BAD = 0.05  # fraction of damaged images that `ingest` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart.
 _EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 30}
@@ -113,21 +114,20 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
         **_training(facts, wish, machine, lengths),
         **_tokenizer(tier),
         **_generator(facts, wish, tier),
-        **(_texts(facts, tier, size) if wish.text else _no_texts(facts)),
+        **(_texts(facts, tier, size) if wish.text else _no_texts(facts, size)),
     }
 
 
 def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     colours = "L" if facts.grey >= 0.99 else "RGB"
-    low, middle, high = facts.side
     found = {
         f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.images:,} images"),
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
-        "ingest.image_size": Choice(size, f"the shorter sides have {low} to {high} pixels, {middle} in the middle"),
+        "ingest.image_size": Choice(size, _size_reason(facts, wish, size)),
         "ingest.channels": Choice(
             colours,
-            f"{facts.grey:.0%} of the images are grey"
-            + (f"; {facts.transparent:.0%} have transparent places, which become white" if facts.transparent else ""),
+            ("the images are grey" if colours == "L" else "the images have colours")
+            + ("; what is transparent becomes white" if facts.transparent else ""),
         ),
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
         "train_tokenizer.parts": Choice(None, "all"),
@@ -139,7 +139,18 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
     elif facts.unlabelled > 0.02:
         found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.0%} of the images have no class")
+    if (bad := facts.unreadable / facts.looked) > _BAD / 2:
+        found["ingest.max_quarantined"] = Choice(
+            min(0.9, round(2 * bad, 2)), f"{bad:.0%} of the images cannot be read, and are left out"
+        )
     return found
+
+
+def _size_reason(facts: Facts, wish: Wish, size: int) -> str:
+    low, middle, high = facts.side
+    sides = f"{middle}" if low == high else f"{low} to {high}, median {middle}"
+    why = "as asked" if wish.size else "by the time" if size <= middle else "images are enlarged"
+    return f"pixels, height and width; {why}. The shorter sides of the images have {sides}"
 
 
 def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
@@ -151,7 +162,7 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
         keys = {
             "optimizer": Choice("muon"),
-            "images": Choice(images, f"each training image {images / train:.0f} times"),
+            "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
             "batch": Choice(batch),
             "learning_rate": Choice(_RATES[name]),
             "warmup": Choice(min(warmup, images - batch)),
@@ -223,9 +234,21 @@ def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
     }
 
 
-def _no_texts(facts: Facts) -> dict[str, Choice]:
-    why = "as asked" if facts.has_captions else "no captions were found: no CLIP, no prior, and no decoder"
-    return {"train_clip.source": Choice("none", why)}
+def _no_texts(facts: Facts, size: int) -> dict[str, Choice]:
+    why = ("as asked" if facts.has_captions else "there are no captions for it") + ": no CLIP, no prior, and no decoder"
+    unet = "train_decoder.unets.base"
+    return {
+        "train_clip.source": Choice("none", why),
+        # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
+        f"{unet}.size": Choice(size),
+        f"{unet}.embeddings": Choice("data/embeddings", "made by CLIP: without it this is not trained"),
+        f"{unet}.clip": Choice(NO_FILE),
+        f"{unet}.weights": Choice(NO_FILE),
+        f"{unet}.model.channels": Choice([32, 64]),
+        f"{unet}.model.attention": Choice([False, False]),
+        f"{unet}.model.image_to_time": Choice(True),
+        "sample_decoder.unets.base.guidance": Choice(2.0),
+    }
 
 
 def _rounded(images: float, batch: int) -> int:

@@ -2,6 +2,7 @@
 
 # No effect on any output: reads what a command names
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 
@@ -40,6 +41,13 @@ class Request:
         if options.size is not None and (options.size < 16 or options.size % 16):
             raise DarkroomError(f"--size is {options.size}, and must be a multiple of 16.")
         return cls(options.source, minutes, options.text, options.generator, options.size, options.dry_run)
+
+    def command(self) -> str:
+        """Return the arguments of the command line that means this."""
+        said = [shlex.quote(self.source), "--minutes", f"{self.minutes:g}"]
+        said += {None: [], True: ["--text"], False: ["--no-text"]}[self.text]
+        said += ["--generator", self.generator] if self.generator != "dit" else []
+        return " ".join(said + (["--size", str(self.size)] if self.size is not None else []))
 
 
 def add_options(parser: ArgumentParser) -> None:

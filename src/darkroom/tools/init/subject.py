@@ -2,58 +2,167 @@
 
 # No effect on any output: reads what a command names
 
+import os
 import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from darkroom.dag.hashable import printable, require_hashable
+from darkroom.dag.stages import STAGES
 from darkroom.data.sources import Source, open_source
+from darkroom.data.sources.tar_names import ENDINGS
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.parts import Part
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.sources import SECTIONS
-from darkroom.params.stage import read_yaml
+from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
 from darkroom.tools.init.annotations import folder_settings
+from darkroom.tools.init.tars import tar_settings
 
-_SCENES = 8000  # of `shapes`, which has no end
+SCENES = 8000  # of `shapes`, which has no end
+_NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, or webdataset tars"
+_OWN = (".git", ".dvc", ".darkroom", ".snakemake", ".venv", "logs", "build")  # of the repository, never images
 
 
-def opened(source: str) -> tuple[str, Part, Source]:
-    """Return the name of the part, its entry under `parts`, and the open source that a person means.
+@dataclass(frozen=True)
+class Subject:
+    """What a person means.
+
+    name: of the part.
+    part: its entry under `parts`.
+    source: open.
+    notes: what was decided about classes and captions, sentences.
+    """
+
+    name: str
+    part: Part
+    source: Source
+    notes: tuple[str, ...] = ()
+
+
+def opened(source: str) -> Subject:
+    """Return the source that a person means.
 
     Raises:
-        DarkroomError: it is neither a folder nor the name of a source, or cannot be opened.
+        DarkroomError: it is neither a folder nor the name of a source, or cannot be opened, or is the repository's own.
     """
     kind, _, name = source.partition(":")
     path = Path(source).expanduser()
-    if path.is_dir():
-        settings = folder_settings(path)
-        part = Part(source="folder", path=str(path), settings=settings.model_dump(exclude_defaults=True))
-        label = part_name(path.resolve().name)
+    notes: tuple[str, ...] = ()
+    if path.is_dir() and not _holds_tars(path):
+        label, part, notes = _folder(path)
+    elif path.is_dir() or (path.is_file() and path.name.endswith(ENDINGS)):
+        part = Part(source="webdataset", path=_written(path), settings=tar_settings(path))
+        label = part_name(_name_of(path))
     elif kind in ("digits", "shapes") and not name:
-        part, label = Part(source=kind, stop=_SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
+        part, label = Part(source=kind, stop=SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
     elif kind == "torchvision" and name:
         part, label = Part(source="torchvision", settings={"dataset": name}), part_name(name)
     elif kind == "hub" and name:
-        part, label = Part(source="hub", settings={"name": name}), part_name(name.rpartition("/")[2])
-    elif ".tar" in source:
+        folder = Path(name).expanduser()
+        label = part_name(name.rstrip("/").rpartition("/")[2])
+        if folder.is_dir():
+            part = Part(source="hub", path=_written(folder))
+        else:
+            part = Part(source="hub", settings={"dataset": name})
+    elif "://" in source and ".tar" in source:
         part, label = Part(source="webdataset", settings={"url": source}), "shards"
     else:
         what = "is a file" if path.is_file() else "does not exist"
-        raise DarkroomError(
-            f"{source} {what}: name a folder of images, or one of digits, shapes, torchvision:NAME, hub:OWNER/NAME."
-        )
+        raise DarkroomError(f"{printable(source)} {what}: name a folder of images, or one of {_NAMES}.")
     section = SECTIONS[part.source]
     of_file = (read_yaml(PARAMS).get(part.source) or {}) if part.source != "folder" else {}
-    validated = validate(section, {**of_file, **part.settings}, f"darkroom init {source}")
-    return label, part, open_source(part, validated)
+    validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
+    return Subject(label, part, open_source(part, validated), notes)
 
 
-def entry(part: Part) -> dict[str, Any]:
-    """Return a part as it is written under `parts`: the keys that dvc.yaml names, and those that differ."""
+def _folder(path: Path) -> tuple[str, Part, tuple[str, ...]]:
+    """Return name and entry of a part that is a folder of images, and what was decided."""
+    _require_own(path)
+    hint = require_hashable({path: "darkroom init"}).strip()
+    settings, notes = folder_settings(path)
+    part = Part(source="folder", path=_written(path), settings=settings.model_dump(exclude_defaults=True))
+    return part_name(_name_of(path)), part, (*notes, *([hint] if hint else []))
+
+
+def _require_own(path: Path) -> None:
+    """Refuse a folder that holds the repository, or is of it: what stages write would be read as images.
+
+    Raises:
+        DarkroomError: it is.
+    """
+    here, there = Path.cwd().resolve(), path.resolve()
+    if here.is_relative_to(there):
+        raise DarkroomError(f"{path} holds this repository: put the images into a folder of their own, and name that.")
+    if not there.is_relative_to(here):
+        return
+    inside = there.relative_to(here).as_posix()
+    if inside.split("/")[0] in _OWN or any(related(inside, output) for output in _outputs()):
+        raise DarkroomError(
+            f"{path} is a folder of this repository in which stages write: put the images into a folder of their own, "
+            "say data/raw, or leave them where they were, and name that."
+        )
+
+
+def _outputs() -> set[str]:
+    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    return {
+        path
+        for stage in STAGES
+        for item in items(params, dvc, stage)
+        for path in paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
+    }
+
+
+def _holds_tars(path: Path) -> bool:
+    """Return whether a folder directly holds tars; such a folder is one of webdataset."""
+    try:
+        return any(name.endswith(ENDINGS) for name in os.listdir(path))  # noqa: PTH208, names alone
+    except OSError:
+        return False
+
+
+def _written(path: Path) -> str:
+    """Return a path as params.yaml has it: absolute but in the repository, links as they are.
+
+    Raises:
+        DarkroomError: its name is not UTF-8.
+    """
+    text = os.path.relpath(path) if path.resolve().is_relative_to(Path.cwd().resolve()) else os.path.abspath(path)  # noqa: PTH100
+    if printable(text) != text:
+        raise DarkroomError(f"{printable(text)}: params.yaml cannot hold this name: rename the folder.")
+    return text
+
+
+def _name_of(path: Path) -> str:
+    """Return the last name of a path as the person wrote it."""
+    return Path(os.path.abspath(path)).name  # noqa: PTH100, a link keeps its name
+
+
+def entry(subject: Subject, images: int) -> dict[str, Any]:
+    """Return a part as it is written under `parts`: the keys that dvc.yaml names, and those that differ.
+
+    A data set of the Hub has no end before it is read, so that of its metadata is written.
+    """
+    part = subject.part.model_copy(update={"stop": images}) if subject.part.source == "hub" else subject.part
     return {"source": part.source, "path": part.path, "embeddings": NO_FILE, **part.model_dump(exclude_defaults=True)}
 
 
+def stand_in(source: Mapping[str, Any], images: int) -> dict[str, Any]:
+    """Return the entry of a part that takes about as long as one that cannot be read in miniature: rendered scenes.
+
+    Tars can only be read whole, and how many images they have is known behind that.
+    """
+    if source["source"] != "webdataset":
+        return dict(source)
+    return {"source": "shapes", "path": NO_FILE, "embeddings": NO_FILE, "stop": images}
+
+
 def part_name(text: str) -> str:
-    """Return the name of a part that comes near to some text: a to z, 0 to 9, - and _."""
-    return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_") or "images"
+    """Return the name of a part that comes near to some text: a to z, 0 to 9, - and _; letters lose their accents."""
+    plain = unicodedata.normalize("NFKD", text.lower()).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9_-]+", "-", plain).strip("-_")[:40].rstrip("-_") or "images"

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from darkroom.terminal.tables import aligned
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.proposal import Machine, Wish, longest, splits
+from darkroom.tools.init.request import Request
+from darkroom.tools.init.subject import Subject
+from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.numbers import time_of
 
 if TYPE_CHECKING:
@@ -18,92 +21,124 @@ if TYPE_CHECKING:
 _NAMED = 12  # classes that are named
 _RARE = 20  # images of a class below which its samples are not to be judged
 _ENOUGH = 0.8  # fraction of what is enough, below which it is said
+_LONGEST = 77  # tokens of a caption that CLIP reads at most
+_UNUSED = 0.75  # fraction of the time asked for, below which it is said why no more is used
 
 
 def report(
-    facts: Facts, wish: Wish, minutes: float, measured: Measured, lengths: Mapping[str, int], machine: Machine
+    subject: Subject,
+    facts: Facts,
+    wish: Wish,
+    request: Request,
+    measured: Measured,
+    lengths: Mapping[str, int],
+    machine: Machine,
 ) -> str:
-    """Return the whole, some thirty lines."""
-    return "\n".join(
-        [
-            *_data(facts),
-            "",
-            *_trainings(facts, minutes, measured, lengths, machine),
-            "",
-            *_alternatives(facts, minutes, measured, lengths),
-            "",
-            *_next(wish),
-        ]
-    )
+    """Return what was found and decided, some twenty lines."""
+    found = [*_data(facts, wish, subject), "", *_trainings(facts, request.minutes, measured, lengths, machine)]
+    others = _alternatives(facts, request.minutes, measured, lengths)
+    return "\n".join([*found, *([""] if others else []), *others])
 
 
-def _data(facts: Facts) -> list[str]:
+def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
     low, middle, high = facts.side
     rest = "" if facts.looked == facts.images else f", {facts.looked:,} of them looked at"
-    found = [
-        f"{facts.images:,} images{rest}; shorter side {low} to {high} pixels, median {middle}; "
-        f"longer / shorter {facts.aspect:.2g}."
-    ]
+    sides = f"{middle} pixels" if low == high else f"{low} to {high} pixels, median {middle}"
+    shape = "square" if facts.aspect < 1.02 else f"the longer one {facts.aspect:.3g} times that: the middle is kept"
+    found = [f"{facts.images:,} images{rest}; shorter side {sides}, {shape}."]
     odd = {
         "grey": facts.grey,
         "with transparent places, which become white": facts.transparent,
         "of one colour": facts.plain,
-        "with the bytes of another": facts.duplicates,
+        "copies of another": facts.duplicates,
         "unreadable": facts.unreadable / facts.looked,
     }
-    if said := [f"{fraction:.1%} {what}" for what, fraction in odd.items() if fraction]:
+    if said := [f"{_part(fraction)} {what}" for what, fraction in odd.items() if fraction]:
         found.append(f"Of these: {', '.join(said)}.")
-    if facts.classes:
-        named = [f"{name} {count * facts.scale:,.0f}" for name, count in list(facts.classes.items())[:_NAMED]]
-        more = "" if len(facts.classes) <= _NAMED else f", and {len(facts.classes) - _NAMED} more"
-        found.append(f"{len(facts.classes)} classes, about: {', '.join(named)}{more}.")
-        rare = [name for name, count in facts.classes.items() if count * facts.scale < _RARE]
-        if rare:
-            some = ", ".join(rare[:_NAMED]) + (", …" if len(rare) > _NAMED else "")
-            found.append(f"Fewer than {_RARE} images: {some}: their samples will be poor.")
+    return [*found, *_classes(facts), *_captions(facts, wish), *subject.notes]
+
+
+def _part(fraction: float) -> str:
+    """Return a fraction in per cent; one digit behind the point where it is small."""
+    return "all" if fraction >= 0.9995 else f"{fraction:.1%}" if fraction < 0.1 else f"{fraction:.0%}"
+
+
+def _classes(facts: Facts) -> list[str]:
+    if len(facts.classes) < 2:
+        return ["No classes: the generator learns all images as one, and scores of labels say nothing."]
+    counts = {name: round(count * facts.scale) for name, count in facts.classes.items()}
+    about = "" if facts.looked == facts.images else " about"
+    named = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:_NAMED])
+    if len(counts) <= _NAMED:
+        found = [f"{len(counts)} classes of{about} {named} images."]
     else:
-        found.append("No classes: all images are of one, and scores of labels say nothing.")
-    if facts.has_captions:
-        found.append(f"{facts.captioned:.0%} have a caption; 99 % of the captions have at most {facts.tokens} tokens.")
+        found = [
+            f"{len(counts):,} classes of{about} {min(counts.values()):,} to {max(counts.values()):,} images: {named}, …"
+        ]
+    rare = [name for name, count in counts.items() if count < _RARE]
+    if rare:
+        some = "" if len(rare) == len(counts) else f" ({', '.join(rare[:_NAMED])}{', …' if len(rare) > _NAMED else ''})"
+        all_ = "All" if len(rare) == len(counts) else f"{len(rare):,} of these"
+        found.append(f"{all_} have fewer than {_RARE} images{some}: their samples will be poor.")
     return found
+
+
+def _captions(facts: Facts, wish: Wish) -> list[str]:
+    if not facts.captioned:
+        return []
+    share = "All" if facts.captioned >= 0.9995 else f"{facts.captioned:.0%}"
+    if not facts.may_have_texts:
+        why = "these are too few" if facts.captioned <= 0.5 else "all the same"
+        return [f"{share} have a caption, {why} for images of texts."]
+    if not facts.has_captions and not wish.text:
+        return [f"{share} have a caption, none of its own: no images of texts, but with --text."]
+    if not wish.text:
+        return [f"{share} have a caption; no images of texts are asked for."]
+    most = facts.tokens or 0
+    length = (
+        f"{most} tokens at most, but for one of a hundred" if most < _LONGEST else "often more tokens than CLIP reads"
+    )
+    return [f"{share} have a caption, of {length}."]
 
 
 def _trainings(
     facts: Facts, minutes: float, measured: Measured, lengths: Mapping[str, int], machine: Machine
 ) -> list[str]:
     train = facts.images * splits(facts.images)["train"]
-    rows = [("training", "images seen", "of each", "time", "of enough")]
+    rows = [("training", "images seen", "each image", "time", "of enough")]
     seconds = {name.partition("@")[0]: job.seconds for name, job in measured.found.jobs.items()}
     for name, images in lengths.items():
         took = seconds[name] * images / measured.lengths[name]
         part = images / measured.tier.enough[name]
-        rows.append((name, f"{images:,}", f"{images / train:.0f} ×", time_of(took), f"{part:.0%}"))
+        rows.append((name, f"{images:,}", f"{images / train:,.3g} ×", time_of(took), f"{part:,.0%}"))
     total = measured.seconds(lengths)
-    where = "GPU" if machine.gpu else f"{machine.cores} cores"
+    where = "the GPU" if machine.gpu else f"{machine.cores} cores"
     found = [
-        f"Networks of the size `{measured.tier.name}`, measured on this machine ({where}):",
+        f"Networks of the size `{measured.tier.name}`, measured on this machine, {where}:",
         *aligned(rows),
-        f"The whole DAG: {time_of(total)} with `snakemake --cores all`; {minutes:g} min were asked for.",
+        f"The whole DAG: {time_of(total)} with `snakemake --cores all`; {_asked(minutes)} were asked for.",
     ]
     if total > minutes * 60:
         found.append(f"That is more than asked for: less would show nothing. Give it --minutes {total / 55:.0f}.")
-    elif measured.fraction(lengths) < _ENOUGH:
+    elif total < _UNUSED * minutes * 60:
+        found.append(f"No training is longer: networks would learn {facts.images:,} images by heart.")
+    if total <= minutes * 60 and measured.fraction(lengths) < _ENOUGH:
         short = min(lengths, key=lambda name: lengths[name] / measured.tier.enough[name])
-        if lengths[short] < measured.tier.enough[short] * _ENOUGH:
-            found.append(_short(facts, measured, lengths, short))
+        found.append(_short(facts, measured, lengths, short))
     load = measured.found.whole.load
     if load > 1.2:
         found.append(f"Others use this machine now: with this load it takes up to {load:.1f} times as long.")
     return found
 
 
+def _asked(minutes: float) -> str:
+    return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:.3g} h"
+
+
 def _short(facts: Facts, measured: Measured, lengths: Mapping[str, int], short: str) -> str:
     """Return a sentence on a training that gets fewer images than it should."""
     if lengths[short] > 0.9 * longest(short, facts):
-        return (
-            f"{facts.images:,} images are few: {short} sees each {lengths[short] / facts.images:.0f} times and no "
-            "more, for it would learn them by heart."
-        )
+        return f"{facts.images:,} images are few: more of them would help more than more time."
     return (
         f"The time is short: forms will be rough. About {time_of(measured.seconds(measured.tier.enough))} would do "
         "for networks of this size."
@@ -115,22 +150,27 @@ def _alternatives(facts: Facts, minutes: float, measured: Measured, lengths: Map
     found = []
     for factor, what in ((0.5, "Cheaper"), (4, "Better")):
         other = measured.fit(facts, minutes * 60 * factor * 0.92)
-        if other == lengths:
+        if other == lengths or (factor > 1 and measured.seconds(other) < 1.1 * measured.seconds(lengths)):
             continue
         name = "train_generator" if "train_generator" in other else "train_tokenizer"
         found.append(
-            f"{what}: --minutes {minutes * factor:g}, with about {other[name]:,} images for {name} and "
-            f"{other['train_tokenizer']:,} for train_tokenizer" + (" (or larger networks)." if factor > 1 else ".")
+            f"{what}: --minutes {minutes * factor:g}, with about {other[name]:,} images for {name}"
+            + (f" and {other['train_tokenizer']:,} for train_tokenizer" if name != "train_tokenizer" else "")
+            + (", or larger networks." if factor > 1 else ".")
         )
     return found
 
 
-def _next(wish: Wish) -> list[str]:
+def after(wish: Wish, request: Request) -> list[str]:
+    """Return what to do now, and where the old params.yaml is."""
+    if request.dry_run:
+        return ["Nothing was written: --dry-run."]
     found = [
-        "Next: `snakemake --cores all`, then open reports/index.html. Look first at the reconstructions: what they",
-        "lack, no generated image can have. Then at the samples of each class beside real images, and only then at",
-        "the scores, each beside its noise floor.",
+        f"params.yaml is written; as it was: {LAST}.",
+        "Next: `snakemake --cores all`; Ctrl-C is safe, the same command goes on. Then open reports/index.html: look",
+        "first at the reconstructions, for what they lack no generated image can have; then at the samples beside real",
+        "images; and only then at the scores, each beside its noise floor.",
     ]
     if wish.text:
-        found.append('Then your own words: `darkroom sample --text "…"`.')
-    return found
+        found.append('Then draw your own words: `darkroom sample --text "…"`.')
+    return [*found, "What to change when pictures are poor: docs/own-images.md."]

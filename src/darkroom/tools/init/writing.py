@@ -2,7 +2,8 @@
 
 # No effect on any output: writes params.yaml, which the stages depend on key by key
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,21 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import CommentMark
 from ruamel.yaml.tokens import CommentToken
 
+from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
+from darkroom.dag.hashable import printable
 from darkroom.dag.stages import FOREACH
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.proposal import Choice
+from darkroom.tools.init.request import Request
 from darkroom.tools.preset import laid_over
 
-MARK = "# Written by `darkroom init`"
-BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was
+MARK = "# Written by `darkroom init"
+BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
+LAST = Path(".darkroom/params-before-last-init.yaml")  # and as it was before the last one
+_END = "# What it began from follows; reasons stand behind the values that it chose."
+_COLUMN = 26  # in which the comments of params.yaml begin
 _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
 
 
@@ -30,12 +37,39 @@ def begin_from() -> str:
     So a second call means the same whatever the first one asked for.
     """
     text = PARAMS.read_text(encoding="utf-8")
-    if text.startswith(MARK) and BEFORE.is_file():
+    if not text.startswith(MARK):
+        return text
+    if BEFORE.is_file():
         return BEFORE.read_text(encoding="utf-8")
-    return text
+    # Of another clone, where it was committed: its values, without what was said of them.
+    head, _, rest = text.partition(f"{_END}\n")
+    return rest or head
 
 
-def text_of(before: str, choices: Mapping[str, Choice], head: str) -> str:
+@contextmanager
+def restored() -> Iterator[Callable[[str], None]]:
+    """Give params.yaml back as it was, unless the block keeps another text.
+
+    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing.
+    """
+    was = PARAMS.read_bytes()
+    LAST.parent.mkdir(exist_ok=True)
+    write_bytes(LAST, was)
+    if not was.decode("utf-8").startswith(MARK):
+        write_bytes(BEFORE, was)
+    kept: list[str] = []
+    try:
+        yield kept.append
+    finally:
+        write_bytes(PARAMS, kept[0].encode() if kept else was)
+
+
+def header(request: Request, text: str) -> str:
+    """Return what stands at the head of params.yaml: the command, and what it found and decided."""
+    return "\n".join([f"{MARK} {request.command()}`.", *text.splitlines()])
+
+
+def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.") -> str:
     """Return the text of params.yaml with the chosen values, and their reasons behind them.
 
     Parts and U-Nets that are not chosen go.
@@ -43,7 +77,7 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str) -> str:
     Args:
         before: the text that is changed.
         choices: by dotted key.
-        head: the first comment, lines.
+        head: the first comment, lines; the first begins with MARK.
 
     Raises:
         DarkroomError: what comes out is not valid.
@@ -59,9 +93,12 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str) -> str:
     out = StringIO()
     yaml.dump(document, out)
     rest = {key: value for key, value in new.items() if not any(key.startswith(f"{over}.") for over in entries)}
-    text = laid_over(out.getvalue(), rest)
+    # A key that is new in its section is put first, so the last one goes first.
+    text = laid_over(out.getvalue(), dict(reversed(rest.items())))
     text = _commented(text, {key: choice.reason for key, choice in choices.items() if choice.reason})
-    text = "\n".join([MARK + head.partition("\n")[0], *(f"# {line}".rstrip() for line in head.split("\n")[1:]), text])
+    first, *others = head.split("\n")
+    comments = [printable(line) for line in (first, *(f"# {line}".rstrip() for line in others))]
+    text = "\n".join([*comments, "#", _END, text])
     check(parse_yaml(text, PARAMS))
     return text
 
@@ -137,7 +174,11 @@ def _comment(place: CommentedMap, key: str, reason: str) -> None:
     """Put a comment behind a value, in place of the one that stands there; what follows in other lines stays."""
     tokens = place.ca.items.get(key)
     token = tokens[2] if tokens is not None else None
+    said = f"# {reason}\n"
     if token is None:
-        place.yaml_add_eol_comment(reason, key, column=0)
-    else:
-        token.value = f"# {reason}\n" + token.value.partition("\n")[2]
+        place.ca.items[key] = [None, None, CommentToken(said, CommentMark(_COLUMN), None), None]
+    elif token.value.startswith("#"):
+        token.value = said + token.value.partition("\n")[2]
+    else:  # lines that stand behind a value without a comment
+        rest = token.value.removeprefix("\n")
+        place.ca.items[key] = [None, None, CommentToken(said + rest, CommentMark(_COLUMN), None), None]

@@ -1,0 +1,96 @@
+"""Which columns of a table hold classes and captions: by their names, and by what stands in them."""
+
+# No effect on any output: proposes settings
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# The names that people give them, in lower case; the first that fits.
+LABELS = ("label", "class", "category", "label_name", "class_name", "labels", "classes", "species", "breed", "style")
+CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "alt", "alt_text")
+# Columns that repeat their values and say nothing of what an image shows.
+_OTHERS = {"split", "set", "subset", "source", "license", "author", "user", "url", "date", "year", "month", "format"}
+_THERE = 0.5  # fraction of the rows in which a column must have a value
+_IMAGES = 5  # images of a class, on average, from which on a column may hold classes
+_LETTERS = 40  # mean length of a class's name at most
+_WORDS = 3  # of a caption in a column of an unknown name, on average
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The column of the classes and that of the captions, None where there is none, and why, as sentences."""
+
+    label: str | None
+    caption: str | None
+    notes: tuple[str, ...] = ()
+
+
+def choose(table: Mapping[str, Sequence[str | None]], where: str) -> Chosen:
+    """Return the columns of a table that hold classes and captions.
+
+    Args:
+        table: the values of each column, row by row.
+        where: what the table is called in sentences.
+    """
+    caption = _named([name for name, values in table.items() if _is_text(values)], CAPTIONS) or _only(
+        [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
+    )
+    rest = {name: values for name, values in table.items() if name != caption}
+    fitting = [name for name, values in rest.items() if _is_class(values)]
+    unknown = [name for name in fitting if name.lower() not in _OTHERS and not _is_number(rest[name])]
+    label = _named(fitting, LABELS) or _only(unknown)
+    notes = []
+    if label is not None:
+        others = [name for name in unknown if name != label]
+        more = f"; {_listed(others)} would do, too: `folder.label_column`" if others else ""
+        notes.append(f"Classes are of the column `{label}` of {where}{more}.")
+    elif unknown:
+        notes.append(
+            f"The columns {_listed(unknown)} of {where} may hold classes: name one as `label` in the table, and run "
+            "this again."
+        )
+    if caption is not None:
+        notes.append(f"Captions are of the column `{caption}` of {where}.")
+    return Chosen(label, caption, tuple(notes))
+
+
+def _named(columns: Iterable[str], names: Sequence[str]) -> str | None:
+    """Return the column that has the first of several names, in any letters."""
+    found = {column.strip().lower(): column for column in columns}
+    return next((found[name] for name in names if name in found), None)
+
+
+def _only(names: Sequence[str]) -> str | None:
+    return names[0] if len(names) == 1 else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _said(values: Sequence[str | None]) -> list[str]:
+    """Return the values that are there; none where most are missing."""
+    found = [value for value in values if value is not None and value.strip()]
+    return found if len(found) >= _THERE * len(values) else []
+
+
+def _is_text(values: Sequence[str | None]) -> bool:
+    return len(set(_said(values))) > 1
+
+
+def _is_prose(values: Sequence[str | None]) -> bool:
+    """Return whether a column holds sentences, most of them different."""
+    said = _said(values)
+    words = sum(len(value.split()) for value in said)
+    return bool(said) and words >= _WORDS * len(said) and len(set(said)) > len(said) / 2
+
+
+def _is_class(values: Sequence[str | None]) -> bool:
+    """Return whether a column holds few short values, several images each."""
+    said = _said(values)
+    letters = sum(map(len, said))
+    return 1 < len(set(said)) <= len(said) / _IMAGES and letters <= _LETTERS * len(said)
+
+
+def _is_number(values: Sequence[str | None]) -> bool:
+    return all(value.strip().lstrip("-").replace(".", "", 1).isdigit() for value in _said(values))

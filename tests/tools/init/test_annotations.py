@@ -1,0 +1,126 @@
+"""Where a folder has its classes and captions."""
+
+import csv
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from darkroom.data.sources.folder import Folder as Source
+from darkroom.errors import DarkroomError
+from darkroom.tools.init.annotations import folder_settings
+from darkroom.tools.init.columns import choose
+from tools.init.conftest import classes
+
+NUMBERS = range(40)
+
+
+@pytest.mark.parametrize(
+    ("paths", "label"),
+    [
+        (classes("cat", "dog"), "parent"),
+        ([f"{name}/{path}" for name in ("train", "test") for path in classes("cat", "dog")], "parent"),
+        ([f"{kind}/{number}/a.png" for kind in ("cat", "dog") for number in NUMBERS], "top"),
+        (classes("cat"), "none"),  # one class is none
+        (classes("train", "val", "test"), "none"),
+        ([f"{number}.png" for number in NUMBERS], "none"),
+        ([f"{2001 + number % 5}/{1 + number % 12:02}/{number}.png" for number in range(200)], "none"),
+        ([f"{2001 + number % 5}-{1 + number % 12:02} at home/{number}.png" for number in range(600)], "none"),
+        ([f"{number % 10}/{number}.png" for number in range(200)], "parent"),  # digits are no dates
+        ([f"{number // 2}/{number}.png" for number in range(200)], "none"),  # too few images each
+    ],
+)
+def test_classes_are_folders_that_hold_several_images_and_are_no_dates_or_splits(pictures, paths, label):
+    settings, _ = folder_settings(pictures("pictures", paths, size=(2, 2)))
+    assert settings.label == label and settings.caption == "none"
+
+
+def test_it_is_said_why_folders_are_no_classes(pictures):
+    dates = pictures("dates", [f"{2001 + number % 5}/{number}.png" for number in NUMBERS], size=(2, 2))
+    many = pictures("many", [f"{number}/a.png" for number in NUMBERS], size=(2, 2))
+    assert "are dates" in folder_settings(dates)[1][0]
+    assert "40 folders for 40 images" in folder_settings(many)[1][0]
+
+
+@pytest.mark.parametrize("ending", [".txt", ".png.txt"])
+def test_texts_beside_the_images_are_captions_where_most_have_one(pictures, ending):
+    root = pictures("pictures", [f"{number}.png" for number in NUMBERS], size=(2, 2))
+    for number in range(30):
+        (root / f"{number}{ending}").write_text("a thing")
+    assert folder_settings(root)[0].caption == "none"
+    for number in range(30, 36):
+        (root / f"{number}{ending}").write_text("a thing")
+    assert folder_settings(root)[0].caption == "txt"
+
+
+def rows():
+    """A table whose column `class` holds a name for each image, and `category` classes."""
+    return [
+        {
+            "file_name": f"{number}.png",
+            "id": str(number),
+            "class": f"c{number}",
+            "category": "cat" if number % 2 else "dog",
+            "title": f"Title of {number}",
+            "caption": f"an animal, the number {number}",
+            "license": "CC0" if number % 3 else "public domain",
+        }
+        for number in NUMBERS
+    ]
+
+
+def write_csv(path, table):
+    with path.open("w", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, table[0])
+        writer.writeheader()
+        writer.writerows(table)
+
+
+WRITERS = {
+    "csv": write_csv,
+    "jsonl": lambda path, table: path.write_text("".join(json.dumps(row) + "\n" for row in table)),
+    "parquet": lambda path, table: pq.write_table(pa.Table.from_pylist(table), path),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_columns_are_chosen_by_their_names_and_by_what_they_hold(pictures, kind):
+    root = pictures("pictures", [f"{number}.png" for number in NUMBERS], size=(2, 2))
+    WRITERS[kind](root / f"metadata.{kind}", rows())
+    settings, notes = folder_settings(root)
+    assert (settings.label, settings.label_column) == ("metadata", "category")
+    assert (settings.caption, settings.caption_column) == ("metadata", "caption")
+    assert any("`category`" in note for note in notes)
+    source = Source(settings, root)
+    first = source.read(next(iter(source.entries(0, None))))
+    assert (first.label, first.caption) == ("dog", "an animal, the number 0")
+
+
+def test_a_column_of_lists_is_passed_over(pictures):
+    root = pictures("pictures", [f"{number}.png" for number in NUMBERS], size=(2, 2))
+    WRITERS["jsonl"](root / "metadata.jsonl", [{**row, "label": [1, 2]} for row in rows()])
+    assert folder_settings(root)[0].label_column == "category"
+
+
+def test_columns_of_unknown_names_are_taken_where_only_one_fits():
+    table = {
+        "Species": ["cat", "dog"] * 20,
+        "Beschreibung": [f"ein Bild, Nummer {number}" for number in NUMBERS],
+        "size": ["1", "2"] * 20,
+        "split": ["train", "test"] * 20,
+    }
+    found = choose(table, "the table")
+    assert (found.label, found.caption) == ("Species", "Beschreibung")
+    found = choose(
+        {**table, "Species": ["?"] * 40, "colour": ["red", "blue"] * 20, "form": ["big", "small"] * 20}, "it"
+    )
+    assert found.label is None
+    assert "`colour`, `form`" in found.notes[0]
+
+
+def test_a_table_that_cannot_be_read_is_named(pictures):
+    root = pictures("pictures", ["a.png"])
+    (root / "metadata.jsonl").write_text("{")
+    with pytest.raises(DarkroomError, match=r"metadata\.jsonl cannot be read: line 1"):
+        folder_settings(root)

@@ -1,0 +1,133 @@
+"""`darkroom init` as a whole, on a machine that need not be measured."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.check.check import check
+from darkroom.cli import main
+from darkroom.params.stage import read_yaml
+from darkroom.tools.init import command
+from darkroom.tools.init.writing import LAST
+from tools.init.conftest import classes
+
+
+def values() -> dict:
+    return read_yaml(Path("params.yaml"))
+
+
+def captioned(root: Path) -> Path:
+    for number, path in enumerate(sorted(root.rglob("*.png"))):
+        path.with_suffix(".txt").write_text(f"the number {number}")
+    return root
+
+
+def cases(pictures) -> dict[str, list[str]]:
+    flat = [f"{number}.png" for number in range(120)]
+    return {
+        "classes": [str(pictures("classes", classes("cat", "dog", each=60)))],
+        "captions": [str(captioned(pictures("captions", flat)))],
+        "grey": [str(pictures("grey", flat, mode="L"))],
+        "transparent": [str(pictures("transparent", flat, mode="RGBA"))],
+        "named": [str(pictures("Bilder und Größen 图/ähm", flat))],
+        "small": [str(pictures("small", flat, size=(8, 200)))],
+        "large": [str(pictures("larger", flat)), "--size", "64"],
+        "tokenizer": [str(pictures("tokenizer", flat)), "--generator", "none"],
+        "no texts": [str(captioned(pictures("no-texts", flat))), "--no-text"],
+        "digits": ["digits", "--text"],
+    }
+
+
+def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick, pictures, capsys):
+    for name, arguments in cases(pictures).items():
+        assert main(["init", *arguments, "--minutes", "10"]) == 0, name
+        said = capsys.readouterr().out
+        assert "fit each other" in check(), name
+        found = values()
+        assert f"darkroom init {arguments[0]}" in Path("params.yaml").read_text().replace("'", ""), name
+        assert found["train_clip"]["source"] == ("trained" if name in ("captions", "digits") else "none"), name
+        assert found["ingest"]["channels"] == ("L" if name in ("grey", "digits") else "RGB"), name
+        assert found["train_generator"]["kind"] == ("none" if name == "tokenizer" else "dit"), name
+        assert ("default_label" in found["ingest"]) == (name not in ("classes", "digits")), name
+        assert found["ingest"]["image_size"] == (64 if name == "large" else 32), name
+        assert f"params.yaml is written; as it was: {LAST}" in said, name
+        # Without CLIP no U-Net is trained for nothing.
+        if found["train_clip"]["source"] == "none":
+            assert all(unet["embeddings"] != "data/none" for unet in found["train_decoder"]["unets"].values()), name
+
+
+def test_a_person_may_change_the_mind(clone, quick, pictures):
+    first, second = (str(pictures(name, classes("cat", "dog", each=60))) for name in ("first", "second"))
+    assert main(["init", second]) == 0
+    expected = Path("params.yaml").read_bytes()
+    assert main(["init", first, "--minutes", "3", "--generator", "none"]) == 0
+    assert list(values()["parts"]) == ["first"]
+    assert main(["init", second]) == 0
+    assert Path("params.yaml").read_bytes() == expected
+
+
+def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, capsys):
+    root = str(pictures("mine", classes("cat", "dog", each=60)))
+    before = Path("params.yaml").read_bytes()
+    assert main(["init", root, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert Path("params.yaml").read_bytes() == before
+    assert "Nothing was written" in said and "2 classes of " in said and "cat 60" in said
+
+
+def test_an_interrupt_while_measuring_leaves_everything(clone, pictures, monkeypatch):
+    def interrupted(**_):
+        assert Path("params.yaml").read_bytes() != before
+        raise KeyboardInterrupt
+
+    root = str(pictures("mine", classes("cat", "dog", each=60)))
+    before = Path("params.yaml").read_bytes()
+    monkeypatch.setattr(command, "planned", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.init(command.Request(root, 10))
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_paths_are_written_so_that_stages_find_them(clone, quick, pictures, monkeypatch, tmp_path):
+    pictures("clone/data/raw", [f"{number}.png" for number in range(60)])
+    home = pictures("home/my pictures", [f"{number}.png" for number in range(60)])
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for typed, written, name in (
+        ("data/raw/", "data/raw", "raw"),
+        (str(clone / "data" / "raw"), "data/raw", "raw"),
+        ("~/my pictures", str(home), "my-pictures"),
+        ("../home/my pictures", str(home), "my-pictures"),
+        (str(tmp_path / "link"), str(tmp_path / "link"), "link"),
+    ):
+        assert main(["init", typed, "--minutes", "3"]) == 0
+        assert {part: entry["path"] for part, entry in values()["parts"].items()} == {name: written}
+
+
+def test_damaged_files_do_not_stop_the_first_stage(clone, quick, pictures):
+    root = pictures("mine", [f"{number}.png" for number in range(60)])
+    for number in range(6):
+        (root / f"{number}.png").write_bytes(b"no image")
+    assert main(["init", str(root)]) == 0
+    assert values()["ingest"]["max_quarantined"] == pytest.approx(0.2)
+
+
+def test_tars_are_measured_by_rendered_scenes(clone, quick, pictures, tmp_path):
+    from tools.init.test_facts import write_tar
+
+    images = pictures("images", [f"{number}.png" for number in range(60)])
+    write_tar(tmp_path / "some.tar", images, range(60), lambda number: {"cls": b"%d" % (number % 2)})
+    assert main(["init", str(tmp_path / "some.tar")]) == 0
+    assert {part["source"] for seen in quick for part in seen["parts"].values()} == {"shapes"}
+    part = values()["parts"]["some-tar"]
+    assert (part["source"], part["path"]) == ("webdataset", str(tmp_path / "some.tar"))
+
+
+def test_the_head_of_the_file_says_what_was_found(clone, quick, pictures, capsys):
+    root = pictures("mine", classes("cat", "dog", each=60))
+    assert main(["init", str(root), "--minutes", "10"]) == 0
+    head = Path("params.yaml").read_text().split("\n\n")[0]
+    for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[-2:]:
+        assert f"# {line}" in head
+    assert yaml.safe_load(head) is None

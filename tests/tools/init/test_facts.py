@@ -1,0 +1,138 @@
+"""What is in a source: of folders of every kind, of tars, of sources with a name."""
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from darkroom.errors import DarkroomError
+from darkroom.tools.init import facts
+from darkroom.tools.init.facts import look
+from darkroom.tools.init.subject import entry, opened
+from tools.init.conftest import classes
+
+
+@pytest.mark.parametrize(
+    ("mode", "grey", "transparent"), [("RGB", 0, 0), ("L", 1, 0), ("RGBA", 0, 1), ("P", 0, 0), ("I;16", 1, 0)]
+)
+def test_colours_and_transparency(clone, pictures, mode, grey, transparent):
+    root = pictures("pictures", classes("cat", "dog"), mode="L" if mode == "I;16" else mode)
+    if mode == "I;16":
+        from PIL import Image
+
+        for path in root.rglob("*.png"):
+            Image.open(path).convert("I;16").save(path)
+    found = look(opened(str(root)))
+    assert (round(found.grey), round(found.transparent)) == (grey, transparent)
+    assert found.classes == {"cat": 20, "dog": 20}
+
+
+def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(30)], size=(64, 32))
+    pictures("pictures", [f"tall{number}.png" for number in range(20)], size=(48, 96))
+    (root / "0.png").write_bytes((root / "1.png").read_bytes())
+    (root / "2.png").write_bytes(b"no image")
+    found = look(opened(str(root)))
+    assert found.side == (32, 32, 48) and found.aspect == 2
+    assert (found.images, found.looked, found.unreadable) == (50, 50, 1)
+    assert found.duplicates == pytest.approx(1 / 49)
+    assert not found.classes and not found.has_captions
+
+
+def test_captions_and_their_length(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(40)])
+    for number in range(40):
+        (root / f"{number}.txt").write_text(f"the number {number}")
+    found = look(opened(str(root)))
+    assert found.has_captions and found.captioned == 1
+    assert found.tokens is not None and 4 < found.tokens < 9
+    for number in range(40):
+        (root / f"{number}.txt").write_text("always the same")
+    assert not look(opened(str(root))).has_captions
+
+
+def test_of_many_images_some_are_looked_at_of_every_class(clone, pictures, monkeypatch):
+    root = pictures("pictures", classes("a", "b", "c", "d", each=25))
+    monkeypatch.setattr(facts, "LOOKED", 40)
+    found = look(opened(str(root)))
+    assert (found.images, found.looked, found.scale) == (100, 40, 2.5)
+    assert set(found.classes) == {"a", "b", "c", "d"}
+
+
+def test_looking_ends_in_time_and_sees_every_class_all_the_same(clone, pictures, monkeypatch):
+    root = pictures("pictures", classes("a", "b", "c", "d", each=25))
+    monkeypatch.setattr(facts, "_SECONDS", 0.0)
+    monkeypatch.setattr(facts, "_ENOUGH", 20)
+    found = look(opened(str(root)))
+    assert found.looked == 20 and set(found.classes) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize(("name", "images", "kinds"), [("digits", 1797, 10), ("shapes", 8000, 48)])
+def test_sources_with_a_name(clone, monkeypatch, name, images, kinds):
+    monkeypatch.setattr(facts, "LOOKED", 300)
+    found = look(opened(name))
+    assert found.images == images and len(found.classes) == kinds
+    assert found.captioned == 1 and found.has_captions == (name == "shapes")
+
+
+def write_tar(path, pictures, numbers, members):
+    with tarfile.open(path, "w") as tar:
+        for number in numbers:
+            image = (pictures / f"{number}.png").read_bytes()
+            for ending, data in {"png": image, **members(number)}.items():
+                info = tarfile.TarInfo(f"{number:05}.{ending}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    ("members", "settings"),
+    [
+        (lambda number: {"cls": b"%d" % (number % 2), "txt": b"a number"}, {}),
+        (lambda number: {"txt": b"a number"}, {"label": None}),
+        (lambda number: {}, {"label": None, "caption": None}),
+        (
+            lambda number: {"json": json.dumps({"key": number, "label": "ab"[number % 2], "caption": "a"}).encode()},
+            {"label": "json:label", "caption": None},
+        ),
+    ],
+)
+def test_tars(clone, pictures, tmp_path, members, settings):
+    images = pictures("images", [f"{number}.png" for number in range(60)])
+    folder = tmp_path / "tars"
+    folder.mkdir()
+    for shard in range(2):
+        write_tar(folder / f"{shard}.tar", images, range(shard * 30, shard * 30 + 30), members)
+    subject = opened(str(folder))
+    assert subject.part.source == "webdataset"
+    defaults = {"label": "cls", "caption": "txt"}
+    assert subject.part.settings == {**defaults, **settings}
+    found = look(subject)
+    assert (found.images, found.unreadable) == (60, 0)
+    assert len(found.classes) == (0 if settings.get("label", "cls") is None else 2)
+    assert entry(subject, 60)["path"] == str(folder)
+
+
+def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, pictures):
+    datasets = pytest.importorskip("datasets")
+    root = pictures("set", classes("train/cat", "train/dog", each=25))
+    assert datasets
+    subject = opened(f"hub:{root}")
+    found = look(subject)
+    assert found.images == 50 and found.classes == {"cat": 25, "dog": 25}
+    assert entry(subject, found.images)["stop"] == 50
+
+
+def test_too_few_images_are_refused(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(3)])
+    with pytest.raises(DarkroomError, match="3 images are too few"):
+        look(opened(str(root)))
+
+
+def test_where_none_can_be_read_the_reasons_are_said(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(60)])
+    for path in root.iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(DarkroomError, match=r"none of 60 .* \(empty 60\)"):
+        look(opened(str(root)))

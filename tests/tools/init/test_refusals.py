@@ -1,0 +1,84 @@
+"""What `darkroom init` refuses: in one sentence that says what to do, at once, with params.yaml as it was."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from darkroom.cli import main
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run it; return what it said, without the command's name."""
+    before = Path("params.yaml").read_bytes()
+    assert main(["init", *arguments]) != 0
+    assert Path("params.yaml").read_bytes() == before
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere does not exist: name a folder of images, or one of digits"),
+        (["params.yaml"], "params.yaml is a file"),
+        (["torchvision:"], "does not exist"),
+        (["torchvision:Nope"], "torchvision has no data set `Nope`; it has"),
+        (["digits", "--minutes", "0"], "--minutes is 0"),
+        (["digits", "--size", "20"], "--size is 20, and must be a multiple of 16"),
+    ],
+)
+def test_what_is_no_source(clone, quick, capsys, arguments, said):
+    assert said in refused(capsys, *arguments)
+    assert not quick
+
+
+def test_a_data_set_that_is_not_here(clone, quick, capsys):
+    Path("params.yaml").write_text(
+        Path("params.yaml").read_text().replace("torchvision: {}", "torchvision:\n  download: false")
+    )
+    said = refused(capsys, "torchvision:MNIST")
+    assert "MNIST is not in .darkroom/downloads/torchvision/MNIST" in said
+
+
+def test_the_hub_without_a_network(clone, quick, capsys, monkeypatch):
+    huggingface = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(huggingface, "HF_HUB_OFFLINE", True)
+    assert "someone/pictures is on the Hub, and HF_HUB_OFFLINE forbids" in refused(capsys, "hub:someone/pictures")
+
+
+def test_folders_without_images(clone, quick, capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "holds no image files: name the folder" in refused(capsys, str(tmp_path / "empty"))
+    (tmp_path / "empty" / "notes.txt").touch()
+    (tmp_path / "empty" / ".a.png").touch()
+    assert "but 1 .txt, 1 images that are hidden" in refused(capsys, str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize(
+    "folder", [".", "..", "data", "data/shards", "data/shards/first", "models", ".darkroom", "logs"]
+)
+def test_folders_of_the_repository(clone, quick, capsys, pictures, folder):
+    pictures(f"clone/{folder}", [f"{number}.png" for number in range(40)])
+    assert "a folder of their own" in refused(capsys, folder)
+
+
+def test_what_dvc_cannot_hash_is_listed_and_nothing_hangs(clone, quick, capsys, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(40)])
+    os.mkfifo(root / "pipe.png")
+    os.mkfifo(root / "0.txt")
+    (root / "gone.png").symlink_to("nowhere")
+    said = refused(capsys, str(root))
+    assert (
+        "pipe.png: a pipe (FIFO)" in said and "0.txt: a pipe (FIFO)" in said and "gone.png: a link to nothing" in said
+    )
+
+
+def test_a_folder_whose_name_params_cannot_hold(clone, quick, capsys, pictures, tmp_path):
+    root = pictures("pictures", [f"{number}.png" for number in range(40)])
+    other = root.rename(tmp_path / os.fsdecode(b"p\xff"))
+    assert "rename the folder" in refused(capsys, str(other))
+
+
+def test_texts_are_refused_where_there_are_no_captions(clone, quick, capsys, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(40)])
+    assert "--text: images of texts are learned of captions" in refused(capsys, str(root), "--text")
