@@ -110,7 +110,7 @@ def test_damaged_files_do_not_stop_the_first_stage(clone, quick, pictures):
     for number in range(6):
         (root / f"{number}.png").write_bytes(b"no image")
     assert main(["init", str(root)]) == 0
-    assert values()["ingest"]["max_quarantined"] == pytest.approx(0.2)
+    assert values()["catalog"]["max_quarantined"] == pytest.approx(0.2)
 
 
 def test_tars_are_measured_by_rendered_scenes(clone, quick, pictures, tmp_path):

@@ -28,7 +28,7 @@ _RATES = {
     "train_prior": 0.002,
 }
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
-_BAD = 0.05  # fraction of damaged images that `ingest` lets pass by default
+_BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart.
 _EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 30}
@@ -140,7 +140,7 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     elif facts.unlabelled > 0.02:
         found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.0%} of the images have no class")
     if (bad := facts.unreadable / facts.looked) > _BAD / 2:
-        found["ingest.max_quarantined"] = Choice(
+        found["catalog.max_quarantined"] = Choice(
             min(0.9, round(2 * bad, 2)), f"{bad:.0%} of the images cannot be read, and are left out"
         )
     return found
