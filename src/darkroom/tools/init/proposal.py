@@ -31,7 +31,7 @@ _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a tra
 _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart.
-_EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 30}
+_EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
 _MANY = 1000  # epochs of the others, which learn no images by heart
 
 
