@@ -18,7 +18,15 @@ from darkroom.params.stage import OUTPUTS, given
 from darkroom.params.training import Training
 from darkroom.training.changed_code import choose, code_of
 from darkroom.training.schedules import learning_rate
-from darkroom.training.state import FINISHED, declared, fingerprint, folder_of, is_code
+from darkroom.training.state import (
+    FINISHED,
+    declared,
+    fingerprint,
+    folder_of,
+    identity,
+    is_code,
+    stable_folder,
+)
 
 _POINTS = 1000  # updates at which the learning rate is computed, to find its peak
 
@@ -74,6 +82,14 @@ def _work(settings: Training, run: Run, whole: bool) -> Iterator[str]:
     )
 
 
+def _shared(stage: str, item: str | None, settings: Training) -> list[Path]:
+    """Return the checkpoints of trainings that differ in length alone, from before this one's decay."""
+    if settings.schedule != "wsd":
+        return []
+    found = stable_folder(stage, item, identity(stage, item)).glob("images-*")
+    return [path for path in found if int(path.name.removeprefix("images-")) <= settings.decay_start]
+
+
 def _device(device: str) -> str:
     """Return the device that would be taken, as far as one can tell without torch."""
     if device != "auto":
@@ -95,6 +111,10 @@ def _state(stage: str, item: str | None, deps: list[str], settings: Training, ru
     code = fingerprint(stage, item)
     best = choose(found, code, run.changed_code)
     if best is None:
+        shared = [int(path.name.removeprefix("images-")) for path in _shared(stage, item, settings)]
+        if shared:
+            yield f"begins: at image {max(shared):,}, where the decay of a shorter training began, of the same code"
+            return
         others = f"no checkpoint of this code, {len(found)} of other code" if found else "no checkpoint"
         yield f"begins: at image 0, there is {others}"
         return

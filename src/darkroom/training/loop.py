@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
-from darkroom.training import checkpoint, guards
+from darkroom.training import checkpoint, guards, stable
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, preview, record, write_histograms
 from darkroom.training.finite import NotFiniteError
@@ -127,6 +127,7 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
         if drawn and (first or trainer.processes.sharded):
             for path in preview(trainer):
                 log_images(trainer.processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, trainer.images)
+        stable.leave(trainer)
         # The first process watches the clock, and any may have had the signal.
         stop, save = trainer.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:
@@ -189,7 +190,8 @@ def _saver(trainer: Trainer) -> Saver:
         profiles = trainer.settings.ema_profiles
         sets = len(profiles) * trainer.settings.ema_snapshots + 2 * len(trainer.settings.kept_images)
         snapshots = 2 * sets * trainer.weight_bytes
-        needed = (keep + 1) * size + 2 * trainer.weight_bytes + snapshots - there
+        more = int(stable.lengthless(trainer.recipe, trainer.settings))  # where the decay begins
+        needed = (keep + 1 + more) * size + 2 * trainer.weight_bytes + snapshots - there
         guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
     target = trainer.place(trainer.run.checkpoints_to if trainer.processes.first else None)
     return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)

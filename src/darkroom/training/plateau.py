@@ -73,6 +73,13 @@ def rest_of(judge: str, points: Points) -> Points:
     return [(seen, 1 - value if rises else value) for seen, value in points]
 
 
+def first_decision(settings: Training, judge: str, records: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the images after which a training with such records decides to decay; None: after none of them."""
+    points = judged_points(judge, records)
+    decided = (points[count][0] for count in range(len(points)) if levelled_off(settings, points[: count + 1]))
+    return next((int(images) for images in decided), None)
+
+
 def levelled_off(settings: Training, points: Points) -> bool:
     """Return whether the decay of `wsd` is to begin at the last point, before its place: `min_improvement`.
 

@@ -128,6 +128,7 @@ class Recipe:
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     columns: images in a row of `preview`.
     judge: the record by which a training with `min_improvement` ends: of images that are not trained on.
+    knows_length: whether more than the learning rate depends on how long the training will be.
     histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
     """
 
@@ -140,6 +141,7 @@ class Recipe:
     whole_batch: bool = False
     columns: int = 10
     judge: str = "val/loss"
+    knows_length: bool = False
     histograms: Mapping[str, NDArray[np.int64]] = {}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:

@@ -34,7 +34,9 @@ from darkroom.params.stage import DVC, OUTPUTS, address, file_name, given, paths
 FINISHED = "finished.json"
 LOCK = "lock"
 PARAMETERS = "parameters.json"  # what params.yaml gives to the stage, for trackers
+STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
+_LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")
 _IGNORED = ".snakemake_timestamp"  # in .dvcignore
 
 
@@ -65,6 +67,28 @@ def _without_processes(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name != "processes"
     }
+
+
+def lengthless_key(who: Mapping[str, Any]) -> str:
+    """Return the short hash of what a training and a longer one of the schedule `wsd` share until the decay begins."""
+    return key({**who, "params": _without_length(who["params"])})
+
+
+def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
+    """Return where a training leaves the checkpoint at the beginning of its decay, for longer ones: see `stable.py`."""
+    return root().parent / "stable" / f"{file_name(stage, item)}-{lengthless_key(who)}"
+
+
+def _without_length(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters without those in a section `training` that say when the decay begins, and how it ends."""
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            value = _without_length(value)
+            if name == "training":
+                value = {key: each for key, each in value.items() if key not in _LENGTH}
+        found[name] = value
+    return found
 
 
 def identity(stage: str, item: str | None = None) -> dict[str, Any]:
@@ -143,7 +167,8 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
     Raises:
         DarkroomError: another process holds it.
     """
-    folder, name = folder_of(stage, item), address(stage, item)
+    who = identity(stage, item)
+    folder, name = root() / f"{file_name(stage, item)}-{key(who)}", address(stage, item)
     if int(os.environ.get("RANK", 0)):
         yield folder
         return
@@ -157,6 +182,7 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
             )
         write_json(folder / CODE, fingerprint(stage, item))
         write_json(folder / PARAMETERS, given(stage, item))
+        write_json(folder / STABLE, {"folder": str(stable_folder(stage, item, who))})
         yield folder
         made = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
         write_json(folder / FINISHED, {"stage": name, "outs": made})

@@ -20,7 +20,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.random import derive
-from darkroom.training import checkpoint, guards
+from darkroom.training import checkpoint, guards, stable
 from darkroom.training.averages import (
     Average,
     State,
@@ -39,7 +39,7 @@ from darkroom.training.kept import kept_folder, read_kept, write_kept
 from darkroom.training.loader import rows_at, training_batches
 from darkroom.training.muon import Muon
 from darkroom.training.optimizer import build_optimizer, check_groups, parameter_names, set_rates, state_bytes
-from darkroom.training.plateau import judged_points, levelled_off
+from darkroom.training.plateau import first_decision, judged_points, levelled_off
 from darkroom.training.precision import (
     allow_tf32,
     autocast,
@@ -239,7 +239,7 @@ class Trainer:
         self._resume()
 
     def _checkpoint(self) -> Path | None:
-        """Return the checkpoint to continue from: the newest here, or else of `run.checkpoints_from`."""
+        """Return the checkpoint to begin with: the newest here, of `run.checkpoints_from`, or of a shorter training."""
         found = None
         if self.processes.first:
             state = self.places.state
@@ -253,6 +253,7 @@ class Trainer:
                     f"elsewhere: copy {state} by hand, or train without `run.checkpoints_from`."
                 )
             found = source.fetch(state) if source else found
+            found = found or stable.find(state, self.recipe, self.settings, self.code)
         return self.processes.from_first(found)
 
     def _resume(self) -> None:
@@ -261,8 +262,12 @@ class Trainer:
         self.images, groups, metadata = checkpoint.read(self._folder)
         checkpoint.restore(self, groups, metadata)
         self.code_changed_at += [self.images] * self._changed
+        if self.decay_begins is None and first_decision(self.settings, self.recipe.judge, self.records) == self.images:
+            self.decay_from(self.images)  # a shorter training had no more to decide
         if self.processes.first:
-            print(f"resumes at image {self.images:,} of {self.settings.images:,}")
+            ours = self._folder.parent == self.places.state
+            begins = "resumes" if ours else "a shorter training's learning rate had not fallen yet: begins"
+            print(f"{begins} at image {self.images:,} of {self.settings.images:,}")
 
     def _keys(self, images: int) -> list[str]:
         """Return the keys of the images of the optimizer step after `images` images."""

@@ -105,6 +105,8 @@ class SceneReaderRecipe(Recipe):
         val: the validation dataset, with the same columns.
     """
 
+    knows_length = True  # each picture is rendered once
+
     def __init__(
         self, model: SceneReader, augment: Augment, seed: int, train: IndexedDataset, val: IndexedDataset
     ) -> None:

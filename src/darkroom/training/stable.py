@@ -1,0 +1,93 @@
+"""A longer training goes on from where the decay of a shorter one began, where both have the schedule `wsd`.
+
+Until its decay begins a training does not know how long it will be. So it leaves the checkpoint of that moment in
+`.darkroom/stable/STAGE-KEY/`, KEY the hash of its identity without its length, and a training that differs in length
+alone begins with it: to the same weights, bit for bit, as from nothing. One work a stage is kept, and goes with the
+folder.
+"""
+
+# No effect on any output: finds a checkpoint of the same training
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.params.training import Training
+from darkroom.training import checkpoint
+from darkroom.training.guards import is_disk_full
+from darkroom.training.plateau import first_decision
+from darkroom.training.recipe import Recipe
+from darkroom.training.state import STABLE
+
+if TYPE_CHECKING:
+    from darkroom.training.trainer import Trainer
+
+_LENGTHLESS = {
+    None,
+    "wsd",
+    "constant",
+    "inverse_sqrt",
+    "piecewise",
+}  # schedules
+_KEPT = 2  # checkpoints of a work: of two lengths
+
+
+def lengthless(recipe: Recipe, settings: Training) -> bool:
+    """Return whether nothing but the decay depends on how long a training is."""
+    schedules = {group.schedule for group in settings.groups}
+    kept = settings.ema_profiles or settings.keep_every
+    return settings.schedule == "wsd" and schedules <= _LENGTHLESS and not kept and not recipe.knows_length
+
+
+def folder_of(state: Path) -> Path | None:
+    """Return where the checkpoints of a training lie that any length of it begins with; None where nobody said."""
+    path = state / STABLE
+    return Path(json.loads(path.read_text())["folder"]) if path.is_file() else None
+
+
+def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | None:
+    """Return the furthest checkpoint that a training without one of its own may begin with, or None.
+
+    It is of the same code, from before the decay, and the training would not have decided to end before it.
+    """
+    folder = folder_of(state)
+    if folder is None or not lengthless(recipe, settings):
+        return None
+    for found in reversed(checkpoint.folders(folder)):
+        try:
+            manifest = checkpoint.verify(found)
+        except ArtifactError:
+            continue
+        images, facts = manifest["images"], manifest["facts"]
+        decided = first_decision(settings, recipe.judge, facts["records"])
+        if images <= settings.decay_start and facts["code"] == code and (decided is None or decided == images):
+            return found
+    return None
+
+
+def leave(trainer: Trainer) -> None:
+    """Leave the checkpoint at the beginning of the decay; every process must call it after every step.
+
+    A full disk stops no training: it is said.
+    """
+    if trainer.images != trainer.settings.decay_start or not lengthless(trainer.recipe, trainer.settings):
+        return
+    groups, metadata = trainer.state()
+    folder = folder_of(trainer.places.state) if trainer.processes.first else None
+    if folder is None:
+        return
+    metadata.pop("decay_begins", None)  # decided anew, by the settings of whom it will be
+    stage = folder.name.rpartition("-")[0]
+    try:
+        for other in folder.parent.glob(f"{stage}-*"):
+            if other != folder and other.name.rpartition("-")[0] == stage:
+                shutil.rmtree(other)
+        checkpoint.save(folder, trainer.images, groups, metadata, keep=_KEPT)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        print(f"no checkpoint for longer trainings in {folder}: the disk is full.")
