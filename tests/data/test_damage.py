@@ -168,6 +168,35 @@ def test_too_many_fail_the_catalog_and_another_fraction_reads_nothing_again(
     assert {path: path.stat().st_mtime_ns for path in SHARDS.rglob("*")} == before
 
 
+@pytest.mark.parametrize(("long", "context", "stops"), [("stop", 8, True), ("truncate", 8, False), ("stop", 60, False)])
+def test_the_catalog_counts_captions_that_are_longer_than_clips_context(
+    long: str,
+    context: int,
+    stops: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mess = Mess(tmp_path / "people")
+    for number in range(12):
+        mess.add(f"{number}.png", png(number), caption=f"image {number} of a rather long row of images".encode())
+    mess.close()
+    take(mess.root)
+    trained = {"model": {"context_length": context}}
+    values = {key: VALUES[key] for key in ("run", "catalog")}
+    values["train_clip"] = {"source": "trained", "long_captions": long, "trained": trained}
+    values["parts"] = {"mess": {"source": "folder", "path": str(mess.root)}}
+    params = CatalogParams.model_validate({**values, "train_tokenizer": {"parts": None}})
+    if stops:
+        with pytest.raises(DarkroomError, match="12 different captions have more than the 8 tokens"):
+            catalog_stage.run(params)
+        assert not Path("data/catalog").exists()
+        return
+    catalog_stage.run(params)
+    assert ("12 different captions" in capsys.readouterr().out) is (long == "truncate")
+
+
 def test_no_change_of_the_fraction_is_a_parameter_of_ingest() -> None:
     stages = read_yaml(Path(__file__).parents[2] / "dvc.yaml")["stages"]
     assert "max_quarantined" in VALUES["catalog"] and "max_quarantined" not in VALUES["ingest"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.repo import Repo  # here, since its log handlers keep the stream that they find
 
 from darkroom.check.check import check, schema, whole
 from darkroom.cli import main
@@ -577,8 +578,6 @@ def test_templates_resolve_as_in_dvc():
 
 
 def test_paths_and_parameters_are_those_that_dvc_resolves(clone):
-    from dvc.repo import Repo
-
     params, dvc = read_yaml(PARAMS), read_yaml(DVC)
     with Repo.init(str(clone), no_scm=True) as repo:
         stages = {stage.addressing: stage for stage in repo.index.stages}

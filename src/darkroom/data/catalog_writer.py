@@ -91,6 +91,16 @@ def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
     }
 
 
+def captions_of(parts: Sequence[str], root: Path = SHARDS) -> list[str]:
+    """Return the distinct captions of all parts and splits, in order."""
+    found: set[str] = set()
+    for part in parts:
+        manifest = read_manifest(root / part, SHARDS_KIND)
+        index = Index({root / part / split: manifest["splits"][split] for split in SPLITS}, IMAGES)
+        found.update(index.column("caption").drop_null().unique().to_pylist())
+    return sorted(found)
+
+
 def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> dict[str, Any]:
     splits = [manifest["splits"][split] for split in SPLITS]
     sides = [

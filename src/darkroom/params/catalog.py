@@ -1,5 +1,7 @@
 """The sections that `catalog` reads."""
 
+from typing import Any
+
 from darkroom.params.numbers import Fraction, PartNames, Positive
 from darkroom.params.parts import Parts
 from darkroom.params.run import Run
@@ -23,6 +25,16 @@ class TokenizerParts(Section):
     parts: PartNames | None
 
 
+class ClipCaptions(Section):
+    """Of `train_clip`, what says how long a caption may be; the section of the chosen source."""
+
+    source: str
+    long_captions: str
+    trained: dict[str, Any] | None = None
+    pretrained: dict[str, Any] | None = None
+    none: dict[str, Any] | None = None
+
+
 class Params(Section):
     """What dvc.yaml gives to `catalog`."""
 
@@ -30,3 +42,4 @@ class Params(Section):
     parts: Parts
     catalog: Catalog
     train_tokenizer: TokenizerParts
+    train_clip: ClipCaptions | None = None

@@ -5,12 +5,13 @@ from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.catalog import CATALOG
-from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
+from darkroom.data.catalog_writer import PICTURES, captions_of, write_catalog, write_picture
 from darkroom.data.classes import class_warnings
 from darkroom.data.layout import SHARDS
 from darkroom.data.quarantine import require_few
 from darkroom.data.selection import SELECTION, write_selection
-from darkroom.params.catalog import Params
+from darkroom.models.clip.lengths import context_of, long_captions, said_of
+from darkroom.params.catalog import ClipCaptions, Params
 
 
 def run(params: Params) -> None:
@@ -18,6 +19,8 @@ def run(params: Params) -> None:
     for path in (CATALOG, SELECTION, PICTURES):
         require_writable(path)
     require_few(params.parts, params.catalog.max_quarantined, SHARDS)
+    if params.train_clip is not None:
+        _count_long(params.train_clip, list(params.parts))
     with atomic_folder(CATALOG) as folder:
         manifest = write_catalog(folder, list(params.parts))
     with atomic_folder(SELECTION) as folder:
@@ -25,6 +28,19 @@ def run(params: Params) -> None:
     with atomic_folder(PICTURES) as folder:
         write_picture(folder, CATALOG, params.catalog.grid_images)
     print(summary(manifest))
+
+
+def _count_long(clip: ClipCaptions, parts: list[str]) -> None:
+    """Print how many captions CLIP would truncate.
+
+    Raises:
+        DarkroomError: there are some, and `train_clip.long_captions` is stop.
+    """
+    context = context_of(clip.source, getattr(clip, clip.source))
+    if context is None:
+        return
+    if found := long_captions(captions_of(parts), context):
+        print(f"warning: {said_of(found, context, clip.long_captions == 'truncate')}")
 
 
 def summary(manifest: Mapping[str, Any]) -> str:
