@@ -15,6 +15,7 @@ from darkroom.report.curves import CURVES, Training, read_training
 from darkroom.report.decoder import Conditioned, PriorScored, read_conditioned, read_prior
 from darkroom.report.metadata import Catalog, Reconstructions, Reference, Samples, read_json, typed
 from darkroom.report.pictures import Picture, read_png, read_svg
+from darkroom.report.progress import Strip, read_strip
 from darkroom.report.scored import Scored, read_scored
 
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
@@ -46,6 +47,7 @@ class Inputs:
     decoder, text: images sampled from embeddings, and from captions.
     copies: what was found of each set of generated images among the training images, by the name of its folder.
     beside: real images beside each set of generated ones, likewise; None where there are none.
+    strips: the same images at points of a training, by the name of its curves.
     """
 
     catalog: Catalog
@@ -66,6 +68,7 @@ class Inputs:
     codes: CodeCounts | None
     copies: dict[str, Copies]
     beside: dict[str, Beside | None]
+    strips: dict[str, Strip]
     data_grid: Picture
     dag: Markup
 
@@ -130,8 +133,10 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         ArtifactError: a file is missing or damaged, or its inputs have changed; the message names the file.
     """
     samples = typed(Samples, read_manifest(SAMPLES, "samples"), SAMPLES)
+    catalog = typed(Catalog, read_manifest(CATALOG, "catalog"), CATALOG)
+    drawing = ("generator", "tokenizer", *(f"decoder/{unet}" for unet in unets))
     inputs = Inputs(
-        catalog=typed(Catalog, read_manifest(CATALOG, "catalog"), CATALOG),
+        catalog=catalog,
         reference=typed(Reference, read_manifest(REFERENCE, "reference"), REFERENCE),
         samples=samples,
         reconstructions=typed(Reconstructions, read_manifest(RECONSTRUCTIONS, "reconstructions"), RECONSTRUCTIONS),
@@ -151,6 +156,7 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         codes=read_codes(RECONSTRUCTIONS / CODES),
         copies={name: found for name in GENERATED if (found := read_copies(name)) is not None},
         beside={name: read_beside(name) for name in GENERATED},
+        strips={name: strip for name in drawing if (strip := read_strip(CURVES / name, catalog.classes)) is not None},
         data_grid=read_png(PICTURES / GRID),
         dag=read_svg(DAG),
     )

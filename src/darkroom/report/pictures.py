@@ -33,6 +33,10 @@ class Picture:
         """
         return round((self.height - _PADDING) * columns / (self.width - _PADDING))
 
+    def columns(self, rows: int) -> int:
+        """Return the number of columns of a grid of square images with `rows` rows."""
+        return round((self.width - _PADDING) * rows / (self.height - _PADDING))
+
     def grid(self, images: int) -> tuple[int, int] | None:
         """Return (columns, rows) of a full grid of `images` square images; None where the grid is not full."""
         rows = round(math.sqrt(images * (self.height - _PADDING) / (self.width - _PADDING)))

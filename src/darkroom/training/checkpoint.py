@@ -68,6 +68,8 @@ def contents(trainer: Trainer) -> tuple[dict[str, Tensors], dict[str, Any]]:
     groups |= {f"profile-{width!r}": _flat(average.state) for width, average in trainer.profiles.items()}
     if trainer.best_state is not None:
         groups["best"] = _flat(trainer.best_state)
+    if trainer.strip:
+        groups["strip"] = {f"{images:012d}": torch.from_numpy(drawn) for images, drawn in trainer.strip.items()}
     metadata = {
         "records": trainer.records,
         "windows": trainer.processes.collect(trainer.window.state()),
@@ -102,6 +104,7 @@ def restore(trainer: Trainer, groups: Mapping[str, Tensors], metadata: Mapping[s
     for name, scaler in trainer.scalers.items():
         if metadata["scalers"][name]:
             scaler.load_state_dict(metadata["scalers"][name])
+    trainer.strip = {int(images): drawn.numpy() for images, drawn in groups.get("strip", {}).items()}
     trainer.records, trainer.finite.skipped = metadata["records"], metadata["skipped"]
     trainer.code_changed_at = list(metadata.get("code_changed_at", []))
     if (begins := metadata.get("decay_begins")) is not None:

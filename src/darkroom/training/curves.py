@@ -1,6 +1,6 @@
 """The curves of a training: a declared output that `dvc plots show` draws."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,10 @@ from darkroom.artifacts.atomic import atomic_folder, write_json
 Record = dict[str, Any]  # images seen under `images`, and numbers by name
 
 
-def write_curves(folder: Path, records: Sequence[Record]) -> None:
+def write_curves(folder: Path, records: Sequence[Record], also: Callable[[Path], None] | None = None) -> None:
     """Write the records of a training as DVCLive curves (`FOLDER/plots/metrics/NAME.tsv`, step = images seen).
+
+    `also` writes something beside them.
 
     The curves are a declared output: they hold results, nothing of time or machine, and appear whole, when the training
     is done. While it runs, the journal holds the same.
@@ -29,3 +31,5 @@ def write_curves(folder: Path, records: Sequence[Record]) -> None:
                     live.log_metric(name, value)
         live.make_summary()
         live.end()
+        if also is not None:
+            also(temporary)

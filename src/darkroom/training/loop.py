@@ -8,6 +8,7 @@ anew for each optimizer step. So a training that was killed and resumed computes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 
 import torch
 
@@ -15,7 +16,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
-from darkroom.training import checkpoint, guards, stable
+from darkroom.training import checkpoint, guards, stable, strip
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, preview, record, write_histograms
 from darkroom.training.finite import NotFiniteError
@@ -100,7 +101,7 @@ def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trai
         trainer.processes.collect(None)
         if not trainer.processes.first:
             raise SystemExit(0)
-        write_curves(places.curves, trainer.records)
+        write_curves(places.curves, trainer.records, also=partial(strip.write, trainer=trainer))
     return trainer
 
 
@@ -127,7 +128,11 @@ def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, 
         if drawn and (first or trainer.processes.sharded):
             for path in preview(trainer):
                 log_images(trainer.processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, trainer.images)
-        stable.leave(trainer)
+        if strip.is_due(trainer.images - trainer.settings.batch, trainer.images, trainer.settings.images) and (
+            first or trainer.processes.sharded
+        ):
+            strip.draw(trainer)
+        stable.leave(trainer)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
         stop, save = trainer.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:

@@ -129,6 +129,7 @@ class Recipe:
     columns: images in a row of `preview`.
     judge: the record by which a training with `min_improvement` ends: of images that are not trained on.
     knows_length: whether more than the learning rate depends on how long the training will be.
+    by_class: whether image i of `strip` is one of class i.
     histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
     """
 
@@ -142,6 +143,7 @@ class Recipe:
     columns: int = 10
     judge: str = "val/loss"
     knows_length: bool = False
+    by_class: bool = False
     histograms: Mapping[str, NDArray[np.int64]] = {}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
@@ -153,4 +155,12 @@ class Recipe:
 
     def preview(self) -> NDArray[np.uint8] | None:
         """Return images made by the modules as they are, uint8 (N, C, H, W), or None for a model that makes none."""
+        return None
+
+    def strip(self) -> NDArray[np.uint8] | None:
+        """Return a few of the images of `preview`, (N, C, H, W), which follow from the weights alone; None: none."""
+        return None
+
+    def originals(self) -> NDArray[np.uint8] | None:
+        """Return the real image of each image of `strip`, (N, C, H, W); None where they are of no real image."""
         return None

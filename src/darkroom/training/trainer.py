@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.dag.fingerprint.stages import Fingerprint
@@ -234,6 +235,7 @@ class Trainer:
         self.images, self.decay_begins = 0, None
         self.finite = Finite(settings, self.device, self.processes.count, self._keys)
         self.records: list[Record] = []
+        self.strip: dict[int, NDArray[np.uint8]] = {}  # by images seen, (N, C, H, W)
         self.best: Best | None = None
         self.best_state: State | None = None  # the averages at the best validation, where they are what is written
         self._resume()

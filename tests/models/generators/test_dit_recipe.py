@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from darkroom.diffusion.scalers import LatentScaler
+from darkroom.models.generators.conditions import asked_classes
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
+from darkroom.models.generators.labels import balanced
 from darkroom.random import random_numbers
 from darkroom.training.recipe import Batch
 
@@ -141,3 +143,14 @@ def test_the_preview_is_guided_where_labels_were_dropped(dropout):
     assert made.columns == 5  # of the grid: a class a column, of so few classes too
     asked = torch.cat([labels, torch.full_like(labels, made.model.null_label)]) if dropout else labels
     assert made.model.calls and all(torch.equal(call[2], asked) for call in made.model.calls)
+
+
+@torch.no_grad()
+def test_the_strip_is_the_first_row_of_the_preview():
+    """One image of each class, from the same noise whenever it is drawn."""
+    made = recipe(Levels())
+    made.asked = asked_classes(balanced(5))  # as in the stage
+    row = made.strip()
+    assert made.by_class and row.shape == (5, *SHAPE)
+    np.testing.assert_array_equal(row, made.preview()[:5])
+    np.testing.assert_array_equal(row, made.strip())

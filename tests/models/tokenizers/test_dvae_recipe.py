@@ -140,6 +140,14 @@ def test_the_preview_shows_originals_soft_and_hard(channels):
 
 
 @torch.no_grad()
+def test_the_strip_is_what_is_made_of_the_first_row_of_originals():
+    made = recipe(grid_images=12)
+    originals = images(24)[drawn(24, 12)][:10]
+    assert np.array_equal(made.originals(), originals.numpy())
+    assert np.array_equal(made.strip(), made.model.reconstruct(originals).numpy())
+
+
+@torch.no_grad()
 def test_the_preview_has_as_many_images_as_asked_in_rows():
     made = recipe(grid_images=4)
     assert made.columns == 4 and np.array_equal(made.preview()[:4], images(24)[drawn(24, 4)].numpy())

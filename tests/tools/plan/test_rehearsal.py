@@ -12,6 +12,7 @@ from darkroom.tools.plan.body import _fill
 from darkroom.tools.plan.meter import Meter
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
 from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.training import strip
 from darkroom.training.averages import export_snapshots
 from darkroom.training.loop import replaced_by, train
 from darkroom.training.recipe import Phase, Recipe
@@ -72,6 +73,9 @@ class Painter(Recipe):
             x = self.modules["slow"](x)
         return np.zeros((10, 3, 2, 2), dtype=np.uint8)
 
+    def strip(self):
+        return self.preview()
+
     def _errors(self, batch):
         made = self.modules["slow"](batch.data["images"].flatten(1).float() / 255)
         self.dtypes.append(made.dtype)
@@ -119,8 +123,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("how", "settings"), CASES)
-def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, how, settings):
-    """Within a tenth: the loop draws no grid twice at its end, and validates there once."""
+def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, monkeypatch, how, settings):
+    """Within a tenth: the loop draws no grid twice at its end, and validates there once; the strip at doublings."""
+    monkeypatch.setattr(strip, "FIRST", 8)
     settings, real = training(**settings), clocked()
     train(real, settings, run(**how), places(tmp_path / "real"))
     taken = real.network.clock.now

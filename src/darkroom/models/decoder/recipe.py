@@ -183,6 +183,20 @@ class DecoderRecipe(Recipe):
         splits = (("preview", self.val), ("preview/train", self.train))
         return np.concatenate([self._previewed(stream, rows) for stream, rows in splits if len(rows)])
 
+    @torch.no_grad()
+    def strip(self) -> NDArray[np.uint8]:
+        """Return the first row of images of `preview`."""
+        return self._made(*self._in_strip())[0].cpu().numpy()
+
+    def originals(self) -> NDArray[np.uint8]:
+        """Return the first row of originals of `preview`."""
+        return self._real(*self._in_strip()[1:]).cpu().numpy()
+
+    def _in_strip(self) -> tuple[str, IndexedDataset, list[int]]:
+        """Return the stream of noise, the data set and the rows of the images of `strip`."""
+        stream, source = ("preview", self.val) if len(self.val) else ("preview/train", self.train)
+        return stream, source, drawn(len(source), min(self.settings.grids.images, self.columns))
+
     def _previewed(self, stream: str, source: IndexedDataset) -> NDArray[np.uint8]:
         """Return originals and what is made under their conditions, row above row, the last ones filled with white."""
         rows = drawn(len(source), self.settings.grids.images)

@@ -188,6 +188,14 @@ class TokenizerRecipe(Recipe):
         images = self.shown()
         return in_rows(self.columns, images, self.model.reconstruct(images))
 
+    def strip(self) -> NDArray[np.uint8]:
+        """Return the reconstructions of the first row of originals."""
+        return self.model.reconstruct(self.shown()[: self.columns]).cpu().numpy()
+
+    def originals(self) -> NDArray[np.uint8]:
+        """Return the first row of originals."""
+        return self.shown()[: self.columns].cpu().numpy()
+
     def shown(self) -> Tensor:
         """Return the images of the grids while training, uint8 (N, C, H, W): drawn, of validation if any."""
         source = self.val if len(self.val) else self.train

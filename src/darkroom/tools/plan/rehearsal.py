@@ -18,7 +18,7 @@ from darkroom.params.training import Init, Training
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.plan.counter import Counter
 from darkroom.tools.plan.meter import Meter, clock
-from darkroom.training import evaluation
+from darkroom.training import evaluation, strip
 from darkroom.training.averages import snapshot_images, write_snapshot
 from darkroom.training.curves import write_curves
 from darkroom.training.kept import write_kept
@@ -122,6 +122,7 @@ class Rehearsal:
         calls: list[tuple[float, Callable[[Trainer], Any]]] = [
             (-(-settings.images // settings.validate_every) * share, evaluation.validate),
             (grids, evaluation.preview),
+            (strip.points(settings.images), strip.draw),
         ]
         for every, scores in trainer.recipe.evaluations:
             calls.append((-(-settings.images // every) * share, partial(evaluation.evaluate, scores=scores)))

@@ -69,6 +69,7 @@ class DiTRecipe(GeneratorRecipe):
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
         self.evaluation, self.asked = evaluation, asked
+        self.by_class = model.config.condition == "class"
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.columns = min(_COLUMNS, model.config.classes) if model.config.condition == "class" else _COLUMNS
 
@@ -160,20 +161,28 @@ class DiTRecipe(GeneratorRecipe):
         return self.objective.losses(output, x0, noise, x, time), time / self.objective.duration
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise.
+        """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
+        return self._made(10 * self.columns)
+
+    def strip(self) -> NDArray[np.uint8]:
+        """Return the first row of `preview`."""
+        return self._made(self.columns)
+
+    def _made(self, count: int) -> NDArray[np.uint8]:
+        """Return images of the first ten classes, or of ten stored conditions, in turn; image i from noise i.
 
         They are guided where conditions were dropped: nothing else teaches what the null looks like.
         """
         device = next(self.model.parameters()).device
         columns = self.columns
         asked = self.asked or asked_classes(balanced(columns))
-        condition = placed(asked, np.arange(10 * columns) % columns, device)
+        condition = placed(asked, np.arange(count) % columns, device)
         shape = self.tokenizer.latent_shape
-        noise = torch.from_numpy(normal(self.seed, "dit/preview", range(10 * columns), shape)).to(device)
+        noise = torch.from_numpy(normal(self.seed, "dit/preview", range(count), shape)).to(device)
         sampling = self.evaluation_settings
         if not self.settings.label_dropout:
             sampling = sampling.model_copy(update={"guidance": 1.0})
-        seeds = [derive(self.seed, "dit/preview/steps", number) for number in range(10 * columns)]
+        seeds = [derive(self.seed, "dit/preview/steps", number) for number in range(count)]
         latents = self.sampler.latents(noise, condition, seeds, sampling)
         return decode_all(self.tokenizer, latents, 10, device).numpy()  # ten at once: pixels take more than latents
 
