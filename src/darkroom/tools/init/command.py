@@ -11,6 +11,7 @@ from darkroom.params.section import PARAMS
 from darkroom.tools.init.allotting import allot
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.proposal import BATCH, Machine, Wish, longest, propose, trainings
+from darkroom.tools.init.quiet import quiet
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import entry, opened, stand_in
 from darkroom.tools.init.texts import after, report
@@ -122,7 +123,8 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     wish = replace(wish, source=stand_in(wish.source, facts.images))
     write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths)).encode())
-    found = planned(everything=True, history=False)
+    with quiet():
+        found = planned(everything=True, history=False)
     assert found is not None
     for each in found.plans:
         if each.source == "too large" or (each.source == "not measured" and each.notes):

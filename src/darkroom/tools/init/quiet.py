@@ -1,0 +1,31 @@
+"""Keeps off the terminal what DVC, libraries and the processes of a measurement print."""
+
+# No effect on any output: moves what is printed into a log
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOG = Path("logs/init.log")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Send to a log what this process and those that it starts print."""
+    LOG.parent.mkdir(exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        with LOG.open("wb") as log:
+            for number in kept:
+                os.dup2(log.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, terminal in kept.items():
+            os.dup2(terminal, number)
+            os.close(terminal)
