@@ -124,6 +124,14 @@ def test_without_a_score_it_goes_on_to_the_last_image(tmp_path):
     assert train(recipe, settings(), run(), places(tmp_path)).images == WHOLE
 
 
+def test_scores_of_what_it_makes_decide_where_they_judge(tmp_path):
+    """A Fréchet distance that is flat from the first: five scores in the last half are there after 128 images."""
+    recipe = Toy()
+    recipe.judge, recipe.evaluations = "eval/fd_debiased", [(16, lambda *_: {"fd_debiased": 2.0})]
+    trainer = train(recipe, settings(validate_every=512), run(), places(tmp_path))
+    assert trainer.decay_begins == 128 and "val/loss" in trainer.records[-1]
+
+
 def test_it_needs_validation_images(tmp_path):
     recipe = Toy()
     recipe.val = type("None", (Numbers,), {"__len__": lambda _: 0})()
