@@ -22,8 +22,11 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(prog="darkroom", description="Train image generators as one reproducible DAG.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser(
-        "check", help="validate params.yaml and dvc.yaml against each other, and mend a dvc.lock that was cut short"
+    checked = commands.add_parser(
+        "check", help="validate params.yaml, dvc.yaml and the folders of parts, and mend a dvc.lock that was cut short"
+    )
+    checked.add_argument(
+        "--leave-out", action="store_true", help="add to .dvcignore what DVC cannot hash in the folders of parts"
     )
     picture = commands.add_parser("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
     picture.add_argument("--write", action="store_true", help="draw it")
@@ -243,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if said := mend():
                 print(said)
             keep()
-            print(f"darkroom check: {check()}{check_sources()}")
+            print(f"darkroom check: {check()}{check_sources(options.leave_out)}")
         elif options.command == "dag":
             from darkroom.dag.picture import dag
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from darkroom.dag.hashable import IGNORE, Fault, pattern, require_hashable, scan
+from darkroom.dag.hashable import IGNORE, Fault, leave_out, pattern, require_hashable, scan
 from darkroom.dag.status import read_status
 from darkroom.errors import DarkroomError
 
@@ -148,6 +148,19 @@ def test_all_are_listed_at_once_and_no_byte_reaches_the_terminal(clone: Path) ->
     message.encode()
 
 
+def test_all_are_left_out_by_one_command(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for make in CASES:
+        if make not in (a_socket, link_to_a_pipe):  # of the same name as the pipe
+            make(clone / "images")
+    (tmp_path / "elsewhere").mkdir()
+    os.mkfifo(tmp_path / "elsewhere/x.png")
+    Path(IGNORE).write_text("*.pyc")
+    assert "leaves out 6 files or folders" in leave_out([Path("images"), tmp_path / "elsewhere"])
+    assert Path(IGNORE).read_text().splitlines()[0] == "*.pyc" and len(Path(IGNORE).read_text().splitlines()) == 7
+    assert leave_out([Path("images")]) == "" and status() == {"ingest"}
+    assert "ln -s" in said(tmp_path / "elsewhere")
+
+
 def test_a_thousand_are_counted(clone: Path) -> None:
     for number in range(1000):
         (clone / f"images/{number}.png").symlink_to("nothing")
@@ -176,10 +189,11 @@ def test_an_ignore_file_inside_is_refused_by_dvc_and_by_us(clone: Path) -> None:
 
 def test_links_to_folders_are_a_hint_since_dvc_does_not_follow_them(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
+    (clone / "images/again").symlink_to(".")  # what it leads to is hashed where it lies
+    assert require_hashable({Path("images"): "it"}) == ""
     (clone / "images/more").symlink_to(tmp_path / "more")
-    (clone / "images/again").symlink_to(".")
     hint = require_hashable({Path("images"): "`parts.mess.path`"})
-    assert "2 links to folders, the first again:" in hint and "DVC sees no change" in hint
+    assert "links to folders elsewhere: 1, the first more:" in hint and "DVC sees no change" in hint
 
 
 def test_what_lacks_permission_is_listed(clone: Path) -> None:

@@ -14,7 +14,7 @@ from pydantic import create_model
 from darkroom.check.endings import fits as endings_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
-from darkroom.dag.hashable import require_hashable
+from darkroom.dag.hashable import leave_out, require_hashable
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.fits import fits as clip_fits
@@ -269,10 +269,13 @@ def check(params: dict[str, Any] | None = None) -> str:
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"
 
 
-def check_sources() -> str:
+def check_sources(leaving_out: bool = False) -> str:
     """Check that DVC can hash the folders and files that the parts name as `path`; params.yaml is valid.
 
     Not a part of `check`, which each stage repeats: then DVC has hashed them.
+
+    Args:
+        leaving_out: whether to add what DVC cannot hash to .dvcignore, where that helps.
 
     Returns:
         A hint, or "".
@@ -281,4 +284,6 @@ def check_sources() -> str:
         DarkroomError: lists what DVC cannot hash.
     """
     parts = read_params()["parts"]
-    return require_hashable({Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()})
+    sources = {Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()}
+    left_out = leave_out(sources) if leaving_out else ""
+    return f"\n{left_out}".rstrip() + require_hashable(sources)

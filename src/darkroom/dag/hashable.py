@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ class Scan:
     """What DVC would meet in a folder.
 
     faults: what it cannot hash, in ascending order of the paths.
-    linked: links to folders: DVC does not look into them, so it sees no change of a file there.
+    linked: links to folders elsewhere: DVC does not look into them, so it sees no change of a file there.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -68,7 +68,8 @@ def scan(path: Path) -> Scan:
                     elif name == IGNORE:
                         faults.append(Fault(below, "DVC reads no patterns inside of a folder that it hashes"))
                     elif entry.is_symlink() and _leads_to_folder(entry):
-                        linked.append(below)
+                        if not (os.path.realpath(entry.path) + b"/").startswith(os.path.realpath(root) + b"/"):
+                            linked.append(below)
                     elif what := _refused(entry.path):
                         faults.append(Fault(below, what))
         except OSError:
@@ -118,11 +119,29 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
     if blocks := [_message(sources[path], path, faults) for path, faults in hashed.items() if faults]:
         raise DarkroomError("\n".join(blocks))
     return "".join(
-        f"\n{sources[path]}, {path}: {len(found.linked):,} links to folders, the first {printable(found.linked[0])}: "
-        "their images are read, but DVC sees no change of them. Make each a part of its own, or put them there."
+        f"\n{sources[path]}, {path}: links to folders elsewhere: {len(found.linked):,}, the first "
+        f"{printable(found.linked[0])}: the images there are read, but DVC sees no change of them. Make each a part of "
+        "its own, or put them there."
         for path, found in scans.items()
         if found.linked
     )
+
+
+def leave_out(roots: Iterable[Path]) -> str:
+    """Add a line to .dvcignore for each file that DVC cannot hash, in folders inside of the repository.
+
+    Returns:
+        A sentence with the number of lines; "" where none was needed.
+    """
+    found = {root: _hashed(root, scan(root).faults) for root in roots}
+    lines = [line for root, faults in found.items() for fault in faults if (line := _line(root, fault))]
+    if not lines:
+        return ""
+    file = Path(IGNORE)
+    before = file.read_text() if file.is_file() else ""
+    gap = "" if not before or before.endswith("\n") else "\n"
+    file.write_text(before + gap + "".join(f"{line}\n" for line in dict.fromkeys(lines)))
+    return f"{IGNORE} leaves out {len(lines):,} files or folders that DVC cannot hash: commit it.\n"
 
 
 def _hashed(root: Path, faults: Sequence[Fault]) -> list[Fault]:
@@ -169,6 +188,11 @@ def pattern(root: Path, below: str) -> str | None:
     return "/" + re.sub(r"[*?\[\]\\\s\ud800-\udfff]", "?", path)
 
 
+def _line(root: Path, fault: Fault) -> str | None:
+    """Return the line of .dvcignore that leaves out a fault; None where there can be none."""
+    return pattern(root, fault.path) if fault.path and _name(fault) != IGNORE else None
+
+
 def printable(text: str) -> str:
     r"""Return a path for a terminal: a byte that is not UTF-8 becomes `\xNN`, a control code `�`."""
     shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -183,14 +207,14 @@ def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
         lines.append(f"  and more: {', '.join(f'{what} {count:,}' for what, count in more.most_common())}")
     lines.append("Remove or rename them, or give the permission")
     others = [fault.path for fault in shown if _name(fault) != IGNORE]
-    patterns = [line for path in others if path and (line := pattern(root, path))]
+    patterns = [line for fault in shown if (line := _line(root, fault))]
     if patterns:
-        lines[-1] += f"; or leave them out by these lines in {IGNORE}, beside dvc.yaml:"
+        lines[-1] += f"; or leave them out: `darkroom check --leave-out` adds these lines to {IGNORE}, beside dvc.yaml:"
         return "\n".join([*lines, *(f"  {line}" for line in patterns)])
     if any(others):
         lines[-1] += (
             f". {IGNORE} knows no files outside of the repository: to leave them out by it, make a link, "
-            f"`ln -s {root.absolute()} pictures`, name that in params.yaml, and `darkroom check` says the lines"
+            f"`ln -s {root.absolute()} pictures`, name that in params.yaml, and run `darkroom check --leave-out`"
         )
     lines[-1] += "."
     return "\n".join(lines)
