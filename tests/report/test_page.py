@@ -177,6 +177,13 @@ def headings(found: Page) -> list[str]:
     ]
 
 
+def test_where_there_is_one_class_no_headline_is_of_labels(made: Path) -> None:
+    inputs = read_inputs()
+    of_one = replace(inputs, catalog=inputs.catalog.model_copy(update={"classes": inputs.catalog.classes[:1]}))
+    titles = {line.title for line in headlines(inputs)} - {line.title for line in headlines(of_one)}
+    assert "Label accuracy" in titles and all(title.startswith("Label accuracy") for title in titles)
+
+
 def test_a_page_without_a_generator_has_the_tokenizer_alone(made: Path) -> None:
     assert {"Label accuracy", "Generator", "CLIP"} <= set(headings(page()))
     without_generator()

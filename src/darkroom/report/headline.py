@@ -40,7 +40,7 @@ def _real_share(made: Scored) -> str:
     return f", which recognises {percent(real.held_out)} of held-out ones"
 
 
-def _conditioned(conditioned: Conditioned | None, of: str) -> Iterator[Headline]:
+def _conditioned(conditioned: Conditioned | None, of: str, labelled: bool) -> Iterator[Headline]:
     """Yield how many images follow their condition: in colour and form by the attribute classifier, else in class."""
     if conditioned is None:
         return
@@ -48,7 +48,7 @@ def _conditioned(conditioned: Conditioned | None, of: str) -> Iterator[Headline]
     if "colour_and_form" in scores:
         says = f"images made of {of} show things of the right colour and form, to a network that reads such pictures"
         yield _share(f"Colour and form, of {of}", scores["colour_and_form"], n, says)
-    elif "label_accuracy" in scores:
+    elif labelled and "label_accuracy" in scores:
         says = f"images made of {of} are classified as the class of the original image, by the same classifier"
         says += _real_share(conditioned.scored)
         yield _share(f"Label accuracy, of {of}", scores["label_accuracy"], n, says)
@@ -122,10 +122,11 @@ def headlines(inputs: Inputs) -> list[Headline]:
     The first two are of the generator; without one, of the images that the tokenizer generated, if there are any.
     """
     found: list[Headline] = []
+    labelled = len(inputs.catalog.classes) > 1  # where there is one class, every answer is right
     own = inputs.own.scored if inputs.own else None
     made, of = (inputs.generator, "") if inputs.generator else (own, ", of the tokenizer's own images")
     scores, n = (made.scores, made.card.n_fake) if made else ({}, 0)
-    if "label_accuracy" in scores:
+    if labelled and "label_accuracy" in scores:
         fraction = scores["label_accuracy"]
         found.append(
             _share(
@@ -139,8 +140,8 @@ def headlines(inputs: Inputs) -> list[Headline]:
     if made is not None:
         found += [line for extractor in inputs.reference.extractors if (line := _distance(inputs, made, extractor, of))]
     embedded = inputs.decoder is None or inputs.decoder.samples.condition == "image"
-    found += _conditioned(inputs.decoder, "embeddings" if embedded else "smaller images")
-    found += _conditioned(inputs.text, "captions")
+    found += _conditioned(inputs.decoder, "embeddings" if embedded else "smaller images", labelled)
+    found += _conditioned(inputs.text, "captions", labelled)
     card = inputs.tokenizer.card
     if psnr := value_of("psnr", inputs.tokenizer.scores):
         found.append(
