@@ -6,6 +6,7 @@ import yaml
 from darkroom.check.check import check
 from darkroom.errors import DarkroomError
 from darkroom.tools.init.proposal import Choice
+from darkroom.tools.init.reasons import REASONS, usual_reason
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.writing import BEFORE, LAST, begin_from, header, restored, text_of
 
@@ -32,6 +33,7 @@ def test_values_and_reasons_stand_where_they_belong(clone):
     assert "    source: digits        # 1,797 images" in lines
     assert "    images: 64000         # often" in lines
     assert "    optimizer: muon       # fewer images" in lines
+    assert "    threads: 1            # CPU threads: on the cores of a CPU two trainings run side by side" in lines
     assert "    batch: 32" in lines
     # New keys stand in the order in which they were chosen.
     training = lines.index("  training:", lines.index("train_tokenizer:"))
@@ -103,3 +105,9 @@ def test_params_are_as_they_were_after_an_error(clone, error):
 def test_an_unwritten_result_is_valid(clone):
     (clone / "params.yaml").write_text(text_of(begin_from(), CHOICES))
     assert "fit each other" in check()
+
+
+def test_the_longest_end_of_a_key_says_what_it_is():
+    assert usual_reason("train_clip.training.batch") == REASONS["training.batch"]
+    assert usual_reason("train_decoder.unets.base.size") == REASONS["unets.base.size"]
+    assert usual_reason("sample_decoder.images") == ""

@@ -20,6 +20,7 @@ from darkroom.dag.stages import FOREACH
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.proposal import Choice
+from darkroom.tools.init.reasons import usual_reason
 from darkroom.tools.init.request import Request
 from darkroom.tools.preset import laid_over
 
@@ -95,7 +96,7 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.")
     rest = {key: value for key, value in new.items() if not any(key.startswith(f"{over}.") for over in entries)}
     # A key that is new in its section is put first, so the last one goes first.
     text = laid_over(out.getvalue(), dict(reversed(rest.items())))
-    text = _commented(text, {key: choice.reason for key, choice in choices.items() if choice.reason})
+    text = _commented(text, {key: choice.reason for key, choice in choices.items()})
     first, *others = head.split("\n")
     comments = [printable(line) for line in (first, *(f"# {line}".rstrip() for line in others))]
     text = "\n".join([*comments, "#", _END, text])
@@ -153,7 +154,7 @@ def _behind(value: Any) -> str:
 
 
 def _commented(text: str, reasons: Mapping[str, str]) -> str:
-    """Return a document with comments behind the values of some keys."""
+    """Return a document with comments behind the values of some keys; "": the usual one, where none stands there."""
     yaml = YAML()
     yaml.default_flow_style = False
     yaml.width = 4096
@@ -164,16 +165,26 @@ def _commented(text: str, reasons: Mapping[str, str]) -> str:
         for part in path:
             place = place[part]
         if last in place and not isinstance(place[last], list | dict):
-            _comment(place, last, reason)
+            _comment(place, last, reason, usual_reason(key))
     out = StringIO()
     yaml.dump(document, out)
     return out.getvalue()
 
 
-def _comment(place: CommentedMap, key: str, reason: str) -> None:
-    """Put a comment behind a value, in place of the one that stands there; what follows in other lines stays."""
+def _comment(place: CommentedMap, key: str, reason: str, usual: str) -> None:
+    """Put a comment behind a value, in place of the one that stands there; what follows in other lines stays.
+
+    Args:
+        place: the mapping that holds the value.
+        key: its key there.
+        reason: the comment.
+        usual: the one where the reason is "" and none stands there.
+    """
     tokens = place.ca.items.get(key)
     token = tokens[2] if tokens is not None else None
+    if not reason and (not usual or (token is not None and token.value.startswith("#"))):
+        return
+    reason = reason or usual
     said = f"# {reason}\n"
     if token is None:
         place.ca.items[key] = [None, None, CommentToken(said, CommentMark(_COLUMN), None), None]

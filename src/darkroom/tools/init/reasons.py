@@ -1,0 +1,31 @@
+"""What stands behind values that `darkroom init` always chooses alike, where params.yaml says nothing there."""
+
+# No effect on any output: comments of params.yaml
+
+# By the end of the key, the longest one that fits.
+REASONS = {
+    "training.optimizer": "learns from fewer images than adamw",
+    "training.precision": "of the networks' computations; bf16 where a GPU has it",
+    "training.batch": "images in an optimizer step",
+    "training.learning_rate": "the highest of the schedule",
+    "training.warmup": "images until the learning rate is at its highest",
+    "training.log_every": "images between points of the loss curve",
+    "training.validate_every": "images between validations",
+    "training.threads": "CPU threads: on the cores of a CPU two trainings run side by side",
+    "training.ema_decay": "of the averaged weights, each optimizer step",
+    "train_clip.long_captions": "what is longer than context_length is not read",
+    "model.image_network": "the network that reads images",
+    "model.image_size": "pixels that CLIP sees, height and width",
+    "unets.base.size": "positions of a latent, height and width, or pixels",
+    "unets.base.embeddings": "of CLIP: the condition",
+    "unets.base.model.patch": "positions a side that are one of the network's",
+    "unets.base.model.image_to_time": "the embedding is added to that of the time",
+    "unets.base.model.image_map": "channels of a map made of the embedding",
+    "unets.base.diffusion.objective": "flow matching, as of the generator",
+}
+
+
+def usual_reason(key: str) -> str:
+    """Return what is said of a dotted key; "": nothing."""
+    ends = [end for end in REASONS if key == end or key.endswith(f".{end}")]
+    return REASONS[max(ends, key=len)] if ends else ""
