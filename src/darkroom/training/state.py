@@ -76,7 +76,12 @@ def lengthless_key(who: Mapping[str, Any]) -> str:
 
 def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
     """Return where a training leaves the checkpoint at the beginning of its decay, for longer ones: see `stable.py`."""
-    return root().parent / "stable" / f"{file_name(stage, item)}-{lengthless_key(who)}"
+    return stable_root() / f"{file_name(stage, item)}-{lengthless_key(who)}"
+
+
+def stable_root() -> Path:
+    """Return the folder of all checkpoints that longer trainings begin with."""
+    return root().parent / "stable"
 
 
 def _without_length(values: Mapping[str, Any]) -> dict[str, Any]:

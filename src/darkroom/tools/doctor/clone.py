@@ -16,7 +16,7 @@ from darkroom.dag.lock_file import damage, recorded
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.doctor.findings import Finding, note, ok, problem
-from darkroom.training.state import FINISHED, LOCK, root
+from darkroom.training.state import FINISHED, LOCK, root, stable_root
 
 LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
 
@@ -180,7 +180,9 @@ def _size(folder: Path) -> str:
 
 
 def states() -> Iterator[Finding]:
-    """List the states of interrupted trainings, and damaged checkpoints that were set aside."""
+    """List the states of interrupted trainings, damaged checkpoints set aside, and those that longer ones begin with."""
+    for folder in sorted(folder for folder in stable_root().glob("*") if folder.is_dir()):
+        yield note("states", f"{folder}: {_size(folder)}; a longer training begins with it; else remove it.")
     folders = sorted(folder for folder in root().glob("*") if folder.is_dir())
     if not folders:
         yield ok("states", "no training was stopped half-way")
