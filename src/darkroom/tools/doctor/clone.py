@@ -180,7 +180,7 @@ def _size(folder: Path) -> str:
 
 
 def states() -> Iterator[Finding]:
-    """List the states of interrupted trainings, damaged checkpoints set aside, and those that longer ones begin with."""
+    """List the states of interrupted trainings, damaged checkpoints, and those that longer trainings begin with."""
     for folder in sorted(folder for folder in stable_root().glob("*") if folder.is_dir()):
         yield note("states", f"{folder}: {_size(folder)}; a longer training begins with it; else remove it.")
     folders = sorted(folder for folder in root().glob("*") if folder.is_dir())
