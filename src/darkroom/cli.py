@@ -26,7 +26,11 @@ def parser() -> argparse.ArgumentParser:
         "check", help="validate params.yaml, dvc.yaml and the folders of parts, and mend a dvc.lock that was cut short"
     )
     checked.add_argument(
-        "--leave-out", action="store_true", help="add to .dvcignore what DVC cannot hash in the folders of parts"
+        "--leave-out",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="add to .dvcignore what DVC cannot hash in the folders of parts, or in one folder",
     )
     picture = commands.add_parser("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
     picture.add_argument("--write", action="store_true", help="draw it")

@@ -155,7 +155,7 @@ def test_all_are_left_out_by_one_command(clone: Path, tmp_path: Path, monkeypatc
     (tmp_path / "elsewhere").mkdir()
     os.mkfifo(tmp_path / "elsewhere/x.png")
     Path(IGNORE).write_text("*.pyc")
-    assert "leaves out 6 files or folders" in leave_out([Path("images"), tmp_path / "elsewhere"])
+    assert f"lines of {IGNORE}: 6;" in leave_out([Path("images"), tmp_path / "elsewhere"])
     assert Path(IGNORE).read_text().splitlines()[0] == "*.pyc" and len(Path(IGNORE).read_text().splitlines()) == 7
     assert leave_out([Path("images")]) == "" and status() == {"ingest"}
     assert "ln -s" in said(tmp_path / "elsewhere")

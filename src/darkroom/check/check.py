@@ -269,13 +269,13 @@ def check(params: dict[str, Any] | None = None) -> str:
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"
 
 
-def check_sources(leaving_out: bool = False) -> str:
+def check_sources(leaving_out: str | None = None) -> str:
     """Check that DVC can hash the folders and files that the parts name as `path`; params.yaml is valid.
 
     Not a part of `check`, which each stage repeats: then DVC has hashed them.
 
     Args:
-        leaving_out: whether to add what DVC cannot hash to .dvcignore, where that helps.
+        leaving_out: a folder in which what DVC cannot hash is added to .dvcignore; "": in those of all parts.
 
     Returns:
         A hint, or "".
@@ -285,5 +285,7 @@ def check_sources(leaving_out: bool = False) -> str:
     """
     parts = read_params()["parts"]
     sources = {Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()}
-    left_out = leave_out(sources) if leaving_out else ""
+    if leaving_out:
+        sources = {Path(leaving_out): "`--leave-out`"}
+    left_out = "" if leaving_out is None else leave_out(sources)
     return f"\n{left_out}".rstrip() + require_hashable(sources)

@@ -141,7 +141,7 @@ def leave_out(roots: Iterable[Path]) -> str:
     before = file.read_text() if file.is_file() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
     file.write_text(before + gap + "".join(f"{line}\n" for line in dict.fromkeys(lines)))
-    return f"{IGNORE} leaves out {len(lines):,} files or folders that DVC cannot hash: commit it.\n"
+    return f"left out as DVC cannot hash them, by lines of {IGNORE}: {len(lines):,}; commit it\n"
 
 
 def _hashed(root: Path, faults: Sequence[Fault]) -> list[Fault]:
@@ -209,12 +209,15 @@ def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
     others = [fault.path for fault in shown if _name(fault) != IGNORE]
     patterns = [line for fault in shown if (line := _line(root, fault))]
     if patterns:
-        lines[-1] += f"; or leave them out: `darkroom check --leave-out` adds these lines to {IGNORE}, beside dvc.yaml:"
+        lines[-1] += (
+            f"; or leave them out: `darkroom check --leave-out {printable(str(root))}` adds these lines to {IGNORE}, "
+            "beside dvc.yaml:"
+        )
         return "\n".join([*lines, *(f"  {line}" for line in patterns)])
     if any(others):
         lines[-1] += (
             f". {IGNORE} knows no files outside of the repository: to leave them out by it, make a link, "
-            f"`ln -s {root.absolute()} pictures`, name that in params.yaml, and run `darkroom check --leave-out`"
+            f"`ln -s {root.absolute()} pictures`, name `pictures` in place of the folder, and ask again"
         )
     lines[-1] += "."
     return "\n".join(lines)
