@@ -114,6 +114,12 @@ def test_tars(clone, pictures, tmp_path, members, settings):
     assert entry(subject, 60)["path"] == str(folder)
 
 
+def test_an_archive_beside_the_images_that_came_of_it_is_no_shard(clone, pictures):
+    root = pictures("pictures", classes("cat", "dog"))
+    write_tar(root / "pictures.tar", root / "cat", range(20), lambda number: {})
+    assert opened(str(root)).part.source == "folder"
+
+
 def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, pictures):
     datasets = pytest.importorskip("datasets")
     root = pictures("set", classes("train/cat", "train/dog", each=25))

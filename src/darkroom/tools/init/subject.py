@@ -14,6 +14,7 @@ from darkroom.dag.hashable import printable, require_hashable
 from darkroom.dag.stages import STAGES
 from darkroom.data.sources import Source, open_source
 from darkroom.data.sources.tar_names import ENDINGS
+from darkroom.data.sources.walk import walk
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.parts import Part
@@ -119,9 +120,11 @@ def _outputs() -> set[str]:
 
 
 def _holds_tars(path: Path) -> bool:
-    """Return whether a folder directly holds tars; such a folder is one of webdataset."""
+    """Return whether a folder directly holds tars, and no images: one of webdataset, no archive beside its images."""
     try:
-        return any(name.endswith(ENDINGS) for name in os.listdir(path))  # noqa: PTH208, names alone
+        if not any(name.endswith(ENDINGS) for name in os.listdir(path)):  # noqa: PTH208, names alone
+            return False
+        return not walk(os.fsencode(path), captions=False, tables=False).images
     except OSError:
         return False
 
