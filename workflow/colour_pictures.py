@@ -41,11 +41,14 @@ def main(folder: Path, archive: Path | None) -> None:
             sys.exit(f"{archive} is not {PACKAGE}: its SHA-256 is {found}, and not {SHA256}.")
         folder.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive) as tar:
-            described = json.load(tar.extractfile("package/emoji.json"))
             for member in tar:
-                if member.isfile() and member.name.startswith(PICTURES):
-                    with tar.extractfile(member) as picture, (folder / Path(member.name).name).open("wb") as file:
-                        shutil.copyfileobj(picture, file)
+                picture = tar.extractfile(member)
+                if picture is None:  # a folder
+                    continue
+                if member.name == "package/emoji.json":
+                    described = json.load(picture)
+                elif member.name.startswith(PICTURES):
+                    (folder / Path(member.name).name).write_bytes(picture.read())
     rows = [row for emoji in described for row in rows_of(emoji) if (folder / row["file_name"]).is_file()]
     (folder / TABLE).write_text("".join(json.dumps(row) + "\n" for row in rows))
     print(f"{folder}: {len(rows):,} pictures. Graphics: Twemoji, CC-BY 4.0.")
