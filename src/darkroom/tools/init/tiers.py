@@ -39,7 +39,7 @@ TIERS = (
         enough={
             "train_tokenizer": 12_000,
             "train_extractor": 24_000,
-            "train_generator": 40_000,
+            "train_generator": 64_000,
             "train_clip": 20_000,
             "train_decoder": 40_000,
             "train_prior": 40_000,
@@ -55,7 +55,7 @@ TIERS = (
         enough={
             "train_tokenizer": 40_000,
             "train_extractor": 48_000,
-            "train_generator": 150_000,
+            "train_generator": 240_000,
             "train_clip": 80_000,
             "train_decoder": 150_000,
             "train_prior": 100_000,
@@ -71,7 +71,7 @@ TIERS = (
         enough={
             "train_tokenizer": 120_000,
             "train_extractor": 96_000,
-            "train_generator": 400_000,
+            "train_generator": 640_000,
             "train_clip": 160_000,
             "train_decoder": 400_000,
             "train_prior": 200_000,
@@ -87,7 +87,7 @@ TIERS = (
         enough={
             "train_tokenizer": 400_000,
             "train_extractor": 200_000,
-            "train_generator": 3_000_000,
+            "train_generator": 5_000_000,
             "train_clip": 400_000,
             "train_decoder": 3_000_000,
             "train_prior": 1_000_000,
