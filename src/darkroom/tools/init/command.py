@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.tools.init.allotting import allot
+from darkroom.tools.init.allotting import MARGIN, allot
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.proposal import BATCH, Machine, Wish, longest, propose, trainings
 from darkroom.tools.init.quiet import quiet
@@ -20,10 +20,8 @@ from darkroom.tools.init.writing import begin_from, header, restored, text_of
 from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, side_by_side
 
-_MARGIN = 0.92  # fraction of the time that is used
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
 _FEW, _MANY = 0.4, 2.5  # fractions of what is enough, below and above which other sizes of networks are tried
-_LONG = 1000.0  # times the measured length, that none of the trainings exceeds
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def init(request: Request) -> str:
         )
     wish = Wish(subject.name, entry(subject, facts.images), wanted, request.generator != "none", request.size)
     machine = _machine()
-    seconds = request.minutes * 60 * _MARGIN
+    seconds = request.minutes * 60 * MARGIN
     before = begin_from()
     with restored() as keep:
         tried = _measure_sizes(before, facts, wish, machine, seconds)
@@ -101,7 +99,7 @@ def _measure_sizes(
     before: str, facts: Facts, wish: Wish, machine: Machine, seconds: float
 ) -> list[tuple[Measured, dict[str, int]]]:
     """Return networks of one size or of two, measured, and the trainings that fit: the first by the time alone."""
-    at = max(place for place, tier in enumerate(TIERS) if tier.minutes * 60 * _MARGIN <= seconds or place == 0)
+    at = max(place for place, tier in enumerate(TIERS) if tier.minutes * 60 * MARGIN <= seconds or place == 0)
     found: list[tuple[Measured, dict[str, int]]] = []
     seen: set[int] = set()
     while at not in seen:

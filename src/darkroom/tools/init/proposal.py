@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from darkroom.models.clip.settings import RESNET_STEP
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.tiers import Tier
@@ -209,10 +210,7 @@ def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
         "train_clip.trained.model.context_length": Choice(
             context, f"99 % of the captions have {facts.tokens} tokens at most"
         ),
-        "train_clip.trained.model.image_network": Choice("resnet", "it learns from fewer images"),
-        "train_clip.trained.model.image_size": Choice(size),
-        "train_clip.trained.model.image_width": Choice(16),
-        "train_clip.trained.model.image_layers": Choice(1),
+        **_image_network(size),
         "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
         "train_decoder.latents": Choice("data/latents"),
         "train_decoder.training.ema_decay": Choice(0.995),
@@ -233,6 +231,19 @@ def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
         "sample_decoder.unets.base.guidance": Choice(2.0),
         "sample_decoder.pictures.inpainted": Choice(0, "in-painting is of Gaussian diffusion"),
         "sample_text.images": Choice(256),
+    }
+
+
+def _image_network(size: int) -> dict[str, Choice]:
+    """Return CLIP's network of images: it sees no more pixels than they have, a residual one multiples of 32."""
+    model = "train_clip.trained.model"
+    if size < RESNET_STEP:
+        return {f"{model}.image_network": Choice("vit"), f"{model}.image_size": Choice(size)}
+    return {
+        f"{model}.image_network": Choice("resnet", "it learns from fewer images"),
+        f"{model}.image_size": Choice(size // RESNET_STEP * RESNET_STEP),
+        f"{model}.image_width": Choice(16),
+        f"{model}.image_layers": Choice(1),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from darkroom.terminal.tables import aligned
+from darkroom.tools.init.allotting import MARGIN
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.proposal import Machine, Wish, longest, splits
 from darkroom.tools.init.request import Request
@@ -119,7 +120,9 @@ def _trainings(
         f"The whole DAG: {time_of(total)} with `snakemake --cores all`; {_asked(minutes)} were asked for.",
     ]
     if total > minutes * 60:
-        found.append(f"That is more than asked for: less would show nothing. Give it --minutes {total / 55:.0f}.")
+        found.append(
+            f"That is more than asked for: less would show nothing. Give it --minutes {total / 60 / MARGIN:.0f}."
+        )
     elif total < _UNUSED * minutes * 60:
         found.append(f"No training is longer: networks would learn {facts.images:,} images by heart.")
     if total <= minutes * 60 and measured.fraction(lengths) < _ENOUGH:
@@ -149,7 +152,7 @@ def _alternatives(facts: Facts, minutes: float, measured: Measured, lengths: Map
     """Return what half and four times the time would give, of the same networks."""
     found = []
     for factor, what in ((0.5, "Cheaper"), (4, "Better")):
-        other = measured.fit(facts, minutes * 60 * factor * 0.92)
+        other = measured.fit(facts, minutes * 60 * factor * MARGIN)
         if other == lengths or (factor > 1 and measured.seconds(other) < 1.1 * measured.seconds(lengths)):
             continue
         name = "train_generator" if "train_generator" in other else "train_tokenizer"

@@ -1,0 +1,43 @@
+"""What `darkroom init` proposes fits together, whatever the time, the machine and the size."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from darkroom.tools.init.facts import Facts
+from darkroom.tools.init.proposal import BATCH, Machine, Wish, longest, propose, trainings
+from darkroom.tools.init.tiers import TIERS, Tier
+from darkroom.tools.init.writing import text_of
+
+FACTS = Facts(
+    3786, 2000, 0, (64, 64, 64), 1.0, 0.0, 0.0, 0.0, 0.0, {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14
+)  # fmt: skip
+MACHINES = [Machine(2), Machine(16, gpu=True, bf16=True)]
+SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
+
+
+@pytest.mark.parametrize("size", [None, 16, 48, 64])
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("tier", TIERS, ids=lambda tier: tier.name)
+def test_every_size_of_networks_is_valid(clone: Path, tier: Tier, text: bool, size: int | None) -> None:
+    """`text_of` checks what comes out."""
+    for machine in MACHINES:
+        wish = Wish("mine", SOURCE, text, size=size)
+        lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
+        text_of((clone / "params.yaml").read_text(), propose(FACTS, wish, tier, machine, lengths))
+
+
+def test_few_images_shorten_what_learns_them_by_heart(clone: Path) -> None:
+    few = replace(FACTS, images=200)
+    assert longest("train_decoder", few) < longest("train_generator", few) < longest("train_tokenizer", few)
+    assert longest("train_generator", few) < TIERS[0].enough["train_generator"]
+
+
+def test_one_class_is_not_guided(clone: Path) -> None:
+    wish, lengths = Wish("mine", SOURCE, text=False), dict.fromkeys(BATCH, 9600)
+    for classes, guidance in (({"cat": 2000}, 1.0), (FACTS.classes, 1.5)):
+        choices = propose(replace(FACTS, classes=classes), wish, TIERS[0], MACHINES[0], lengths)
+        values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
+        assert values["sample_generator"]["dit"]["guidance"] == guidance
