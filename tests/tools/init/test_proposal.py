@@ -7,14 +7,15 @@ import pytest
 import yaml
 
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import BATCH, Machine, Wish, longest, propose, trainings
+from darkroom.tools.init.machine import Machine
+from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import text_of
 
 FACTS = Facts(
     3786, 2000, 0, (64, 64, 64), 1.0, 0.0, 0.0, 0.0, 0.0, {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14
 )  # fmt: skip
-MACHINES = [Machine(2), Machine(16, gpu=True, bf16=True)]
+MACHINES = [Machine(2), Machine(2, bf16=True), Machine(16, gpu=True, bf16=True)]
 SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
 
 
@@ -41,3 +42,11 @@ def test_one_class_is_not_guided(clone: Path) -> None:
         choices = propose(replace(FACTS, classes=classes), wish, TIERS[0], MACHINES[0], lengths)
         values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
         assert values["sample_generator"]["dit"]["guidance"] == guidance
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_half_the_precision_is_for_what_is_quicker_in_it(machine: Machine) -> None:
+    choices = propose(FACTS, Wish("mine", SOURCE, text=True), TIERS[0], machine, dict.fromkeys(BATCH, 9600))
+    halved = {key.partition(".")[0] for key, choice in choices.items() if choice.value == "bf16"}
+    on_cpu = {"train_tokenizer", "train_decoder"} if machine.bf16 else set()
+    assert halved == ({"training"} if machine.gpu else on_cpu)

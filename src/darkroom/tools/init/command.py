@@ -10,7 +10,8 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.tools.init.allotting import MARGIN, allot
 from darkroom.tools.init.facts import Facts, look
-from darkroom.tools.init.proposal import BATCH, Machine, Wish, longest, propose, trainings
+from darkroom.tools.init.machine import Machine, this_machine
+from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
 from darkroom.tools.init.quiet import quiet
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import entry, opened, stand_in
@@ -75,7 +76,7 @@ def init(request: Request) -> str:
             f"{facts.captioned:.0%} have one. docs/own-images.md says where captions may stand."
         )
     wish = Wish(subject.name, entry(subject, facts.images), wanted, request.generator != "none", request.size)
-    machine = _machine()
+    machine = this_machine()
     seconds = request.minutes * 60 * MARGIN
     before = begin_from()
     with restored() as keep:
@@ -128,13 +129,3 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             raise DarkroomError(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     return Measured(tier, lengths, found)
-
-
-def _machine() -> Machine:
-    """Return what this machine has."""
-    import torch  # takes seconds
-
-    from darkroom.tools.cores import core_count
-
-    gpu = torch.cuda.is_available()
-    return Machine(core_count(), gpu, gpu and torch.cuda.is_bf16_supported())

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from darkroom.models.clip.settings import RESNET_STEP
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
+from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.tiers import Tier
 from darkroom.tools.preset import leaves
 
@@ -30,6 +31,8 @@ _RATES = {
 }
 # Small matrices: Muon takes as long as the passes, and in equal time AdamW comes further (docs/quality.md).
 _ADAMW = "adamw", "in equal time it comes further than Muon"
+# On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
+_CONVOLUTIONS = ("train_tokenizer", "train_decoder")
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
 _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
@@ -43,25 +46,6 @@ class Choice(NamedTuple):
 
     value: Any
     reason: str = ""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the settings depend on.
-
-    cores: that this process may use.
-    gpu: whether networks run on a GPU.
-    bf16: whether that GPU computes in bf16.
-    """
-
-    cores: int
-    gpu: bool = False
-    bf16: bool = False
-
-    @property
-    def threads(self) -> int:
-        """CPU threads of a training: two run side by side, on a GPU one after another."""
-        return max(1, self.cores // 2) if not self.gpu else max(1, min(4, self.cores))
 
 
 @dataclass(frozen=True)
@@ -157,8 +141,8 @@ def _size_reason(facts: Facts, wish: Wish, size: int) -> str:
 
 
 def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
-    precision = Choice("bf16", "this GPU computes in it") if machine.gpu and machine.bf16 else Choice("fp32")
-    found = {"training.precision": precision}
+    on_gpu = machine.gpu and machine.bf16
+    found = {"training.precision": Choice("bf16", "this GPU computes in it") if on_gpu else Choice("fp32")}
     train = facts.images * splits(facts.images)["train"]
     for name in trainings(wish):
         batch, images = BATCH[name], lengths[name]
@@ -173,6 +157,8 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
             "validate_every": Choice(_rounded(images / 10, batch)),
             "threads": Choice(machine.threads),
         }
+        if machine.bf16 and not machine.gpu and name in _CONVOLUTIONS:
+            keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
         found |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
     return found
 

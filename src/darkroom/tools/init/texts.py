@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from darkroom.terminal.tables import aligned
 from darkroom.tools.init.allotting import MARGIN
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import Machine, Wish, longest, splits
+from darkroom.tools.init.machine import Machine
+from darkroom.tools.init.proposal import Wish, longest, splits
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject
 from darkroom.tools.init.writing import LAST
