@@ -1,6 +1,8 @@
 """Muon: what it moves, by how much, and what a stop, an overflow and several processes leave of it."""
 
 import copy
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +11,16 @@ import torch
 from torch import nn
 
 from darkroom.errors import DarkroomError
+from darkroom.models.decoder.network import DecoderUNet, UNetConfig
+from darkroom.models.fused import fused
+from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.tokenizers.adversarial import NAME
 from darkroom.models.tokenizers.discriminator import PatchDiscriminator
+from darkroom.models.tokenizers.vqgan.network import Residual
 from darkroom.tools.plan.rehearsal import memory_of
+from darkroom.training import muon
 from darkroom.training.loop import seeded, train
-from darkroom.training.muon import Muon, orthogonalised
+from darkroom.training.muon import Muon, hidden_weights, orthogonalised
 from darkroom.training.optimizer import (
     build_optimizer,
     check_groups,
@@ -71,6 +78,10 @@ def newton_schulz(matrix):
     return x
 
 
+def single(matrix):
+    return orthogonalised(matrix[None])[0]
+
+
 def network():
     with seeded(5):
         return nn.Sequential(
@@ -125,7 +136,7 @@ def test_the_glob_of_the_docs_leaves_a_discriminator_with_adamw():
 def test_an_orthogonalised_matrix_has_the_directions_of_the_first_and_no_lengths(shape):
     with seeded(1):
         matrix = torch.randn(shape) * 1e-3
-    found = orthogonalised(matrix)
+    found = single(matrix)
     wide = matrix.mT if shape[0] > shape[1] else matrix
     expected = newton_schulz(wide)
     np.testing.assert_allclose(found.mT if shape[0] > shape[1] else found, expected, atol=2e-5)
@@ -135,11 +146,27 @@ def test_an_orthogonalised_matrix_has_the_directions_of_the_first_and_no_lengths
     assert torch.allclose(inside, lengths.diag(), atol=1e-4)
     large = lengths[s > 0.01 * matrix.norm()]
     assert len(large) > len(s) / 2 and large.min() > 0.68 and large.max() < 1.14
-    assert torch.allclose(orthogonalised(matrix * 1e6), found, atol=1e-5)
+    assert torch.allclose(single(matrix * 1e6), found, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (16, 144), (90, 20), (20, 24)])
+def test_of_several_matrices_each_is_orthogonalised_as_alone(shape):
+    with seeded(6):
+        matrices = torch.randn(5, *shape) * torch.tensor([1e-4, 1.0, 1e4, 1.0, 0.0])[:, None, None]
+    torch.testing.assert_close(orthogonalised(matrices), torch.stack([single(each) for each in matrices]))
+
+
+def test_singular_values_of_five_orders_keep_three_digits_in_float32():
+    """Long matrices go by X X', whose smallest eigenvalues are below the rounding of its largest."""
+    with seeded(7):
+        u, _, v = torch.linalg.svd(torch.randn(32, 288).double(), full_matrices=False)
+    matrix = (u * torch.logspace(0, -5, 32).double() @ v).float()
+    expected = newton_schulz(matrix)
+    assert np.linalg.norm(single(matrix).numpy() - expected) < 1e-3 * np.linalg.norm(expected)
 
 
 def test_no_gradient_at_all_gives_no_step():
-    assert torch.equal(orthogonalised(torch.zeros(16, 20)), torch.zeros(16, 20))
+    assert torch.equal(single(torch.zeros(16, 20)), torch.zeros(16, 20))
 
 
 def test_updates_are_the_formula_in_float64_for_maps_and_adamw_to_the_bit_for_the_rest():
@@ -231,6 +258,100 @@ def test_any_convolution_is_the_matrix_of_its_first_dimension_by_all_else(layer,
     np.testing.assert_allclose(module.weight.detach().numpy(), expected, atol=2e-5)  # float32 of numbers below 2
 
 
+@pytest.mark.parametrize("stacked", [1, 2 * 24 * 24, 2**18])
+def test_weights_of_one_shape_move_each_by_its_own_gradient(stacked, monkeypatch):
+    monkeypatch.setattr(muon, "_STACKED", stacked)
+    with seeded(12):
+        module = nn.Sequential(*(nn.Linear(24, 24, bias=False) for _ in range(6)))
+        gradients = torch.randn(6, 24, 24)
+    before = [layer.weight.detach().clone() for layer in module]
+    optimizer = build_optimizer(module, training(optimizer="muon", learning_rate=0.1))
+    for number, (layer, gradient) in enumerate(zip(module, gradients, strict=True)):
+        layer.weight.grad = gradient.clone() if number != 2 else None
+    optimizer.step()
+    for number, (layer, start, gradient) in enumerate(zip(module, before, gradients, strict=True)):
+        moved = start - layer.weight.detach()
+        expected = newton_schulz(gradient) * 0.2 * 0.1 * np.sqrt(24) * (number != 2)
+        np.testing.assert_allclose(moved, expected, atol=1e-5)
+    assert len(optimizer.state) == 5
+
+
+class Fused(nn.Module):
+    """Layers of several in one, and one of each of their parts' shape."""
+
+    def __init__(self):
+        super().__init__()
+        with seeded(8):
+            self.qkv = fused(nn.Linear(24, 72), 3)
+            self.gated = fused(nn.Conv2d(16, 48, 3), 2)
+            self.attention = nn.MultiheadAttention(16, 2)
+            self.plain = nn.Linear(24, 24)
+
+
+@pytest.mark.parametrize("chunks", [False, True])
+def test_the_parts_of_a_layer_move_apart_where_the_key_says_so(chunks):
+    module = Fused()
+    before = {name: parameter.detach().double().numpy() for name, parameter in module.named_parameters()}
+    optimizer = build_optimizer(module, training(optimizer="muon", muon_chunks=chunks, learning_rate=0.1))
+    with seeded(9):
+        for parameter in module.parameters():
+            parameter.grad = torch.randn_like(parameter)
+    gradients = {name: parameter.grad.double().numpy() for name, parameter in module.named_parameters()}
+    optimizer.step()
+    parts = {"qkv.weight": 3, "gated.weight": 2, "attention.in_proj_weight": 3, "attention.out_proj.weight": 1}
+    for name, count in {**parts, "plain.weight": 1}.items():
+        steps = []
+        for part in np.split(gradients[name], count if chunks else 1):
+            flat = part.reshape(len(part), -1)
+            step = newton_schulz(flat.T).T if flat.shape[0] > flat.shape[1] else newton_schulz(flat)
+            steps.append(0.2 * 0.1 * np.sqrt(max(flat.shape)) * step.reshape(part.shape))
+        moved = before[name] - module.get_parameter(name).detach().double().numpy()
+        np.testing.assert_allclose(moved, np.concatenate(steps), atol=1e-5)
+    state = {name: optimizer.state[module.get_parameter(name)] for name in parts}
+    assert all(state[name].keys() == {"momentum_buffer"} for name in parts)
+    assert all(state[name]["momentum_buffer"].shape == module.get_parameter(name).shape for name in parts)
+
+
+def test_the_layers_of_our_networks_that_are_several_in_one_are_marked():
+    """Each linear layer with more outputs than inputs, by the number that its outputs are cut into."""
+    config = DiTConfig(4, 8, 3, 32, 2, 2, 2, mlp="swiglu", condition="tokens", embed_dim=16, text_shape=(4, 16))
+    dit, chunks = DiT(config), {}
+    for name, layer in dit.named_modules():
+        if isinstance(layer, nn.Linear):
+            chunks.setdefault(getattr(layer, "chunks", 1), set()).add(re.sub(r"blocks\.\d", "blocks", name))
+    assert chunks.pop(1) == {
+        *(f"{name}.mlp.{number}" for name in ("time", "vector", "text") for number in (0, 2)),
+        *(f"blocks.{name}" for name in ("out", "mlp.out", "cross.query", "cross.out")),
+        "head.linear",
+    }
+    assert chunks == {
+        2: {"blocks.mlp.gated", "blocks.cross.key_value", "head.modulation.1"},
+        3: {"blocks.qkv"},
+        6: {"blocks.modulation.1"},
+    }
+    shared = hidden_weights(DiT(replace(config, shared_adaln=True)))
+    assert sorted(shared.values())[-1] == 6 and list(shared.values()).count(6) == 1
+
+
+def test_layers_of_other_packages_that_are_several_in_one_are_marked():
+    told = {"embed_dim": 16, "image_tokens": 2, "image_to_time": True, "attention": [True, True]}
+    unet = DecoderUNet(UNetConfig(8, 3, (16, 32), layers=1, head_dim=8, norm_groups=8, **told))
+    names = parameter_names(unet)
+    marked = {names[weight] for weight, chunks in hidden_weights(unet).items() if chunks == 2}
+    assert marked == {
+        name for name in names.values() if name.endswith(("time_emb_proj.weight", "ff.net.0.proj.weight"))
+    }
+    assert {name.rsplit(".", 2)[1] for name in marked} == {"time_emb_proj", "proj"}
+    residual = hidden_weights(Residual(16, 8, gated=True))
+    assert sorted(residual.values()) == [1, 2, 2]
+
+
+def test_chunks_without_muon_are_refused():
+    training(muon_chunks=True, groups=[{"match": "*", "optimizer": "muon"}])
+    with pytest.raises(ValueError, match="muon_chunks is read by the optimizer muon only"):
+        training(muon_chunks=True)
+
+
 def test_a_closure_is_refused():
     with pytest.raises(ValueError, match="no closure"):
         build_optimizer(nn.Linear(16, 16), training(optimizer="muon")).step(lambda: 1.0)
@@ -249,13 +370,13 @@ def test_the_state_is_counted_and_holds_one_number_a_weight():
 
 
 class Wide(Toy):
-    """A toy with a map that Muon moves; without dropout, whose draws follow from the shape of a pass."""
+    """A toy with maps that Muon moves together; without dropout, whose draws follow from the shape of a pass."""
 
     def __init__(self, hook=None):
         super().__init__(hook)
         with seeded(11):
             self.modules["first"] = nn.Sequential(
-                nn.Linear(2, 24), nn.Linear(24, 24), nn.LayerNorm(24), nn.Linear(24, 1)
+                nn.Linear(2, 24), nn.Linear(24, 24), nn.Linear(24, 24), nn.LayerNorm(24), nn.Linear(24, 1)
             )
 
 

@@ -106,6 +106,8 @@ class Training(Section):
     """wsd: the decay begins once twice the images improve the held-out score by less than this fraction; null: late."""
     optimizer: Optimizer = "adamw"
     """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
+    muon_chunks: bool = False
+    """muon: orthogonalise apart the matrices that a layer holds in one, as queries, keys and values."""
     betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.9, 0.999)
     """Betas of AdamW."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
@@ -219,6 +221,12 @@ class Training(Section):
         starts = [milestone.images for milestone in self.milestones]
         if starts != sorted(set(starts)):
             raise ValueError("milestones must rise in images")
+        return self
+
+    @model_validator(mode="after")
+    def _chunks_of_muon(self) -> "Training":
+        if self.muon_chunks and "muon" not in {self.optimizer, *(group.optimizer for group in self.groups)}:
+            raise ValueError("muon_chunks is read by the optimizer muon only: set it to false")
         return self
 
     @model_validator(mode="after")

@@ -16,44 +16,90 @@ _NARROW = 16  # inputs or outputs; what has fewer has few directions, as the fir
 _MOMENTUM = 0.95
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic: steep at 0, so that five steps are enough
 _STEPS = 5
+_LONG = 2  # columns a row, from which the iteration goes by the rows' products with each other
+_STACKED = 2**18  # numbers that are orthogonalised together, where that is several weights
 _SCALE = 0.2  # root mean square of AdamW's usual step, in units of the learning rate
 
 
-def hidden_weights(module: nn.Module) -> set[Tensor]:
-    """Return the weights of a module that Muon may move.
+def hidden_weights(module: nn.Module) -> dict[Tensor, int]:
+    """Return the weights of a module that Muon may move, and how many matrices each of them is, one below the other.
 
     They are weights of linear layers, convolutions and attention whose first two dimensions are 16 at least. Tables,
     embeddings and codebooks are none, even where they are matrices or tied to a layer, nor is what
-    `torch.nn.utils.parametrize` holds.
+    `torch.nn.utils.parametrize` holds. A layer of several has `chunks` (`darkroom.models.fused`).
     """
-    owned: dict[bool, set[Tensor]] = {True: set(), False: set()}
+    owned: dict[bool, dict[Tensor, int]] = {True: {}, False: {}}
     for found in module.modules():
-        owned[isinstance(found, _LAYERS)] |= set(found.parameters(recurse=False))
-    layers = owned[True] - owned[False]
-    return {weight for weight in layers if weight.ndim > 1 and min(weight.shape[:2]) >= _NARROW}
+        for name, parameter in found.named_parameters(recurse=False):
+            chunks = 3 if name == "in_proj_weight" else getattr(found, "chunks", 1)  # the former is attention's
+            owned[isinstance(found, _LAYERS)][parameter] = chunks
+    return {
+        weight: chunks
+        for weight, chunks in owned[True].items()
+        if weight not in owned[False] and weight.ndim > 1 and min(weight.shape[:2]) >= _NARROW
+    }
 
 
-def orthogonalised(matrix: Tensor) -> Tensor:
-    """Return roughly U V' of a matrix U S V', by five steps of a Newton-Schulz iteration.
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Return roughly U V' of each matrix U S V', by five steps of a Newton-Schulz iteration.
 
     torch.optim.Muon's works in bfloat16, which few CPUs multiply natively; this one does on GPUs alone.
 
     Args:
-        matrix: (rows, columns) float32.
+        matrices: (count, rows, columns) float32.
 
     Returns:
-        (rows, columns) float32. Singular values that were 0.01 of the matrix's Frobenius norm or more lie between 0.68
-        and 1.13; smaller ones end below.
+        (count, rows, columns) float32. Singular values that were 0.01 of the matrix's Frobenius norm or more lie
+        between 0.68 and 1.13; smaller ones end below.
     """
-    found = matrix.bfloat16() if matrix.is_cuda else matrix
-    tall = len(found) > found.shape[1]
+    found = matrices.bfloat16() if matrices.is_cuda else matrices
+    tall = found.shape[1] > found.shape[2]
     found = found.mT if tall else found
-    found = found / found.norm().clamp(min=1e-7)
+    found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    if found.dtype != torch.bfloat16 and found.shape[2] >= _LONG * found.shape[1]:
+        found = _polynomial(found @ found.mT) @ found
+    else:
+        first, third, fifth = _COEFFICIENTS
+        for _ in range(_STEPS):
+            square = found @ found.mT
+            factor = torch.baddbmm(square, square, square, beta=third, alpha=fifth)
+            found = torch.baddbmm(found, factor, found, beta=first)
+    return (found.mT if tall else found).to(matrices.dtype)
+
+
+def _polynomial(gram: Tensor) -> Tensor:
+    """Return P, for which P X is X after all steps, from X X' alone: small matrices, where X is long.
+
+    A step makes F X of X and F G F of G = X X', with F = a + b G + c G^2. Rounding in G is enlarged 12-fold by a step:
+    float32 leaves 1e-3 of the result of matrices with singular values down to 1e-5, bfloat16 would leave nothing.
+    """
+    whole = factor = _factor(gram)
+    for _ in range(_STEPS - 1):
+        gram = factor @ gram @ factor
+        factor = _factor(gram)
+        whole = factor @ whole
+    return whole
+
+
+def _factor(gram: Tensor) -> Tensor:
     first, third, fifth = _COEFFICIENTS
-    for _ in range(_STEPS):
-        square = found @ found.mT
-        found = torch.addmm(found, torch.addmm(square, square, square, beta=third, alpha=fifth), found, beta=first)
-    return (found.mT if tall else found).to(matrix.dtype)
+    factor = torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
+    factor.diagonal(dim1=1, dim2=2).add_(first)
+    return factor
+
+
+def _stacks(weights: list[Tensor]) -> list[list[Tensor]]:
+    """Return the weights that have a gradient, those of one shape together, in stacks that fit a core's cache."""
+    alike: dict[torch.Size, list[Tensor]] = {}
+    for weight in weights:
+        if weight.grad is not None:
+            alike.setdefault(weight.shape, []).append(weight)
+    return [
+        found[start : start + count]
+        for found in alike.values()
+        for count in [max(1, _STACKED // found[0].numel())]
+        for start in range(0, len(found), count)
+    ]
 
 
 class Muon(torch.optim.AdamW):
@@ -64,10 +110,12 @@ class Muon(torch.optim.AdamW):
         M <- 0.95 M + 0.05 G,   W <- (1 - r decay) W - 0.2 r sqrt(max(rows, columns)) orthogonalised(0.05 G + 0.95 M)
 
     so that the step has the root mean square that AdamW's usually has at the same rate. The state of such a weight is
-    M, `momentum_buffer`.
+    M, `momentum_buffer`. Of a weight that is cut into several matrices, as queries, keys and values, each moves as
+    one of its own (arXiv 2608.02502, 2026).
 
     Args:
-        groups: as of any optimizer of torch, each with a key `muon`, whether Muon moves its parameters.
+        groups: as of any optimizer of torch, each with a key `muon`: into how many matrices, one below the other, each
+            of its parameters is cut, or 0: AdamW moves them.
         settings: of AdamW.
     """
 
@@ -82,18 +130,23 @@ class Muon(torch.optim.AdamW):
         if closure is not None:
             raise ValueError("Muon takes no closure: call backward before the step")
         for group in self.param_groups:
-            for weight in group["params"] if group["muon"] else ():
-                if weight.grad is not None:
-                    self._move(weight, weight.grad, group["lr"], group["weight_decay"])
-                    weight.grad = None  # AdamW leaves out what has none
+            for weights in _stacks(group["params"]) if group["muon"] else ():
+                self._move(weights, group["muon"], group["lr"], group["weight_decay"])
         super().step()
 
-    def _move(self, weight: Tensor, gradient: Tensor, rate: float, decay: float) -> None:
-        state = self.state[weight]
+    def _move(self, weights: list[Tensor], chunks: int, rate: float, decay: float) -> None:
+        directions = torch.stack([self._direction(weight).flatten(1) for weight in weights])
+        matrices = orthogonalised(directions.unflatten(1, (chunks, -1)).flatten(0, 1))
+        step = _SCALE * rate * math.sqrt(max(matrices.shape[1:]))
+        for weight, found in zip(weights, matrices.split(chunks), strict=True):
+            weight.mul_(1 - rate * decay)
+            weight.sub_(found.reshape(weight.shape), alpha=step)
+
+    def _direction(self, weight: Tensor) -> Tensor:
+        gradient, state = weight.grad, self.state[weight]
+        assert gradient is not None
+        weight.grad = None  # AdamW leaves out what has none
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(weight)
         momentum = state["momentum_buffer"].lerp_(gradient, 1 - _MOMENTUM)
-        direction = orthogonalised(gradient.lerp(momentum, _MOMENTUM).flatten(1))
-        weight.mul_(1 - rate * decay)
-        step = _SCALE * rate * math.sqrt(max(direction.shape))
-        weight.sub_(direction.view_as(weight), alpha=step)
+        return gradient.lerp(momentum, _MOMENTUM)

@@ -40,8 +40,8 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
     Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
     biases; a group of `settings.groups` with a `weight_decay` of its own has it on all that it takes. Each group that
     is returned carries `rate`, a factor of the learning rate, and `schedule`, or None for that of the settings, which
-    `set_rates` reads, and `muon`, whether Muon moves it. The groups follow from the settings and the names alone, so
-    an optimizer that is built again has the same ones.
+    `set_rates` reads, and `muon`, into how many matrices Muon cuts each weight, or 0: AdamW moves it. The groups follow
+    from the settings and the names alone, so an optimizer that is built again has the same ones.
 
     Args:
         module: its parameters are optimized.
@@ -55,7 +55,7 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
         for parameter in found.parameters(recurse=False)
     }
     hidden = hidden_weights(module)
-    made: dict[tuple[int, bool, bool], dict[str, Any]] = {}
+    made: dict[tuple[int, bool, int], dict[str, Any]] = {}
     for parameter, key in parameter_names(module).items():
         number = _match(f"{name}/{key}", settings)
         group = None if number is None else settings.groups[number]
@@ -64,7 +64,9 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
         if group is not None and group.weight_decay is not None:
             decay = group.weight_decay
         own = None if group is None else group.optimizer
-        muon = (own or settings.optimizer) == "muon" and parameter in hidden
+        muon = 0
+        if (own or settings.optimizer) == "muon" and parameter in hidden:
+            muon = hidden[parameter] if settings.muon_chunks else 1
         # Numbered from 0; the parameters that no group takes come first, matrices before the rest.
         place = (-1 if number is None else number, not matrix, muon)
         made.setdefault(
@@ -123,7 +125,7 @@ def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
     hidden: set[int | None] = set()
     for name, module in modules.items():
         names, weights = parameter_names(module), hidden_weights(module)
-        hidden |= {_match(f"{name}/{names[weight]}", settings) for weight in weights & names.keys()}
+        hidden |= {_match(f"{name}/{names[weight]}", settings) for weight in weights.keys() & names.keys()}
     for number, group in enumerate(settings.groups):
         if number in taken:
             if group.optimizer == "muon" and number not in hidden:

@@ -12,12 +12,15 @@ from typing import Any, Self
 
 import torch
 from diffusers import UNet2DConditionModel
+from diffusers.models.activations import GEGLU
+from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.diffusion.denoiser import Denoise, Guidance, Network, Threshold, denoiser
 from darkroom.diffusion.objectives import Objective
+from darkroom.models.fused import fused
 
 _FREQUENCIES = 64  # of the embedding of a noise level
 
@@ -152,6 +155,11 @@ class DecoderUNet(SavedNetwork):
         )
         for parameter in unet.conv_out.parameters():  # nothing is said at first
             nn.init.zeros_(parameter)
+        for module in unet.modules():
+            if isinstance(module, ResnetBlock2D):
+                fused(module.time_emb_proj, 2)  # scale and shift
+            elif isinstance(module, GEGLU):
+                fused(module.proj, 2)
         self.unet = unet
         if config.embed_dim:
             self.null_image = nn.Parameter(torch.randn(config.embed_dim))

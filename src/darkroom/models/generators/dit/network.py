@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.errors import DarkroomError
+from darkroom.models.fused import fused
 from darkroom.models.generators.conditions import Condition, Embedded
 from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
 from darkroom.models.generators.dit.embeddings import (
@@ -84,7 +85,7 @@ class SwiGLU(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.gated = nn.Linear(width, 2 * hidden)
+        self.gated = fused(nn.Linear(width, 2 * hidden), 2)
         self.out = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class CrossAttention(nn.Module):
         width, size = config.width, config.width // config.heads
         self.heads = config.heads
         self.query = nn.Linear(width, width)
-        self.key_value = nn.Linear(width, 2 * width)
+        self.key_value = fused(nn.Linear(width, 2 * width), 2)
         self.query_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
         self.key_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
         self.out = nn.Linear(width, width)
@@ -130,7 +131,7 @@ class Block(nn.Module):
         width, size = config.width, config.width // config.heads
         self.heads = config.heads
         self.norm1 = _norm(config)
-        self.qkv = nn.Linear(width, 3 * width)
+        self.qkv = fused(nn.Linear(width, 3 * width), 3)
         self.query_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
         self.key_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
         self.first_value = nn.Parameter(torch.tensor(0.5)) if config.value_residual and not first else None
@@ -141,7 +142,7 @@ class Block(nn.Module):
         if config.shared_adaln:
             self.table = nn.Parameter(torch.zeros(6, width))
         else:
-            self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+            self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(width, 6 * width), 6))
         self.cross = CrossAttention(config) if config.text_shape is not None else None
 
     def forward(
@@ -192,7 +193,7 @@ class Head(nn.Module):
     def __init__(self, config: DiTConfig, outputs: int) -> None:
         super().__init__()
         self.norm = _norm(config)
-        self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(config.width, 2 * config.width))
+        self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(config.width, 2 * config.width), 2))
         self.linear = nn.Linear(config.width, outputs)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
@@ -231,7 +232,7 @@ class DiT(SavedNetwork):
             self.text = TokenEmbedding(config.text_shape, config.width)
         self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
         if config.shared_adaln:
-            self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(config.width, 6 * config.width))
+            self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(config.width, 6 * config.width), 6))
         if config.rope:
             angles = rotary(config.width // config.heads, config.size // config.patch)
             self.register_buffer("angles", angles, persistent=False)

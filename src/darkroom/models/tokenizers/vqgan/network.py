@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
+from darkroom.models.fused import fused
 from darkroom.models.tokenizers.pixels import Pixels, require_shape, to_images, to_network
 from darkroom.models.tokenizers.quantiser import Quantised
 from darkroom.models.tokenizers.quantisers import SECTIONS, build_quantiser
@@ -75,7 +76,7 @@ class Residual(nn.Module):
         for _ in range(2):
             norm = nn.GroupNorm(groups, width)
             if gated:
-                layers += [nn.Conv2d(width, 2 * width, 3, padding=1), nn.GLU(dim=1), norm]
+                layers += [fused(nn.Conv2d(width, 2 * width, 3, padding=1), 2), nn.GLU(dim=1), norm]
             else:
                 layers += [nn.Conv2d(width, width, 3, padding=1), norm, nn.LeakyReLU(_SLOPE)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(width, width, 1))
