@@ -1,11 +1,12 @@
-"""What a step of Muon takes, against AdamW's and against torch's own Muon, on the gradients of two networks.
+"""What a step of Muon takes, against AdamW's and against torch's own Muon, on the gradients of three networks.
 
 `torch.optim.Muon` takes matrices alone, so it gets the same weights as matrices, which a convolution's are not: nothing
-is saved or lost by that but the flattening. The rest moves by fused AdamW in all three. Each optimizer has its own copy
-of the network and the same random gradients, and all take turns of one step each, with `--threads` of them (1).
+is saved or lost by that but the flattening. The rest moves by fused AdamW in all. Each optimizer has its own copy of
+the network and the same random gradients, and all take turns of one step each, with `--threads` of them (1); so do the
+passes forward and backward of a batch (64 latents, 32 images of the U-Net).
 
 Run it on a quiet machine: `.venv/bin/python benchmarks/optimizers.py [--threads N]`. Prints a Markdown table: the
-median of a step, and in the last column how long torch's Muon takes for each second of ours.
+median of a step, and as a fraction of the passes.
 """
 
 import argparse
@@ -20,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
-from torch import nn  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
 
 from darkroom.models.decoder.data import Conditioner, PixelSpace  # noqa: E402
-from darkroom.models.decoder.network import DecoderUNet  # noqa: E402
+from darkroom.models.decoder.network import Conditions, DecoderUNet  # noqa: E402
 from darkroom.models.decoder.opening import DecoderData, config_of  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.training.optimizer import build_optimizer  # noqa: E402
@@ -37,6 +38,17 @@ def unet() -> nn.Module:
     told = {"image_tokens": 0, "image_to_time": True, "image_map": 8, "text_tokens": False}
     opened = DecoderData(PixelSpace(), Conditioner(), {}, 3, {}, 256, None)
     return DecoderUNet(config_of(section(model=model | told, size=32), opened))
+
+
+def unet_output(network: nn.Module) -> Tensor:
+    """Return what the U-Net makes of a batch of 32 images."""
+    return network(torch.randn(32, 3, 32, 32), torch.rand(32) * 1000, Conditions(torch.randn(32, 256)))
+
+
+def dit_output(network: nn.Module) -> Tensor:
+    """Return what a transformer makes of a batch of 64 latents."""
+    size = network.config.size
+    return network(torch.randn(64, 4, size, size), torch.rand(64) * 1000, torch.zeros(64, dtype=torch.int64))
 
 
 def matrices(module: nn.Module, made: torch.optim.Optimizer) -> tuple[Callable[[], None], list[nn.Parameter]]:
@@ -56,42 +68,42 @@ def matrices(module: nn.Module, made: torch.optim.Optimizer) -> tuple[Callable[[
     return step, flat
 
 
-def measure(name: str, network: nn.Module, turns: int) -> str:
+def measure(name: str, network: nn.Module, output: Callable[[nn.Module], Tensor], turns: int) -> str:
     """Return a row of the table."""
     torch.manual_seed(0)
-    copies = [copy.deepcopy(network) for _ in range(3)]
+    copies = [copy.deepcopy(network) for _ in range(5)]
     gradients = [torch.randn_like(parameter) for parameter in network.parameters()]
-    adamw, muon = (
-        build_optimizer(each, training(optimizer=kind, learning_rate=1e-3))
-        for each, kind in zip(copies, ("adamw", "muon"), strict=False)
-    )
-    theirs, flat = matrices(copies[2], build_optimizer(copies[2], training(optimizer="muon")))
-    steps = (adamw.step, muon.step, theirs)
-    taken: list[list[float]] = [[], [], []]
+    settings = [training(), training(optimizer="muon"), training(optimizer="muon", muon_chunks=True)]
+    adamw, muon, chunks = (build_optimizer(each, told) for each, told in zip(copies, settings, strict=False))
+    theirs, flat = matrices(copies[3], build_optimizer(copies[3], training(optimizer="muon")))
+    steps = (adamw.step, muon.step, chunks.step, theirs, lambda: output(copies[4]).square().mean().backward())
+    taken: list[list[float]] = [[] for _ in steps]
     for turn in range(turns + 3):
-        for number, (module, step) in enumerate(zip(copies, steps, strict=True)):
+        for module, step, times in zip(copies, steps, taken, strict=True):
             for parameter, gradient in zip(module.parameters(), gradients, strict=True):
                 parameter.grad = gradient.clone()
             began = time.perf_counter()
             step()
             if turn >= 3:
-                taken[number].append(1e3 * (time.perf_counter() - began))
-    ours, plain, other = (statistics.median(taken[number]) for number in (1, 0, 2))
+                times.append(1e3 * (time.perf_counter() - began))
+    *each, passes = (statistics.median(times) for times in taken)
     share = sum(matrix.numel() for matrix in flat) / sum(parameter.numel() for parameter in network.parameters())
-    return f"| {name}, {share:.0%} of weights by Muon | {plain:.2f} | {ours:.2f} | {other:.2f} | {other / ours:.2f} |"
+    cells = " | ".join(f"{taken:.2g} ({taken / passes:.0%})" for taken in each)
+    return f"| {name}, {share:.0%} of weights by Muon | {passes:.3g} | {cells} |"
 
 
 def main() -> None:
-    """Measure both networks and print the table."""
+    """Measure the networks and print the table."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--threads", type=int, default=1)
     arguments.add_argument("--turns", type=int, default=60)
     given = arguments.parse_args()
     torch.set_num_threads(given.threads)
-    print(f"| a step on {given.threads} threads, ms | AdamW | `muon` | torch.optim.Muon | ratio |")
-    print("|---|---|---|---|---|")
-    print(measure("base U-Net of `shapes-text`", unet(), given.turns))
-    print(measure("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2)), given.turns))
+    print(f"| {given.threads} threads, ms | passes | AdamW | `muon` | with `muon_chunks` | torch.optim.Muon |")
+    print("|---|---|---|---|---|---|")
+    print(measure("base U-Net of `shapes-text`", unet(), unet_output, given.turns))
+    print(measure("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2)), dit_output, given.turns))
+    print(measure("DiT, width 192, depth 6, 16 tokens", DiT(DiTConfig(4, 8, 6, 192, 6, 6, 2)), dit_output, given.turns))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     "generator": {
         "as it is": {},
         "AdamW": {"train_generator.training": {"optimizer": "adamw"}},
+        "Muon": {"train_generator.training": {"optimizer": "muon"}},
+        "Muon, chunks": {"train_generator.training": {"optimizer": "muon", "muon_chunks": True}},
         "half the images": {"train_generator.training": {"images": 0.5}},
         "modern block": {
             f"{DIT}.model": {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
