@@ -30,6 +30,8 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "twice the images": {"train_tokenizer.training": {"images": 2.0}},
         "perceptual loss, teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
         "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
+        "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
+        "EQ-VAE, scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
     },
     "generator": {
         "as it is": {},

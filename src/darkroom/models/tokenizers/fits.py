@@ -47,6 +47,7 @@ def fits(params: Any) -> None:
     channels = len(params.ingest.channels)
     if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
         refuse(f"`train_tokenizer.{tokenizer.kind}`: {reason}.")
+    _scales_fit(params)
 
 
 def _require_own_images(tokenizer: Any) -> None:
@@ -92,4 +93,25 @@ def _losses_fit(params: Any) -> None:
         refuse(
             f"`ingest.image_size` is {size}, and `train_teacher.model.channels` has {levels} levels, which need "
             f"{smallest} pixels a side at least: take larger images or fewer levels."
+        )
+
+
+def _scales_fit(params: Any) -> None:
+    """Check that the networks of the losses take the smallest scaled images, and the training images of many sizes."""
+    tokenizer, size = params.train_tokenizer, params.ingest.image_size
+    kind, equivariance = tokenizer.chosen, getattr(tokenizer.chosen, "equivariance", None)
+    if equivariance is None or not equivariance.active or equivariance.scale == 1:
+        return
+    key = f"`train_tokenizer.{tokenizer.kind}.equivariance.scale`"
+    if tokenizer.own_training.compile:
+        refuse(f"{key} is {equivariance.scale}, and `compile` is for one size of images: set one to 1.0 or to false.")
+    needed = max((loss.smallest for loss in (kind.perceptual, kind.adversarial) if loss.active), default=1)
+    if tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher":
+        needed = max(needed, 2 ** (len(params.train_teacher.model.channels) - 1))
+    smallest = equivariance.sides(size // kind.factor)[0] * kind.factor
+    if smallest < needed:
+        enough = min(1.0, -(-needed // kind.factor) * kind.factor / size)
+        refuse(
+            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels a side, and the networks of the "
+            f"losses need {needed}: raise it to {enough:.4}; at 1.0 there are quarter turns alone."
         )

@@ -1,5 +1,6 @@
-"""Sections that several kinds of tokenizers share: the perceptual loss and the discriminator."""
+"""Sections that several kinds of tokenizers share: perceptual loss, discriminator, equivariance."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -90,6 +91,43 @@ class Adversarial(Section):
         for width in self.channels[1:]:  # the first level has no norm
             if width % self.norm_groups:
                 raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
+        return self
+
+
+class Equivariance(Section):
+    """Equivariance of latents: in some steps the decoder makes the transformed image of a transformed latent."""
+
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Fraction of optimizer steps whose latents and images are transformed; 0.0: none; EQ-VAE: 0.5."""
+    scale: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Smallest scale, drawn from here to below 1 so that latents have whole sizes; 1.0: quarter turns alone."""
+    turns: bool = True
+    """Turn them too, by one to three quarters."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there are transformed steps."""
+        return self.probability > 0
+
+    def sides(self, side: int) -> range:
+        """Return the sides of scaled latents, in places, where whole ones have `side`; empty: none is scaled."""
+        return range(math.ceil(self.scale * side), side)
+
+    def unfit(self, side: int) -> str | None:
+        """Return why latents of so many places a side cannot be transformed; None: they can."""
+        if not self.active or self.sides(side) or (self.scale == 1 and side > 1):
+            return None
+        if side == 1:
+            return "a latent of one place has no other size or side: set `equivariance.probability` to 0.0"
+        return (
+            f"`equivariance.scale` is {self.scale}, and a latent of {side} x {side} places has no smaller whole size "
+            f"of that scale or more: take {(side - 1) / side:.4} at most, or 1.0 for quarter turns alone"
+        )
+
+    @model_validator(mode="after")
+    def _transforms(self) -> "Equivariance":
+        if self.active and self.scale == 1 and not self.turns:
+            raise ValueError("a probability needs transforms: lower scale, or set turns to true")
         return self
 
 

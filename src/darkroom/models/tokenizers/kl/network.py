@@ -1,6 +1,7 @@
 """The KL autoencoder of latent diffusion (Rombach et al., 2022, arXiv 2112.10752): diffusers' AutoencoderKL."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,13 +68,18 @@ class KLAutoencoder(nn.Module):
         distribution = self.network.encode(x).latent_dist
         return distribution.mean, distribution.logvar
 
-    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def forward(
+        self, x: Tensor, noise: Tensor, transform: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return the reconstruction of x from mean + std * noise, mean and logvar, and the output's logvar, a scalar.
+
+        With a transform it is that of the transformed x, from the transformed latent.
 
         All that a loss needs comes from here: a wrapper that shares gradients knows of nothing else.
         """
         mean, logvar = self.posterior(x)
-        output = self.network.decode(mean + (0.5 * logvar).exp() * noise).sample
+        latents = mean + (0.5 * logvar).exp() * noise
+        output = self.network.decode(transform(latents) if transform else latents).sample
         # A parameter that is returned as it is has no history, by which a wrapper would know that it is used.
         return output, mean, logvar, None if self.output_logvar is None else self.output_logvar * 1
 

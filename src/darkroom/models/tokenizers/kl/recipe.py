@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
+from darkroom.models.tokenizers.equivariance import Transform, transform_of
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.models.tokenizers.pixels import to_network
@@ -23,7 +24,8 @@ class KLRecipe(TokenizerRecipe):
     r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
     each where the section sets a weight. With a learned variance exp(s) of the output, (r + w_p p) / exp(s) + s stands
     in the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the
-    weight means the same for every latent size.
+    weight means the same for every latent size. In a transformed step r, p and G are of t(x) and decode(t(z)), see
+    `equivariance`.
     """
 
     kind = "kl"
@@ -51,7 +53,8 @@ class KLRecipe(TokenizerRecipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
-        values, made = self._pass(batch, "train")
+        transform = transform_of(self.settings.equivariance, self.training, batch, self.model.latent_shape[1])
+        values, made = self._pass(batch, "train", transform)
         losses = {name: value.mean() for name, value in values.items()}
         if self.adversary is None:
             return losses
@@ -61,12 +64,13 @@ class KLRecipe(TokenizerRecipe):
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""
         return self._pass(batch, "val")[0]
 
-    def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Outputs]:
+    def _pass(self, batch: Batch, stream: str, transform: Transform | None = None) -> tuple[dict[str, Tensor], Outputs]:
         """Return the losses of each image, (N,), and what the network made of them."""
         x = to_network(batch.data["images"])
         noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
-        output, mean, logvar, scale = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device))
+        output, mean, logvar, scale = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device), transform)
         output = output.float()
+        x = transform(x, self.settings.factor) if transform else x
         losses = image_losses(self._compare, x, output, self.perceptual)
         others, perceptual = total_of(losses, self.settings.perceptual.weight)
         if scale is not None:

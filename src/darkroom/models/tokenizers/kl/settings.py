@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Kind
-from darkroom.models.tokenizers.loss_settings import Adversarial, Perceptual, require_fit
+from darkroom.models.tokenizers.loss_settings import Adversarial, Equivariance, Perceptual, require_fit
 from darkroom.params.numbers import Positive
 
 
@@ -34,6 +34,8 @@ class KL(Kind):
     """Perceptual loss: a distance in the features of a frozen network."""
     adversarial: Adversarial = Adversarial()
     """Adversarial loss: a discriminator of patches."""
+    equivariance: Equivariance = Equivariance()
+    """Equivariance of latents under scales and quarter turns."""
 
     @property
     def factor(self) -> int:
@@ -44,6 +46,10 @@ class KL(Kind):
     def whole_batch(self) -> bool:
         """Whether the discriminator's weight is of the whole batch."""
         return self.adversarial.whole_batch
+
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why the latents of images of shape (C, H, W) cannot be transformed; None: they can."""
+        return self.equivariance.unfit(image_shape[1] // self.factor)
 
     @model_validator(mode="after")
     def _groups(self) -> "KL":

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Codes, Kind
-from darkroom.models.tokenizers.loss_settings import Adversarial, Perceptual, require_fit
+from darkroom.models.tokenizers.loss_settings import Adversarial, Equivariance, Perceptual, require_fit
 from darkroom.models.tokenizers.quantiser_settings import FSQ, LFQ, VQ, Binary, SimVQ
 from darkroom.params.numbers import Positive
 from darkroom.params.section import Section
@@ -47,6 +47,8 @@ class VQGAN(Kind):
     """Perceptual loss: a distance in the features of a frozen network."""
     adversarial: Adversarial = Adversarial()
     """Adversarial loss: a discriminator of patches."""
+    equivariance: Equivariance = Equivariance()
+    """Equivariance of latents, before they are quantised, under scales and quarter turns."""
 
     @property
     def factor(self) -> int:
@@ -68,9 +70,10 @@ class VQGAN(Kind):
         return self.adversarial.whole_batch or entropy != 0 or drawn
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why the codebook does not fit batches of images of shape (C, H, W); None: it does."""
+        """Return why codebook or transforms do not fit batches of images of shape (C, H, W); None: they do."""
         by_kmeans = self.quantiser == "vq" and self.vq.kmeans_init
-        return self.too_few(self.codebook_size, image_shape[1], batch) if by_kmeans else None
+        too_few = self.too_few(self.codebook_size, image_shape[1], batch) if by_kmeans else None
+        return too_few or self.equivariance.unfit(image_shape[1] // self.factor)
 
     @model_validator(mode="after")
     def _networks(self) -> "VQGAN":
