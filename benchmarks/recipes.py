@@ -43,6 +43,10 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             f"{DIT}.model": {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
         },
         "dropout 0.1": {f"{DIT}.model": {"dropout": 0.1}},
+        "augmentation 0.15": {f"{DIT}.augment": {"probability": 0.15}},
+        "augmentation 0.15, mirror and translation": {
+            f"{DIT}.augment": {"probability": 0.15, "transforms": ["mirror", "translation"]}
+        },
         "patch 1": {f"{DIT}.model": {"patch": 1}},
         "no guidance": {"sample_generator.dit": {"guidance": 1.0}},
         "guidance in times 0.2 to 0.8": {"sample_generator.dit": {"guidance_from": 0.2, "guidance_to": 0.8}},

@@ -80,6 +80,7 @@ def train(
     dropout: float = 0.3,
     evaluate: dict[str, Any] | None = None,
     sampling: dict[str, Any] | None = None,
+    augment: float = 0.0,
     **changes: Any,
 ) -> dict[str, Any]:
     """Train a tiny DiT, with evaluations and grids, and return its manifest.
@@ -90,6 +91,7 @@ def train(
         dropout: fraction of conditions that are dropped.
         evaluate: changes of that section.
         sampling: changes of how grids and evaluations are sampled.
+        augment: probability of each transform.
         changes: of the training.
     """
     model = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "condition": condition}
@@ -103,6 +105,7 @@ def train(
         "dit": {
             "model": model,
             "diffusion": {"label_dropout": dropout},
+            "augment": {"probability": augment},
             "sampling": {"steps": 2, "guidance": guidance, **(sampling or {})},
         },
     }
@@ -111,7 +114,7 @@ def train(
     return json.loads(Path("models/generator/manifest.json").read_text())
 
 
-def train_until(images: int, condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def train_until(images: int, condition: str, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
     """Train as `train` does; while the loss of image number `images` is computed, the process gets SIGTERM."""
     loss, seen = DiTRecipe.loss, []
 
@@ -123,7 +126,7 @@ def train_until(images: int, condition: str, monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(DiTRecipe, "loss", stopped)
-        train(condition)
+        train(condition, **more)
     assert len(seen) == images
 
 

@@ -4,6 +4,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
             f"`train_generator.dit.model.{name}` is {value}, which the format {form} has no place for: take --format "
             "safetensors, which holds it."
         )
+    if form != "safetensors" and model.config.augmented:  # that condition adds nothing when sampling
+        model.config = replace(model.config, augmented=0)
+        del model.augment
     with atomic_folder(out) as folder:
         if form == "diffusers":
             _write_diffusers(folder, model, manifest)

@@ -43,6 +43,7 @@ class DiTConfig:
         embedding and `tokens`, to which each block attends.
     embed_dim: length of the embedding; 0: none.
     text_shape: number and width of the tokens; None: none.
+    augmented: numbers that say how a latent was transformed, a condition that is zero when sampling; 0: none.
     """
 
     channels: int
@@ -64,6 +65,7 @@ class DiTConfig:
     condition: Literal["class", "none", "image", "text", "tokens"] = "class"
     embed_dim: int = 0
     text_shape: tuple[int, int] | None = None
+    augmented: int = 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -230,6 +232,8 @@ class DiT(SavedNetwork):
             self.vector = VectorEmbedding(config.embed_dim, config.width)
         if config.text_shape is not None:
             self.text = TokenEmbedding(config.text_shape, config.width)
+        if config.augmented:
+            self.augment = nn.Parameter(torch.zeros(config.width, config.augmented))
         self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
         if config.shared_adaln:
             self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(config.width, 6 * config.width), 6))
@@ -263,13 +267,14 @@ class DiT(SavedNetwork):
         """The label that stands for no label: the last row of the table."""
         return self.config.classes
 
-    def forward(self, x: Tensor, timesteps: Tensor, condition: Condition) -> Tensor:
+    def forward(self, x: Tensor, timesteps: Tensor, condition: Condition, augmented: Tensor | None = None) -> Tensor:
         """Return the prediction for noisy latents.
 
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
             timesteps: (B,), from 0, no noise, to about 1000, noise alone.
             condition: class numbers, (B,), int64, or `null_label`; of images or texts what CLIP says; or None.
+            augmented: how latents were transformed, (B, `config.augmented`); None: they were not, as zeros say.
 
         Returns:
             (B, C, S, S), what the objective asks for; with a learned variance (B, 2 C, S, S).
@@ -281,6 +286,8 @@ class DiT(SavedNetwork):
                 text = self.text(condition.tokens, condition.kept)
         elif condition is not None:
             vector = vector + self.labels(condition)
+        if augmented is not None:
+            vector = vector + functional.linear(augmented, self.augment)
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
         shared = self.modulation(vector) if self.config.shared_adaln else None
         angles, first = self.angles if self.config.rope else None, None

@@ -13,10 +13,11 @@ from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_row
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.conditions import Asked, asked_classes, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
+from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.sample import DiTSampler
+from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling
 from darkroom.models.generators.dit.settings import DiT as Settings
-from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.latents import means_of, scale_of
@@ -40,6 +41,7 @@ class DiTRecipe(GeneratorRecipe):
 
     sampling: how grids and evaluations sample.
     codebook: of codes, the vector that each stands for, float32 (K, C).
+    augment: how latents are transformed in training, for which the network then has a condition; None: they are not.
     """
 
     name = "dit"
@@ -59,6 +61,7 @@ class DiTRecipe(GeneratorRecipe):
         evaluation: Evaluation | None = None,
         codebook: Tensor | None = None,
         asked: Asked | None = None,
+        augment: Augment | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
@@ -68,7 +71,7 @@ class DiTRecipe(GeneratorRecipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
-        self.evaluation, self.asked = evaluation, asked
+        self.evaluation, self.asked, self.augment = evaluation, asked, augment
         self.by_class = model.config.condition == "class"
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.columns = min(_COLUMNS, model.config.classes) if model.config.condition == "class" else _COLUMNS
@@ -108,6 +111,7 @@ class DiTRecipe(GeneratorRecipe):
             evaluation,
             codebook,
             data.asked,
+            settings.augment,
         )
         recipe.scale, recipe.counts = {"latent_mean": mean, "latent_std": std}, data.class_counts
         return recipe
@@ -123,13 +127,13 @@ class DiTRecipe(GeneratorRecipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""
-        terms, _ = self._losses(batch, "train", self.settings.label_dropout)
+        terms, _ = self._losses(batch, "train", self.settings.label_dropout, self.augment)
         return {name: values.mean() for name, values in terms.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's loss, also by bands of the time; randomness follows from its row, and nothing drops.
 
-        `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
+        No latent is augmented. `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
         """
         terms, time = self._losses(batch, "val", label_dropout=0.0)
         losses = terms["loss"]
@@ -140,7 +144,9 @@ class DiTRecipe(GeneratorRecipe):
         }
         return {**terms, **bands}
 
-    def _losses(self, batch: Batch, stream: str, label_dropout: float) -> tuple[dict[str, Tensor], Tensor]:
+    def _losses(
+        self, batch: Batch, stream: str, label_dropout: float, augment: Augment | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
         """Return the losses and the time of each image, (N,), the time as a fraction of the way to noise."""
         mean, condition = means_of(batch.data, self.codebook), condition_of(batch.data)
         size = mean[0].numel()
@@ -154,10 +160,15 @@ class DiTRecipe(GeneratorRecipe):
         dropped = torch.from_numpy(uniforms[:, 1] < label_dropout).to(mean.device)
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x0 = self.scaler(mean)
-        condition = nulled(condition, self.model.null_label, dropped)
+        x0, conditions = self.scaler(mean), [nulled(condition, self.model.null_label, dropped)]
+        if augment is not None and augment.probability:
+            augmentation = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), mean.shape[-1]).to(
+                mean.device
+            )
+            x0, noise = augmentation(x0), augmentation(noise)
+            conditions.append(augmentation.condition)
         x = self.objective.add_noise(x0, noise, time)
-        output = self.modules["dit"](x, self.objective.timesteps(time), condition)
+        output = self.modules["dit"](x, self.objective.timesteps(time), *conditions)
         return self.objective.losses(output, x0, noise, x, time), time / self.objective.duration
 
     def preview(self) -> NDArray[np.uint8]:
@@ -199,5 +210,12 @@ def config_of(
     variance = settings.diffusion.learns_variance
     named = settings.model.model_dump(exclude={"size"}) | settings.model.shape
     return DiTConfig(
-        channels, size, classes, **named, learned_variance=variance, embed_dim=embed_dim, text_shape=text_shape
+        channels,
+        size,
+        classes,
+        **named,
+        learned_variance=variance,
+        embed_dim=embed_dim,
+        text_shape=text_shape,
+        augmented=NUMBERS if settings.augment.probability else 0,
     )

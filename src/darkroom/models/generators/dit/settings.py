@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,7 @@ from darkroom.params.numbers import NO_FILE, Fraction, Positive
 from darkroom.params.section import Section
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
+Transform = Literal["mirror", "turn", "translation", "cutout"]  # in the order in which they are taken
 _BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
 
 
@@ -125,6 +126,23 @@ class DiTDiffusion(Diffusion):
         return self.model_copy(update={"time_shift": (math.prod(shape) / _BASE) ** 0.5})
 
 
+class Augment(Section):
+    """Linear transforms of noisy latents in training, which are a condition of the network, nothing when sampling."""
+
+    probability: Fraction = 0.0
+    """Probability of each transform, 0.12 to 0.15 in EDM; 0.0: none."""
+    transforms: Annotated[list[Transform], Field(min_length=1)] = list(get_args(Transform))
+    """mirror, turn (quarters), translation (up to 1/4 of the side), cutout (a square of half the side)."""
+
+    @model_validator(mode="after")
+    def _is_read(self) -> "Augment":
+        if not self.probability and self.transforms != list(get_args(Transform)):
+            raise ValueError(
+                "transforms is read where probability is above 0.0 only: give that a number, or take transforms out"
+            )
+        return self
+
+
 class DiTSampling(Sampling):
     """How images are sampled."""
 
@@ -173,6 +191,8 @@ class DiT(Kind):
     """Size of the transformer."""
     diffusion: DiTDiffusion = DiTDiffusion()
     """Objective, scale of the latents, and label dropout."""
+    augment: Augment = Augment()
+    """Augmentation of latents in training that does not leak."""
     sampling: DiTSampling = DiTSampling()
     """How evaluations, and the grids while training, are sampled."""
 
