@@ -48,8 +48,23 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             f"{DIT}.augment": {"probability": 0.15, "transforms": ["mirror", "translation"]}
         },
         "patch 1": {f"{DIT}.model": {"patch": 1}},
+        "time shift by size": {f"{DIT}.diffusion": {"time_shift": "size"}},
+        "time shift 2": {f"{DIT}.diffusion": {"time_shift": 2.0}},
+        "wsd": {"train_generator.training": {"schedule": "wsd"}},
         "no guidance": {"sample_generator.dit": {"guidance": 1.0}},
+        "guidance 2.5": {"sample_generator.dit": {"guidance": 2.5}},
         "guidance in times 0.2 to 0.8": {"sample_generator.dit": {"guidance_from": 0.2, "guidance_to": 0.8}},
+        "guidance 2.5 in times 0.2 to 0.8": {
+            "sample_generator.dit": {"guidance": 2.5, "guidance_from": 0.2, "guidance_to": 0.8}
+        },
+        "autoguidance by the first third": {
+            "train_generator.training": {"ema_profiles": [0.05, 0.1]},
+            "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.33},
+        },
+        "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
+        "perceptual loss, teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
+        "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
+        "EQ-VAE, scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
     },
     "text": {
         "as it is": {},
@@ -86,6 +101,8 @@ def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained:
             if key == "images" and isinstance(value, float):
                 for name in _LENGTHS:
                     section[name] = round(section[name] * value / section["batch"]) * section["batch"]
+            elif key == "weaker_images":
+                section[key] = round(params["train_generator"]["training"]["images"] * value)
             else:
                 section[key] = value
     section_of(params, f"{trained}.training")["seed"] = seed
