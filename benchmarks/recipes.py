@@ -28,23 +28,23 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "AdamW": {"train_tokenizer.training": {"optimizer": "adamw"}},
         "half the images": {"train_tokenizer.training": {"images": 0.5}},
         "twice the images": {"train_tokenizer.training": {"images": 2.0}},
-        "perceptual loss, teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
+        "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
         "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
         "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
-        "EQ-VAE, scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
+        "EQ-VAE by scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
     },
     "generator": {
         "as it is": {},
         "AdamW": {"train_generator.training": {"optimizer": "adamw"}},
         "Muon": {"train_generator.training": {"optimizer": "muon"}},
-        "Muon, chunks": {"train_generator.training": {"optimizer": "muon", "muon_chunks": True}},
+        "Muon in chunks": {"train_generator.training": {"optimizer": "muon", "muon_chunks": True}},
         "half the images": {"train_generator.training": {"images": 0.5}},
         "modern block": {
             f"{DIT}.model": {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
         },
         "dropout 0.1": {f"{DIT}.model": {"dropout": 0.1}},
         "augmentation 0.15": {f"{DIT}.augment": {"probability": 0.15}},
-        "augmentation 0.15, mirror and translation": {
+        "augmentation 0.15 by mirror and translation": {
             f"{DIT}.augment": {"probability": 0.15, "transforms": ["mirror", "translation"]}
         },
         "patch 1": {f"{DIT}.model": {"patch": 1}},
@@ -62,9 +62,9 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.33},
         },
         "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
-        "perceptual loss, teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
+        "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
         "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
-        "EQ-VAE, scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
+        "EQ-VAE by scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
     },
     "text": {
         "as it is": {},
@@ -72,7 +72,7 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "dropout 0.1": {f"{UNET}.model": {"dropout": 0.1}},
         "embedding noise 0.5": {f"{UNET}.diffusion": {"embedding_noise": 0.5}},
         "both": {f"{UNET}.model": {"dropout": 0.1}, f"{UNET}.diffusion": {"embedding_noise": 0.5}},
-        "CLIP, half the images": {"train_clip.training": {"images": 0.5}},
+        "CLIP by half the images": {"train_clip.training": {"images": 0.5}},
     },
 }
 TRAINED = {"tokenizer": "train_tokenizer", "generator": "train_generator", "text": "train_decoder"}
