@@ -57,9 +57,9 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "guidance 2.5 in times 0.2 to 0.8": {
             "sample_generator.dit": {"guidance": 2.5, "guidance_from": 0.2, "guidance_to": 0.8}
         },
-        "autoguidance by the first third": {
+        "autoguidance by the first quarter": {
             "train_generator.training": {"ema_profiles": [0.05, 0.1]},
-            "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.33},
+            "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.25},
         },
         "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
         "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
@@ -101,8 +101,9 @@ def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained:
             if key == "images" and isinstance(value, float):
                 for name in _LENGTHS:
                     section[name] = round(section[name] * value / section["batch"]) * section["batch"]
-            elif key == "weaker_images":
-                section[key] = round(params["train_generator"]["training"]["images"] * value)
+            elif key == "weaker_images":  # the averages are kept after each sixteenth of the training
+                training = params["train_generator"]["training"]
+                section[key] = math.ceil(training["images"] * value / training["batch"]) * training["batch"]
             else:
                 section[key] = value
     section_of(params, f"{trained}.training")["seed"] = seed
