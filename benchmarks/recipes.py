@@ -47,6 +47,8 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "augmentation 0.15 by mirror and translation": {
             f"{DIT}.augment": {"probability": 0.15, "transforms": ["mirror", "translation"]}
         },
+        "dispersive loss 0.5": {f"{DIT}.representation": {"dispersive": 0.5}},
+        "self-alignment 0.2": {f"{DIT}.representation": {"alignment": 0.2}},
         "patch 1": {f"{DIT}.model": {"patch": 1}},
         "time shift by size": {f"{DIT}.diffusion": {"time_shift": "size"}},
         "time shift 2": {f"{DIT}.diffusion": {"time_shift": 2.0}},

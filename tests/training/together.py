@@ -46,8 +46,9 @@ def shard(processes: Processes, module: nn.Module, optimizer: torch.optim.Optimi
     """Shard a module over the CPUs, as accelerate's FSDP 2 does over GPUs: it refuses CPUs, torch does not."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     mesh = init_device_mesh("cpu", (processes.count,))
-    for part in module.children():  # as accelerate wraps blocks: each pass gathers them anew
-        fully_shard(part, mesh=mesh, reshard_after_forward=True)
+    for child in module.children():  # as accelerate wraps blocks: each pass gathers them anew
+        for part in child if isinstance(child, nn.ModuleList) else [child]:
+            fully_shard(part, mesh=mesh, reshard_after_forward=True)
     fully_shard(module, mesh=mesh)
     sharded = dict(module.named_parameters())
     for group in optimizer.param_groups:

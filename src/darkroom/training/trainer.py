@@ -223,7 +223,7 @@ class Trainer:
         decay = constant_decay(
             settings.ema_decay, settings.ema_warmup, -(-settings.ema_start // settings.batch), settings.ema_every
         )
-        self.ema = Average(self.modules, decay)
+        self.ema = recipe.average = Average(self.modules, decay)
         if self.processes.sharded and (settings.ema_profiles or settings.keep_every):
             raise DarkroomError(
                 "`ema_profiles` and `keep_every` are written by one process, which FSDP gives a shard: set the former "

@@ -126,9 +126,9 @@ def test_transforms_that_nothing_reads_are_refused():
 class Spy(DiT):
     """Keeps what it was called with."""
 
-    def forward(self, *given):
-        self.calls = [*getattr(self, "calls", []), given]
-        return super().forward(*given)
+    def forward(self, *given, augmented=None):
+        self.calls = [*getattr(self, "calls", []), given if augmented is None else (*given, augmented)]
+        return super().forward(*given, augmented)
 
 
 def recipe(augment=None, network=Spy, **diffusion):

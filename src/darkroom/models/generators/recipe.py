@@ -19,7 +19,7 @@ from darkroom.training.recipe import Gather, Recipe
 class GeneratorRecipe(Recipe):
     """A generator in training.
 
-    name: of its only module in `modules`.
+    name: of the module in `modules` that is saved.
     model: the network; it has `save_pretrained(folder)`.
     evaluation: scores while it trains; None: none.
     evaluation_settings: how evaluations sample: what the sampler is given.

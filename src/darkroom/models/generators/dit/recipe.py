@@ -1,7 +1,8 @@
 """Trains the diffusion transformer on latents."""
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor, nn
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
-from darkroom.models.generators.conditions import Asked, asked_classes, condition_of, nulled
+from darkroom.models.generators.conditions import Asked, Condition, asked_classes, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.representation import alignment, dispersive, projector
 from darkroom.models.generators.dit.sample import DiTSampler
-from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling
+from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling, Representation
 from darkroom.models.generators.dit.settings import DiT as Settings
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import balanced
@@ -31,13 +33,25 @@ from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 _BANDS = 4  # of the time, in validation
+_BLOCKS = ("dispersive", "alignment", "teacher")
 _COLUMNS = 10  # of the grid, a class or a stored condition each
+
+
+class Drawn(NamedTuple):
+    """What a batch is with its randomness: x_0 and ε, (B, C, S, S), the time, (B,), and the conditions."""
+
+    x0: Tensor
+    noise: Tensor
+    time: Tensor
+    condition: Condition
+    augmented: Tensor | None  # how latents were transformed
 
 
 class DiTRecipe(GeneratorRecipe):
     """The objective's loss of f(x_t, t, y), y the class or another condition, some dropped; by default flow matching.
 
-    x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for.
+    x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for. While it
+    trains w_d L_disp and w_a L_align of its tokens are added, where they have a weight (`representation.py`).
 
     sampling: how grids and evaluations sample.
     codebook: of codes, the vector that each stands for, float32 (K, C).
@@ -62,13 +76,20 @@ class DiTRecipe(GeneratorRecipe):
         codebook: Tensor | None = None,
         asked: Asked | None = None,
         augment: Augment | None = None,
+        representation: Representation | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
         self.train, self.val = train, val
         self.scaler, self.tokenizer, self.codebook = scaler, tokenizer, codebook
         self.modules: dict[str, nn.Module] = {"dit": model}
-        self.phases = (Phase("dit", self.loss),)
+        self.phases: tuple[Phase, ...] = (Phase("dit", self.loss),)
+        self.representation = wanted = representation or Representation()
+        self.whole_batch = wanted.dispersive > 0
+        self._block = {name: wanted.block(f"{name}_block", model.config.depth) for name in _BLOCKS}
+        if wanted.alignment:
+            self.modules["projector"] = projector(model.config.width, derive(seed, "dit/projector"))
+            self.phases += (Phase("projector", self.project),)
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
         self.evaluation, self.asked, self.augment = evaluation, asked, augment
@@ -112,6 +133,7 @@ class DiTRecipe(GeneratorRecipe):
             codebook,
             data.asked,
             settings.augment,
+            settings.representation,
         )
         recipe.scale, recipe.counts = {"latent_mean": mean, "latent_std": std}, data.class_counts
         return recipe
@@ -127,16 +149,54 @@ class DiTRecipe(GeneratorRecipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss with randomness that follows from each image's place in the training sequence."""
-        terms, _ = self._losses(batch, "train", self.settings.label_dropout, self.augment)
-        return {name: values.mean() for name, values in terms.items()}
+        drawn, wanted = self._drawn(batch, "train", self.settings.label_dropout, self.augment), self.representation
+        # Before the pass that is differentiated, whose weights must stay as they are.
+        target = self._target(batch, drawn) if wanted.alignment else None
+        taps = {name: self._block[name] for name in ("dispersive", "alignment") if getattr(wanted, name)}
+        terms, tokens = self._losses(drawn, tuple(taps.values()))
+        losses = {name: values.mean() for name, values in terms.items()}
+        for name, found in zip(taps, tokens, strict=True):
+            if name == "dispersive":
+                losses[name] = dispersive(found, wanted.dispersive_tau)
+            else:
+                assert target is not None
+                batch.outputs |= {"tokens": found.detach(), "target": target}
+                losses[name] = alignment(self.modules["projector"](found), target)
+            losses["loss"] = losses["loss"] + getattr(wanted, name) * losses[name]
+        return losses
+
+    def project(self, batch: Batch) -> Losses:
+        """Return w_a L_align for the projector, of what the transformer's phase of the same optimizer step left.
+
+        Neither has moved the projector or the target, so this is its gradient of the one loss that both are trained by.
+        """
+        projected = self.modules["projector"](batch.outputs["tokens"])
+        return {"loss": self.representation.alignment * alignment(projected, batch.outputs["target"])}
+
+    @torch.no_grad()
+    def _target(self, batch: Batch, drawn: Drawn) -> Tensor:
+        """Return tokens of the averaged weights at less noise, (B, N, D): t' = max(0, t - k), k uniform to the gap."""
+        assert self.average is not None  # the loop sets it
+        uniforms = random_numbers(self.seed, "dit/alignment", batch.positions.tolist(), 0, 1)[1]
+        gap = self.representation.noise_gap * self.objective.duration
+        less = torch.from_numpy((gap * uniforms[:, 0]).astype(np.float32)).to(drawn.time.device)
+        time = (drawn.time - less).clamp(min=0).to(drawn.time.dtype)
+        x, model = self.objective.add_noise(drawn.x0, drawn.noise, time), self.modules["dit"]
+        with self.average.applied():
+            model.eval()
+            given = (x, self.objective.timesteps(time), drawn.condition, drawn.augmented)
+            _, tokens = model(*given, (self._block["teacher"],))
+            model.train()
+        return tokens
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's loss, also by bands of the time; randomness follows from its row, and nothing drops.
 
         No latent is augmented. `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
         """
-        terms, time = self._losses(batch, "val", label_dropout=0.0)
-        losses = terms["loss"]
+        drawn = self._drawn(batch, "val", label_dropout=0.0)
+        terms, _ = self._losses(drawn)
+        losses, time = terms["loss"], drawn.time / self.objective.duration
         edges = [band / _BANDS for band in range(_BANDS + 1)]
         bands = {
             f"loss_time_{100 * low:.0f}_{100 * high:.0f}": losses[(time >= low) & ((time < high) | (high == 1))]
@@ -144,10 +204,8 @@ class DiTRecipe(GeneratorRecipe):
         }
         return {**terms, **bands}
 
-    def _losses(
-        self, batch: Batch, stream: str, label_dropout: float, augment: Augment | None = None
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the losses and the time of each image, (N,), the time as a fraction of the way to noise."""
+    def _drawn(self, batch: Batch, stream: str, label_dropout: float, augment: Augment | None = None) -> Drawn:
+        """Return what the network is to learn of a batch, with randomness that follows from positions."""
         mean, condition = means_of(batch.data, self.codebook), condition_of(batch.data)
         size = mean[0].numel()
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
@@ -160,16 +218,20 @@ class DiTRecipe(GeneratorRecipe):
         dropped = torch.from_numpy(uniforms[:, 1] < label_dropout).to(mean.device)
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x0, conditions = self.scaler(mean), [nulled(condition, self.model.null_label, dropped)]
+        x0, augmented = self.scaler(mean), None
         if augment is not None and augment.probability:
-            augmentation = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), mean.shape[-1]).to(
-                mean.device
-            )
-            x0, noise = augmentation(x0), augmentation(noise)
-            conditions.append(augmentation.condition)
+            drawn = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), mean.shape[-1]).to(mean.device)
+            x0, noise, augmented = drawn(x0), drawn(noise), drawn.condition
+        return Drawn(x0, noise, time, nulled(condition, self.model.null_label, dropped), augmented)
+
+    def _losses(self, drawn: Drawn, taps: tuple[int, ...] = ()) -> tuple[dict[str, Tensor], Sequence[Tensor]]:
+        """Return the losses of each image, (N,), and the tokens after some blocks, (N, L, D)."""
+        x0, noise, time, condition, augmented = drawn
         x = self.objective.add_noise(x0, noise, time)
-        output = self.modules["dit"](x, self.objective.timesteps(time), *conditions)
-        return self.objective.losses(output, x0, noise, x, time), time / self.objective.duration
+        more = ({} if augmented is None else {"augmented": augmented}) | ({"taps": taps} if taps else {})
+        found = self.modules["dit"](x, self.objective.timesteps(time), condition, **more)
+        output, *tokens = found if taps else (found,)
+        return self.objective.losses(output, x0, noise, x, time), tokens
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""

@@ -17,7 +17,7 @@ from darkroom.diffusion.settings import (
     require_fit,
 )
 from darkroom.models.generators.kind_settings import Kind
-from darkroom.params.numbers import NO_FILE, Fraction, Positive
+from darkroom.params.numbers import NO_FILE, Fraction, Positive, Weight
 from darkroom.params.section import Section
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
@@ -181,6 +181,44 @@ class DiTGenerated(DiTSampling):
         return self
 
 
+class Representation(Section):
+    """Losses of the tokens between blocks, beside that of the prediction. Blocks count from 1."""
+
+    dispersive: Weight = 0.0
+    """Weight of the dispersive loss, which drives the tokens of a batch's images apart; 0.25 to 0.5; 0.0: none."""
+    dispersive_tau: Annotated[float, Field(gt=0)] = 0.5
+    """dispersive: τ of exp(-d / τ), d the mean squared difference of two images' tokens."""
+    dispersive_block: Positive | None = None
+    """dispersive: the block whose tokens they are; null: at a quarter of the depth."""
+    alignment: Weight = 0.0
+    """Weight of self-alignment (SRA): tokens come near those of the averaged weights at less noise; 0.2; 0.0: none."""
+    alignment_block: Positive | None = None
+    """alignment: the block whose tokens these are; null: at a third of the depth."""
+    teacher_block: Positive | None = None
+    """alignment: the block of the averaged weights; null: at two thirds of the depth."""
+    noise_gap: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """alignment: by how much earlier the averaged weights see an image at most, as a fraction of the time."""
+
+    @model_validator(mode="after")
+    def _is_read(self) -> "Representation":
+        for switch, names in _REPRESENTATION.items():
+            given = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+            if given and not getattr(self, switch):
+                raise ValueError(f"{given[0]} is read with {switch} only: give that a weight, or take {given[0]} out")
+        return self
+
+    def block(self, name: str, depth: int) -> int:
+        """Return the number of the block that a key names, of so many."""
+        return getattr(self, name) or max(1, round(depth * _PLACES[name]))
+
+
+_PLACES = {"dispersive_block": 1 / 4, "alignment_block": 1 / 3, "teacher_block": 2 / 3}  # as fractions of the depth
+_REPRESENTATION = {  # which weight reads which keys
+    "dispersive": ("dispersive_tau", "dispersive_block"),
+    "alignment": ("alignment_block", "teacher_block", "noise_gap"),
+}
+
+
 class DiT(Kind):
     """The diffusion transformer.
 
@@ -193,6 +231,8 @@ class DiT(Kind):
     """Objective, scale of the latents, and label dropout."""
     augment: Augment = Augment()
     """Augmentation of latents in training that does not leak."""
+    representation: Representation = Representation()
+    """Losses of the tokens: dispersive, self-alignment."""
     sampling: DiTSampling = DiTSampling()
     """How evaluations, and the grids while training, are sampled."""
 
@@ -200,6 +240,10 @@ class DiT(Kind):
     def _sampled(self) -> "DiT":
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
         require_fit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
+        depth = self.model.shape["depth"]
+        for name in _PLACES:
+            if self.representation.block(name, depth) > depth:
+                raise ValueError(f"representation.{name} must be one of the model's blocks, 1 to {depth}")
         return self
 
     def unfit(self, latent_size: int) -> str | None:
@@ -207,6 +251,11 @@ class DiT(Kind):
         if latent_size % self.model.patch:
             return f"`model.patch` is {self.model.patch}, and must divide the latent's size, {latent_size}"
         return None
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut."""
+        return self.representation.dispersive > 0
 
     @property
     def condition(self) -> str:
