@@ -53,6 +53,12 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "time shift by size": {f"{DIT}.diffusion": {"time_shift": "size"}},
         "time shift 2": {f"{DIT}.diffusion": {"time_shift": 2.0}},
         "wsd": {"train_generator.training": {"schedule": "wsd"}},
+        "pixels without a tokenizer": {
+            "train_tokenizer": {"kind": "identity"},
+            f"{DIT}.model": {"patch": 4, "patch_bottleneck": 32},
+            f"{DIT}.diffusion": {"flow_target": "x0", "flow_weight": "velocity", "time_mean": 0.8, "time_std": 0.8}
+            | {"normalise": "fixed", "latent_scale": 1.0},
+        },
         "no guidance": {"sample_generator.dit": {"guidance": 1.0}},
         "guidance 2.5": {"sample_generator.dit": {"guidance": 2.5}},
         "guidance in times 0.2 to 0.8": {"sample_generator.dit": {"guidance_from": 0.2, "guidance_to": 0.8}},

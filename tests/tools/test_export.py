@@ -286,6 +286,7 @@ def test_the_example_of_the_page_runs_without_darkroom(here, form):
         ("qk_norm", True),
         ("value_residual", True),
         ("shared_adaln", True),
+        ("patch_bottleneck", 6),
         ("condition", "none"),
     ],
 )

@@ -9,7 +9,7 @@ TOKENIZERS = Kinds(
         "settings": "train_tokenizer",
         "network": "models/tokenizer",
         "recipe": "train_tokenizer",  # of a kind that is trained
-        "imported": "train_tokenizer",  # of a kind that is not: its published weights
+        "imported": "train_tokenizer",  # of a kind that is not: its published weights, if it has any
         "sample": "sample_tokenizer",  # of a kind that generates by itself
     },
     kinds={
@@ -28,6 +28,13 @@ TOKENIZERS = Kinds(
             "kl.network:KLAutoencoder",
             None,
             "pretrained.network:load_pretrained",
+            None,
+        ],
+        "identity": [
+            "identity.settings:Identity",
+            "identity.network:IdentityTokenizer",
+            None,
+            "identity.network:of_shape",
             None,
         ],
     },

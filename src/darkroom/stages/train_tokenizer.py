@@ -77,10 +77,10 @@ def _write(
 
 
 def _import(params: Params, selection: Selection) -> None:
-    """Write published weights as the tokenizer; its curves have no point."""
+    """Write what is not trained, published weights or none, as the tokenizer; its curves have no point."""
     chosen: Any = params.train_tokenizer.chosen
     model: Any = TOKENIZERS.load("imported", params.train_tokenizer.kind)(chosen, selection.spec.shape)
-    print(f"{chosen.name or chosen.folder}: {sum(p.numel() for p in model.parameters()):,} parameters, not trained")
+    print(f"{params.train_tokenizer.kind}: {sum(p.numel() for p in model.parameters()):,} parameters, not trained")
     write_curves(CURVES, [])
     _write(model, params, selection, _UNTRAINED)
 

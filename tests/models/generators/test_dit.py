@@ -61,7 +61,7 @@ def test_a_size_is_a_name_or_numbers():
 
 PARTS = {
     "norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True, "shared_adaln": True,
-    "dropout": 0.2,
+    "patch_bottleneck": 6, "dropout": 0.2,
 }  # fmt: skip
 
 
@@ -91,6 +91,19 @@ def test_swiglu_has_as_many_parameters_and_shared_adaln_fewer():
 
     assert count(mlp="swiglu") == pytest.approx(count(), rel=0.002)
     assert count(shared_adaln=True) == pytest.approx(count() - 11 * 6 * 384 * 385, rel=0.002)
+
+
+def test_a_patch_bottleneck_is_one_linear_map_of_low_rank():
+    narrow = filled(replace(SMALL, patch_bottleneck=6))
+    weights = narrow.state_dict()
+    first, second = weights.pop("patches.weight"), weights.pop("widened.weight")
+    weights["patches.bias"] = weights.pop("widened.bias")
+    weights["patches.weight"] = (second.double() @ first.double().flatten(1)).float().view(32, 4, 2, 2)
+    assert torch.linalg.matrix_rank(weights["patches.weight"].flatten(1)) == 6
+    wide = DiT(SMALL).eval()
+    wide.load_state_dict(weights)
+    x, t, y = torch.randn(2, 4, 8, 8), torch.tensor([10.0, 900.0]), torch.tensor([3, 10])
+    torch.testing.assert_close(narrow(x, t, y), wide(x, t, y), rtol=1e-4, atol=1e-5)
 
 
 def test_rotary_positions_say_how_far_apart_tokens_are():

@@ -46,9 +46,9 @@ def refused(attempt, kind, told, **changes):
 KINDS = ("kl", "dvae", "vqgan", "vq_ar")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "identity"])
 @pytest.mark.parametrize("channels", ["RGBA", "L", "RGB"])
-def test_a_tokenizer_that_is_trained_has_the_channels_of_its_images(attempt, kind, channels):
+def test_a_tokenizer_that_is_made_here_has_the_channels_of_its_images(attempt, kind, channels):
     assert "fit each other" in attempt(kind, ingest__channels=channels)
 
 

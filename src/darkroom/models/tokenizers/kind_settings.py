@@ -49,6 +49,17 @@ class Kind(kinds.Kind):
             f"({batch} images of {side} x {side}): take a larger `batch`, a smaller codebook, or `kmeans_init: false`"
         )
 
+    def require_untrained(self) -> None:
+        """Check that nothing is asked of a training, which a kind without a recipe has not.
+
+        Raises:
+            ValueError: something is; names the key.
+        """
+        if self.training or not self.trained:
+            raise ValueError("nothing is trained, so `training` is {}, and `trained` is not given")
+        if self.grid_images != type(self).model_fields["grid_images"].default:
+            raise ValueError("nothing is trained, so there are no grids while training: leave `grid_images` out")
+
     @property
     def whole_batch(self) -> bool:
         """Whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut."""

@@ -57,7 +57,7 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
     def untrained(self) -> str | None:
         """Why nothing is trained; None: it is."""
         if not TOKENIZERS.has("recipe", self.kind):
-            return "published weights are taken as they are"
+            return f"`train_tokenizer.kind` is {self.kind}, which is taken as it is"
         return None if self.chosen.trained else f"`train_tokenizer.{self.kind}.trained` is false"
 
     @model_validator(mode="after")

@@ -36,6 +36,7 @@ SWITCHES = {
     "qk_norm": False,
     "value_residual": False,
     "shared_adaln": False,
+    "patch_bottleneck": None,
     "condition": "class",
 }
 

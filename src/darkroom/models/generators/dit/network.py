@@ -38,6 +38,7 @@ class DiTConfig:
     qk_norm: RMSNorm of queries and keys, with weights (Dehghani et al., 2023, arXiv 2302.05442).
     value_residual: mix the first block's values into each block's (Zhou et al., 2024, arXiv 2410.17897).
     shared_adaln: one modulation for all blocks, and a table in each (Chen et al., "PixArt-α", 2023, arXiv 2310.00426).
+    patch_bottleneck: numbers of a patch between two linear maps (Li and He, "JiT", 2025, arXiv 2511.13720); None: one.
     dropout: of attention's and network's outputs while training.
     condition: beside the time: `class`, `none`, or of CLIP the embedding of an `image`, that of a `text`, or a text's
         embedding and `tokens`, to which each block attends.
@@ -61,6 +62,7 @@ class DiTConfig:
     qk_norm: bool = False
     value_residual: bool = False
     shared_adaln: bool = False
+    patch_bottleneck: int | None = None
     dropout: float = 0.0
     condition: Literal["class", "none", "image", "text", "tokens"] = "class"
     embed_dim: int = 0
@@ -221,7 +223,9 @@ class DiT(SavedNetwork):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
         self.config = config
-        self.patches = nn.Conv2d(config.channels, config.width, config.patch, stride=config.patch)
+        narrow, wide = config.patch_bottleneck, config.width
+        self.patches = nn.Conv2d(config.channels, narrow or wide, config.patch, stride=config.patch, bias=not narrow)
+        self.widened = nn.Linear(narrow, wide) if narrow else nn.Identity()
         # Saved with the weights, which are worth nothing with another table.
         self.register_buffer("positions", sincos_positions(config.width, config.size // config.patch))
         self.register_load_state_dict_pre_hook(_with_positions)
@@ -250,7 +254,8 @@ class DiT(SavedNetwork):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
         nn.init.xavier_uniform_(self.patches.weight.view(self.patches.weight.shape[0], -1))
-        nn.init.zeros_(self.patches.bias)  # type: ignore[arg-type]
+        if self.patches.bias is not None:
+            nn.init.zeros_(self.patches.bias)
         if self.config.condition == "class":
             nn.init.normal_(self.labels.weight, std=0.02)
         for name, parameter in self.named_parameters():
@@ -297,7 +302,7 @@ class DiT(SavedNetwork):
             vector = vector + self.labels(condition)
         if augmented is not None:
             vector = vector + functional.linear(augmented, self.augment)
-        tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
+        tokens = self.widened(rearrange(self.patches(x), "b d h w -> b (h w) d")) + self.positions
         shared = self.modulation(vector) if self.config.shared_adaln else None
         angles, first = self.angles if self.config.rope else None, None
         tapped: dict[int, Tensor] = {}

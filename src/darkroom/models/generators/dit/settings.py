@@ -42,6 +42,8 @@ class Model(Section):
     """Attention heads; width / heads is their size; null: those of the size."""
     patch: Positive = 2
     """Latent pixels, height and width, of a token."""
+    patch_bottleneck: Positive | None = None
+    """Numbers of a patch in between, when it becomes a token by two linear maps, for large patches; null: by one."""
     mlp_ratio: Annotated[float, Field(gt=0)] = 4.0
     """Width of the hidden layer of a block, in widths."""
     norm: Literal["layer", "rms"] = "layer"

@@ -97,8 +97,5 @@ class Pretrained(Kind):
             raise ValueError(f"give a name on the Hub or a folder, not both: without a folder it is {NO_FILE}")
         if self.name is None and self.revision is not None:
             raise ValueError("a folder has no revision: leave it empty")
-        if self.training or not self.trained:
-            raise ValueError("nothing is trained, so `training` is {}, and `trained` is not given")
-        if self.grid_images != type(self).model_fields["grid_images"].default:
-            raise ValueError("nothing is trained, so there are no grids while training: leave `grid_images` out")
+        self.require_untrained()
         return self

@@ -1,0 +1,1 @@
+"""No tokenizer: the latent of an image is the image itself."""
