@@ -18,7 +18,7 @@ from darkroom.models.decoder.opening import config_of as unet_config
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
 from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
-from darkroom.models.generators.conditions import NOTHING, Asked, asked_classes, condition_of
+from darkroom.models.generators.conditions import NOTHING, START, Asked, asked_classes, condition_of
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.generators.kind_settings import READ
@@ -120,14 +120,19 @@ def dit(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, ...
     factor = whole.train_tokenizer.chosen.factor
     shape = (2, *[whole.ingest.image_size // factor] * 2)
     torch.manual_seed(0)
-    config = config_of(settings, *shape[:2], CLASSES, DIM if names else 0, TEXT if "encoding" in names else None)
+    config = config_of(
+        settings, *shape[:2], CLASSES, DIM if names else 0, TEXT if "encoding" in names else None,
+        (TEXT[0], 3) if settings.condition == "caption" else None,
+    )  # fmt: skip
     model, other = filled(DiT(config)), filled(DiT(config))
     told = {"labels": torch.arange(COUNT) % CLASSES} if settings.condition == "class" else embedded(names)
+    if settings.condition == "caption":
+        told = {"caption": torch.tensor([[START, 1, START + 1, 0]] * (COUNT - 1) + [[0] * 4])}
     asked = NOTHING
     if settings.condition == "class":
         asked = asked_classes(balanced(CLASSES))
-    elif names:
-        asked = Asked(lambda numbers: condition_of({name: told[name][numbers % COUNT] for name in names}))
+    elif told:
+        asked = Asked(lambda numbers: condition_of({name: value[numbers % COUNT] for name, value in told.items()}))
     mean, std = settings.diffusion.scale([0.1, -0.2], [0.5, 2.0])
     # Images of noise would be clipped: this tokenizer shows latents as they are.
     tokenizer = SimpleNamespace(latent_shape=shape, decode=lambda latents: latents, batch=COUNT)

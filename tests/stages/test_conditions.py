@@ -26,7 +26,7 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
 from darkroom.models.generators import fits, score_settings
 from darkroom.models.generators.batches import KeptBatches
-from darkroom.models.generators.conditions import Embedded
+from darkroom.models.generators.conditions import START, UNKNOWN, Embedded, condition_of
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.sample import dit_denoiser
@@ -39,7 +39,7 @@ from stages.text_models import embed, write_clip
 from stages.tiny_generator import INCEPTION, enter_copy, sample, train, train_until, write_clone
 
 ROOT = Path(__file__).parents[2]
-CONDITIONS = ("class", "none", "image", "text", "tokens")
+CONDITIONS = ("class", "none", "image", "text", "tokens", "caption")
 SHAPE = (2, 4, 4)
 
 
@@ -115,21 +115,43 @@ def test_captions_come_from_a_file(clone, capsys):
         sample("text", captions=given)
 
 
-def test_a_training_on_tokens_resumes_bit_for_bit_and_micro_batches_change_roundings(clone, monkeypatch):
-    train("tokens")
+def test_own_captions_need_no_clip(clone, capsys):
+    """Nor prior and decoder: of a file, from the command line, of an average rebuilt; what is not known is noted."""
+    for folder in ("models/clip", "data/embeddings"):
+        shutil.rmtree(folder)
+    trained = train("caption", ema_profiles=[0.05, 0.1])
+    assert trained["context_length"] == 5 and "clip" not in trained  # a blue square, with start and end
+    Path("texts").write_text("a ring\ntwo red circles\n")
+    images, manifest = sample("caption", captions={"file": "texts"}, sigma_rel=0.07)
+    assert images.captions == 6 * ["a ring", "two red circles"]
+    assert manifest["sampler"]["captions"] == sha256_file(Path("texts"))
+    write_params("caption", {"captions": "data/shards"})
+    alone = draw("--text", "a blue ring")
+    Path("texts").write_text("a zebra\na blue ring\nunicorns\na ring of two red circles\n")
+    rows = draw("--text-file", "texts")
+    np.testing.assert_array_equal(rows[1], alone[0])
+    assert (rows[0] != rows[1]).any()
+    said = capsys.readouterr().out
+    assert "no caption that models/generator was trained on holds 'zebra'" in said and "'blue'" not in said
+    assert "'a ring of two red circles' is cut to the 5 tokens that models/generator reads" in said
+
+
+@pytest.mark.parametrize("condition", ["tokens", "caption"])
+def test_a_training_on_texts_resumes_bit_for_bit_and_micro_batches_change_roundings(clone, monkeypatch, condition):
+    train(condition)
     whole = Path("models/generator/model.safetensors").read_bytes()
     shutil.rmtree("state")
-    train_until(40, "tokens", monkeypatch)
-    train("tokens")
+    train_until(40, condition, monkeypatch)
+    train(condition)
     assert Path("models/generator/model.safetensors").read_bytes() == whole
     shutil.rmtree("state")
     before = DiT.from_pretrained(Path("models/generator")).state_dict()
-    train("tokens", {"micro_batch": 2})
+    train(condition, {"micro_batch": 2})
     after = DiT.from_pretrained(Path("models/generator")).state_dict()
     assert all(torch.allclose(value, after[name], atol=2e-3) for name, value in before.items())
 
 
-@pytest.mark.parametrize("condition", ["none", "image", "tokens"])
+@pytest.mark.parametrize("condition", ["none", "image", "tokens", "caption"])
 def test_a_kill_in_the_middle_of_sampling_leaves_no_trace(clone, monkeypatch, condition):
     """Nor does the length of the request: one image, seven, and sixty-four that were stopped after the third batch."""
     train(condition)
@@ -182,17 +204,22 @@ def draw(*words: str) -> list[np.ndarray]:
     return [grid[4 + at * height :][:98] for at in range(grid.shape[0] // height)]
 
 
-def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
-    """From the command line and a file; a row follows from its text alone, and labels are unknown."""
-    train("tokens")
+def write_params(condition: str, where: dict[str, str]) -> None:
+    """Write params.yaml and dvc.yaml of a generator of a condition, which is read from `where`."""
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
     values["run"] = {"device": "cpu"}
     values["embed_clip"] = {"encodings": True}
-    values["train_generator"]["embeddings"] = "data/embeddings"
-    values["train_generator"]["dit"]["model"]["condition"] = "tokens"
+    values["train_generator"] |= where
+    values["train_generator"]["dit"]["model"]["condition"] = condition
     values["sample_generator"]["dit"]["steps"] = 2
     Path("params.yaml").write_text(yaml.safe_dump(values))
     shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
+
+
+def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
+    """From the command line and a file; a row follows from its text alone, and labels are unknown."""
+    train("tokens")
+    write_params("tokens", {"embeddings": "data/embeddings"})
     alone = draw("--text", "a ring")
     Path("texts").write_text("two red circles\n\na ring\n", encoding="utf-8-sig")  # with a byte-order mark
     assert read_texts(Path("texts"), "texts") == ["two red circles", "a ring"]
@@ -217,8 +244,11 @@ def network(condition: str) -> DiT:
     """Return a DiT whose gates and head are not zero."""
     torch.manual_seed(0)
     told = {"embed_dim": 6} if condition in ("image", "text", "tokens") else {}
-    shape = (5, 7) if condition == "tokens" else None
-    model = DiT(DiTConfig(2, 4, 5, 16, 2, 2, 2, condition=condition, text_shape=shape, **told))
+    told |= {"text_shape": (5, 7)} if condition == "tokens" else {}
+    told |= {"caption_shape": (5, 3)} if condition == "caption" else {}
+    model = DiT(DiTConfig(2, 4, 5, 16, 2, 2, 2, condition=condition, **told))
+    if condition == "caption":
+        model.caption.vocabulary.copy_(torch.tensor([40, START, START + 1]))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -236,13 +266,17 @@ def stored(count: int, condition: str) -> dict[str, torch.Tensor]:
     if condition == "image":
         return {"image": vector}
     inside = torch.arange(5)[None] < 2 + torch.arange(count)[:, None] % 4
+    if condition == "caption":  # of 0 to 3 words; of the vocabulary every other one
+        words = 40 + torch.arange(count)[:, None] % 2 * torch.ones(5, dtype=torch.int64)
+        words[:, 0] = START
+        return {"caption": words.scatter(1, inside.sum(1, keepdim=True) - 1, START + 1) * inside}
     tokens = (torch.randn(count, 5, 7, generator=generator) * inside[:, :, None]).half()
     return {"text": vector} | ({"encoding": tokens} if condition == "tokens" else {})
 
 
 def told(count: int, condition: str) -> Any:
     data = stored(count, condition)
-    return data["labels"] if condition == "class" else Embedded.of(data) if data else None
+    return condition_of(data)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
@@ -267,6 +301,13 @@ def test_conditions_are_dropped_to_their_null_as_often_as_asked(condition):
         assert seen == [None] * 3
         return
     kept = [(one != model.null_label) if condition == "class" else one.kept for one in seen]
+    if condition == "caption":  # of their words one in 20, by the place of the image too
+        words = (data["caption"] > 0) & (data["caption"] < START)
+        hidden = [one.tokens == UNKNOWN for one in seen]
+        assert hidden[0][words].double().mean().item() == pytest.approx(
+            0.05, abs=4 * np.sqrt(0.0475 / words.sum().item())
+        )
+        assert not hidden[0][~words].any() and torch.equal(hidden[0][500:510], hidden[1]) and not hidden[2].any()
     assert kept[0].double().mean().item() == pytest.approx(0.7, abs=4 * np.sqrt(0.21 / 2000))
     assert torch.equal(kept[0][500:510], kept[1]) and kept[2].all()
 
@@ -358,6 +399,7 @@ def fit(**changes: Any) -> None:
 KEY = "train_generator__dit__model__condition"
 CAPTIONS = "sample_generator__common__captions"
 STORED = {"train_generator__embeddings": "data/embeddings"}
+OWN = {"train_generator__captions": "data/shards"}
 
 
 @pytest.mark.parametrize(
@@ -398,7 +440,7 @@ STORED = {"train_generator__embeddings": "data/embeddings"}
         ),
         (
             {KEY: "text", **STORED, CAPTIONS: {"file": "a", "clip": "data/none"}},
-            ("file (a)", "clip (data/none)"),
+            ("captions.file` is a and `.clip` data/none", "condition` is text"),
         ),
         (
             {
@@ -416,6 +458,21 @@ STORED = {"train_generator__embeddings": "data/embeddings"}
             {"train_generator__dit__model__size": "XL"},
             ("`train_generator.dit.model.size` is XL", "train_generator.dit.model.width", "128, 4, 4"),
         ),
+        (
+            {CAPTIONS: {"clip": "models/clip"}},
+            ("sample_generator.common.captions", "clip is models/clip", "file names no captions"),
+        ),
+        ({KEY: "caption"}, ("dit.model.condition is caption", "train_generator.captions is data/none")),
+        ({KEY: "text", **STORED, **OWN}, ("train_generator.captions is data/shards", "model.condition is text")),
+        (
+            {KEY: "caption", **OWN, CAPTIONS: {"file": "README.md", "clip": "models/clip"}},
+            ("captions.file` is README.md and `.clip` models/clip", "condition` is caption"),
+        ),
+        (
+            {KEY: "caption", **OWN, "sample_generator__common__labels": "balanced"},
+            ("sample_generator.common.labels", "condition` is caption"),
+        ),
+        ({"train_generator__dit__model__context_length": 8}, ("context_length", "condition is class")),
         ({"train_generator__kind": "pretrained", **STORED}, ("train_generator.embeddings", "kind is pretrained")),
     ],
 )
@@ -429,3 +486,4 @@ def test_what_fits_is_accepted():
     fit(**{KEY: "image", **STORED})
     fit(**{KEY: "tokens", **STORED, "embed_clip__encodings": True})
     fit(**{KEY: "none", "sample_generator__dit__guidance": 1.0})
+    fit(**{KEY: "caption", **OWN, "train_clip__source": "none", CAPTIONS: {"file": "README.md"}})

@@ -12,6 +12,8 @@ from darkroom.errors import DarkroomError
 from darkroom.params.catalog import Params as CatalogParams
 from darkroom.params.ingest import Params as IngestParams
 from darkroom.stages import catalog, ingest
+from data.making import make_part
+from stages.text_models import SPEC, Captioned
 
 VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
 DIGITS = {"source": "digits", "path": "data/none"}
@@ -21,6 +23,21 @@ PARTS = {"one": {**DIGITS, "start": 0, "stop": 30}, "two": {**DIGITS, "start": 1
 def ingest_part(name: str, part: dict | None = None) -> None:
     values = {**{key: VALUES[key] for key in ("run", "digits", "ingest")}, "parts": {name: part or PARTS[name]}}
     ingest.run(IngestParams.model_validate(values), name)
+
+
+def test_a_generator_of_captions_needs_some_before_any_training(tmp_path, monkeypatch) -> None:
+    """The catalog counts them, before a tokenizer is trained; the second part has none."""
+    monkeypatch.chdir(tmp_path)
+    for part, texts in {"one": True, "two": False}.items():
+        make_part(Path("data/shards"), part, 0, 30, SPEC, source=Captioned(texts))
+    values = {**{key: VALUES[key] for key in ("run", "catalog")}, "train_tokenizer": {"parts": None}}
+    values["train_generator"] = {"captions": "data/shards"}
+    catalog.run(CatalogParams.model_validate({**values, "parts": {"one": DIGITS, "two": DIGITS}}))
+    with pytest.raises(DarkroomError, match="condition` is caption, and no image of the train split has one"):
+        catalog.run(CatalogParams.model_validate({**values, "parts": {"two": DIGITS}}))
+    assert len(load_catalog().parts) == 2
+    values["train_generator"] = {"captions": "data/none"}
+    catalog.run(CatalogParams.model_validate({**values, "parts": {"two": DIGITS}}))
 
 
 def test_digits_become_shards_and_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -101,6 +101,7 @@ def train(
         "kind": "dit",
         "training": training(**{"images": 64, "batch": 4, **changes}).model_dump(),
         "embeddings": "data/embeddings" if condition in ("image", "text", "tokens") else "data/none",
+        "captions": "data/shards" if condition == "caption" else "data/none",
         "evaluate": scored | (evaluate or {}),
         "dit": {
             "model": model,

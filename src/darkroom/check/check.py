@@ -55,7 +55,8 @@ _NAMED = {
     "sample_generator.dit.weaker": "it is a folder as models/generator of another run, or data/none",
     "sample_generator.dit.classifier": "it is models/classifier, that of another run, or data/none",
     "sample_generator.common.captions.file": "it is a text file, a caption a line, or data/none for stored captions",
-    "sample_generator.common.captions.clip": "it is models/clip, or data/none where no file of captions is named",
+    "sample_generator.common.captions.clip": "it is models/clip, or data/none where no file of captions is named, or "
+    "the generator reads them itself",
     "score_generator.bits.generator": "it is models/generator, or data/none for no bits per dim",
     "score_generator.bits.latents": "it is data/latents, or data/none for no bits per dim",
     "parts.*.embeddings": "it is a folder with CLIP embeddings that others have made, or data/none to compute them",
@@ -63,6 +64,7 @@ _NAMED = {
     "train_decoder.latents": "it is data/latents, or data/none to encode images while training",
     "train_decoder.unets.*.embeddings": "it is data/embeddings, or data/none",
     "train_decoder.unets.*.clip": "it is models/clip, to compute embeddings while training, or data/none",
+    "train_generator.captions": "it is data/shards, or data/none",
     "train_generator.embeddings": "it is data/embeddings, or data/none",
     "train_clip.pretrained.file": "it is an archive of OpenAI's, a state dict, or a folder of open_clip; or data/none",
     "score_decoder.clip": "it is models/clip, a file that `clip.load` opens, a folder of open_clip, or data/none: none",

@@ -35,6 +35,12 @@ class ClipCaptions(Section):
     none: dict[str, Any] | None = None
 
 
+class GeneratorCaptions(Section):
+    """Of `train_generator`, where it reads captions; data/none: it reads none."""
+
+    captions: str
+
+
 class Params(Section):
     """What dvc.yaml gives to `catalog`."""
 
@@ -43,3 +49,4 @@ class Params(Section):
     catalog: Catalog
     train_tokenizer: TokenizerParts
     train_clip: ClipCaptions | None = None
+    train_generator: GeneratorCaptions | None = None

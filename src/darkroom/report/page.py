@@ -214,6 +214,7 @@ _ASKED = {
     "image": "Each made of the embedding of the image that the caption below belongs to",
     "text": "Each made of the caption below it",
     "tokens": "Each made of the caption below it",
+    "caption": "Each made of the caption below it",
 }
 
 

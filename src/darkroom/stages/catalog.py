@@ -10,8 +10,10 @@ from darkroom.data.classes import class_warnings
 from darkroom.data.layout import SHARDS
 from darkroom.data.quarantine import require_few
 from darkroom.data.selection import SELECTION, write_selection
+from darkroom.errors import DarkroomError
 from darkroom.models.clip.lengths import context_of, long_captions, said_of
 from darkroom.params.catalog import ClipCaptions, Params
+from darkroom.params.numbers import NO_FILE
 
 
 def run(params: Params) -> None:
@@ -23,6 +25,8 @@ def run(params: Params) -> None:
         _count_long(params.train_clip, list(params.parts))
     with atomic_folder(CATALOG) as folder:
         manifest = write_catalog(folder, list(params.parts))
+        if params.train_generator is not None and params.train_generator.captions != NO_FILE:
+            _require_captions(manifest)
     with atomic_folder(SELECTION) as folder:
         write_selection(folder, params.train_tokenizer.parts or list(params.parts))
     with atomic_folder(PICTURES) as folder:
@@ -41,6 +45,16 @@ def _count_long(clip: ClipCaptions, parts: list[str]) -> None:
         return
     if found := long_captions(captions_of(parts), context):
         print(f"warning: {said_of(found, context, clip.long_captions == 'truncate')}")
+
+
+def _require_captions(manifest: Mapping[str, Any]) -> None:
+    """Check, before any training, that a generator has captions to read."""
+    if not manifest["captions"]["train"]:
+        raise DarkroomError(
+            "`train_generator.dit.model.condition` is caption, and no image of the train split has one: give the "
+            "source captions (`parts` and the source's section in params.yaml), or set the former to class or none and "
+            f"`train_generator.captions` to {NO_FILE}."
+        )
 
 
 def summary(manifest: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.kind_settings import READ, TEXTS
 from darkroom.models.generators.sample_settings import Common, Params
 from darkroom.processes.launch import rank
 from darkroom.stages.empty import write_no_samples
@@ -130,7 +130,7 @@ def _name(device: torch.device) -> str:
 
 def _read(condition: str, settings: Common) -> dict[str, str]:
     """Return where conditions are read, for the manifest: a split, or a file by its hash."""
-    if condition not in READ:
+    if condition not in (*READ, *TEXTS):
         return {}
     captions = settings.captions
     return {"captions": sha256_file(Path(captions.file))} if captions.given else {"split": settings.split}
@@ -150,11 +150,17 @@ def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) 
     if condition == "none":
         return NOTHING
     if settings.captions.given:
-        from darkroom.models.generators.texts import asked_file  # CLIP, which stored captions do without
+        from darkroom.models.generators.texts import asked_file  # CLIP, which stored embeddings do without
 
         file = settings.captions.file
         key = f"`sample_generator.common.captions.file` ({file})"
         return asked_file(Path(file), key, Path(settings.captions.clip), manifest, device)
+    if condition == "caption":
+        from darkroom.data.reader import ImageShards
+        from darkroom.models.generators.captions import asked_captions
+
+        images = ImageShards.open_parts(manifest["parts"], settings.split)
+        return asked_captions(images, classes, manifest["context_length"])
     return asked_stored(open_stored(manifest, settings.split, EMBEDDING_PARTS), condition, classes)
 
 

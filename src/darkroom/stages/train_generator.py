@@ -96,10 +96,12 @@ def _train(params: Params) -> None:
         data = GeneratorData.open(
             settings.chosen.condition,
             Path(settings.embeddings),
+            Path(settings.captions),
             shards,
             tokenizer.to(device),
             catalog,
             training.seed,
+            settings.chosen.context_length,
         )
         recipe: GeneratorRecipe = GENERATORS.load("recipe", settings.kind).build(
             settings.chosen,

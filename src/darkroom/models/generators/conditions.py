@@ -1,4 +1,4 @@
-"""What images are asked to show: a class, what CLIP says of an image or of a text, or nothing."""
+"""What images are asked to show: a class, what CLIP says of an image or of a text, a caption, or nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,13 @@ from torch import Tensor
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.draw import drawn
 from darkroom.data.embeddings import EmbeddingShards
+from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import ClassOf, Numbers
+
+START = 49406  # the number of the token before each text; that behind it is the highest, 49407
+UNKNOWN = -1  # the number of a token that is in no vocabulary
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,45 @@ class Embedded:
         return len(self.vector)
 
 
-# Of N images: class numbers, int64 (N,); what CLIP says; or nothing.
-Condition = Tensor | Embedded | None
+@dataclass(frozen=True)
+class Captioned:
+    """Captions of N images, which the network embeds itself.
+
+    tokens: numbers of byte pairs (`models/clip/text.py`), zero after their end, int64 (N, L).
+    kept: which are kept, and not replaced by the learned null, bool (N,).
+    """
+
+    tokens: Tensor
+    kept: Tensor
+
+    @classmethod
+    def of(cls, tokens: Any) -> "Captioned":
+        """Return captions of tokens (N, L), those of zeros, of images without one, as the null."""
+        tokens = torch.as_tensor(tokens, dtype=torch.int64)
+        return cls(tokens, tokens.any(dim=1))
+
+    def without(self, where: Tensor) -> "Captioned":
+        """Return captions with the unknown token in the places of `where`, bool (N, L); start and end stay."""
+        return replace(self, tokens=self.tokens.masked_fill(where & (self.tokens > 0) & (self.tokens < START), UNKNOWN))
+
+    def to(self, device: torch.device) -> "Captioned":
+        """Return the same on a device."""
+        return Captioned(self.tokens.to(device), self.kept.to(device))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+# Of N images: class numbers, int64 (N,); what CLIP says; captions; or nothing.
+Condition = Tensor | Embedded | Captioned | None
 
 
 def condition_of(data: Mapping[str, Any]) -> Condition:
-    """Return the condition of a batch with `labels`, with stored embeddings, or with neither."""
+    """Return the condition of a batch with `labels`, with a `caption`'s tokens, stored embeddings, or nothing."""
     if "labels" in data:
         return data["labels"]
+    if "caption" in data:
+        return Captioned.of(data["caption"])
     return Embedded.of(data) if "image" in data or "text" in data else None
 
 
@@ -65,7 +100,7 @@ def nulled(condition: Condition, null_label: int, where: Tensor | None = None) -
     """Return a condition with the null in place of all of it, or of those of `where`, bool (N,)."""
     if condition is None:
         return None
-    if isinstance(condition, Embedded):
+    if isinstance(condition, Embedded | Captioned):
         return replace(condition, kept=torch.zeros_like(condition.kept) if where is None else condition.kept & ~where)
     null = torch.full_like(condition, null_label)
     return null if where is None else torch.where(where, null, condition)
@@ -75,9 +110,11 @@ def with_null(condition: Condition, null_label: int) -> Condition:
     """Return a condition of 2 N images, the second half of them with the null."""
     if condition is None:
         return None
-    if isinstance(condition, Embedded):
+    if isinstance(condition, Embedded | Captioned):
         tokens = None if condition.tokens is None else torch.cat([condition.tokens] * 2)
         kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
+        if isinstance(condition, Captioned):
+            return replace(condition, tokens=tokens, kept=kept)
         return Embedded(torch.cat([condition.vector] * 2), tokens, kept)
     return torch.cat([condition, torch.full_like(condition, null_label)])
 
@@ -108,13 +145,20 @@ def asked_classes(class_of: ClassOf) -> Asked:
     return Asked(lambda numbers: torch.from_numpy(class_of(numbers)), class_of)
 
 
-def asked_stored(shards: EmbeddingShards, condition: str, classes: Sequence[str]) -> Asked:
+def asked_stored(
+    shards: EmbeddingShards | ImageShards,
+    condition: str,
+    classes: Sequence[str],
+    read: Callable[[NDArray[np.int64]], Condition] | None = None,
+) -> Asked:
     """Return what is asked of a generator of images or of texts: image i is made of the stored row drawn i-th, in turn.
 
     Args:
-        shards: the stored embeddings of a split; images without a caption are left out where texts are read.
-        condition: `image`, `text` or `tokens`.
+        shards: the stored embeddings of a split, or its images; those without a caption are left out where texts are
+            read.
+        condition: `image`, `text`, `tokens` or `caption`.
         classes: the names of the classes; images have theirs where all rows have one of these.
+        read: gives what the network reads of rows; None: the stored embeddings.
 
     Raises:
         DarkroomError: no image has what is read.
@@ -133,8 +177,12 @@ def asked_stored(shards: EmbeddingShards, condition: str, classes: Sequence[str]
     def row_of(wanted: Numbers) -> NDArray[np.int64]:
         return rows[wanted % len(rows)]
 
+    def stored(rows: NDArray[np.int64]) -> Condition:
+        assert isinstance(shards, EmbeddingShards)  # of images the caller says how they are read
+        return Embedded.of(shards.__getitems__(rows, READ[condition]))
+
     return Asked(
-        lambda wanted: Embedded.of(shards.__getitems__(row_of(wanted), READ[condition])),
+        lambda wanted: (read or stored)(row_of(wanted)),
         (lambda wanted: known[wanted % len(rows)]) if (known >= 0).all() else None,
         lambda wanted: [captions[row] or shards.keys_of([row])[0] for row in row_of(wanted).tolist()],
     )

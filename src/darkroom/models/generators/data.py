@@ -1,4 +1,4 @@
-"""What generators are trained on: stored latents or codes with the classes of their images."""
+"""What generators are trained on: stored latents or codes with the classes of their images, or what else they show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from torch import Tensor
 from darkroom.data.catalog import Catalog
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.latents import LatentShards
+from darkroom.data.reader import ImageShards
+from darkroom.models.generators.captions import Captions, asked_captions
 from darkroom.models.generators.conditions import NOTHING, Asked, asked_classes, asked_stored
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import balanced
@@ -77,6 +79,22 @@ class EmbeddedLatents(StoredLatents):
         return {**super().__getitems__(rows), **self.embeddings.__getitems__(rows, self.names)}
 
 
+class CaptionedLatents(StoredLatents):
+    """Stored latents with the tokens of their images' captions, `caption` int64 (N, L), zeros where there is none.
+
+    No latent is mirrored: a caption is that of the image as it is.
+    """
+
+    def __init__(self, shards: LatentShards, captions: Captions) -> None:
+        super().__init__(shards)
+        self.captions = captions
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the latents of some rows and the captions of the same images."""
+        tokens = self.captions.tokens[self.captions.numbers[list(rows)]]
+        return {**super().__getitems__(rows), "caption": tokens.astype(np.int64)}
+
+
 def _tensor(stored: NDArray[Any], form: str) -> Tensor:
     """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits, and torch indexes by no uint16."""
     if form == "codes":
@@ -95,6 +113,7 @@ class GeneratorData:
     tokenizer: that of the latents, on the training device.
     catalog: the classes.
     embeddings: of the train split, where the condition is read from them.
+    captions: of the train split, where the network embeds them itself.
     """
 
     train: IndexedDataset
@@ -104,27 +123,34 @@ class GeneratorData:
     catalog: Catalog
     asked: Asked
     embeddings: EmbeddingShards | None = None
+    captions: Captions | None = None
 
     @classmethod
     def open(
         cls,
         condition: str,
         embeddings: Path,
+        captions: Path,
         shards: Mapping[str, LatentShards],
         tokenizer: Tokenizer,
         catalog: Catalog,
         seed: int,
+        context: int | None = None,
     ) -> "GeneratorData":
         """Return the latents of a condition.
 
         Args:
             condition: that of the kind's section.
             embeddings: the folder of stored embeddings, which conditions of CLIP are read from.
+            captions: the folder of image shards, which captions are read from.
             shards: the latents of the splits `train` and `val`.
             tokenizer: that of the latents, on the training device.
             catalog: the classes.
             seed: of the training.
+            context: tokens of a caption; None: as many as nearly all have.
         """
+        if condition == "caption":
+            return cls._captioned(captions, shards, tokenizer, catalog, context)
         names = READ.get(condition)
         if names is None:
             if condition == "none":
@@ -142,6 +168,25 @@ class GeneratorData:
         asked = asked_stored(shown, condition, catalog.classes)
         return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked, stored["train"])
 
+    @classmethod
+    def _captioned(
+        cls,
+        folder: Path,
+        shards: Mapping[str, LatentShards],
+        tokenizer: Tokenizer,
+        catalog: Catalog,
+        context: int | None,
+    ) -> "GeneratorData":
+        images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
+        catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
+        known = Captions.of(images["train"], context)
+        length = known.tokens.shape[1]
+        train = CaptionedLatents(shards["train"], known)
+        val = CaptionedLatents(shards["val"], Captions.of(images["val"], length))
+        shown = images["val"] if val.captions.tokens.any() else images["train"]
+        asked = asked_captions(shown, catalog.classes, length)
+        return cls(train, val, shards["train"], tokenizer, catalog, asked, captions=known)
+
     @property
     def class_counts(self) -> list[int] | None:
         """Images of each class in the train split; None: the classes are not read."""
@@ -150,7 +195,9 @@ class GeneratorData:
         return np.bincount(self.train.labels, minlength=len(self.catalog.classes)).tolist()
 
     def metadata(self) -> dict[str, Any]:
-        """Return what the manifest says of the embeddings."""
+        """Return what the manifest says of the embeddings, or of the captions."""
+        if self.captions is not None:
+            return {"context_length": self.captions.tokens.shape[1], "parts": list(self.latents.sources)}
         if self.embeddings is None:
             return {}
         return {

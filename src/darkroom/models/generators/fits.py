@@ -13,7 +13,7 @@ from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.classifier.settings import CLASSIFIER
 from darkroom.models.generators.guides import require_guides
-from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.kind_settings import READ, TEXTS
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse, require_blocks, require_split
@@ -101,13 +101,13 @@ def _require_condition(params: Any) -> None:
     """Check that what images are asked to show is stored, and that nothing else is asked for."""
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
     condition = section.chosen.condition
-    if common.captions.given and condition not in READ:
+    if common.captions.given and condition not in (*READ, *TEXTS):
         key = f"`train_generator.{section.kind}.model.condition` is {condition}, which reads no text"
         if not hasattr(section.chosen, "model"):
             key = f"`train_generator.kind` is {section.kind}, which reads no text"
         refuse(
             f"`sample_generator.common.captions.file` is {common.captions.file}, and {key}: train a dit with the "
-            f"condition text or tokens, or set the former and `.clip` to {NO_FILE}."
+            f"condition caption, text or tokens, or set the former and `.clip` to {NO_FILE}."
         )
     if condition == "class":
         return
@@ -115,9 +115,14 @@ def _require_condition(params: Any) -> None:
     if common.labels is not None:
         labels = common.labels if isinstance(common.labels, str) else "a mapping"
         refuse(f"`sample_generator.common.labels` is {labels}, and {this}: set the former to null, or leave it out.")
-    if condition not in READ:
-        return
     captions = common.captions
+    if captions.given and condition in TEXTS and (condition == "caption") != (captions.clip == NO_FILE):
+        refuse(
+            f"`sample_generator.common.captions.file` is {captions.file} and `.clip` {captions.clip}, and {this}: set "
+            f"`.clip` to {NO_FILE if condition == 'caption' else 'models/clip'}."
+        )
+    if condition not in (*READ, *TEXTS):
+        return
     if captions.given and condition == "image":
         refuse(
             f"`sample_generator.common.captions.file` is {captions.file}, and {this}, which no text is: set the former "
@@ -125,6 +130,10 @@ def _require_condition(params: Any) -> None:
         )
     if captions.given:
         read_texts(Path(captions.file), f"{PARAMS}: `sample_generator.common.captions.file` ({captions.file})")
+    if condition not in READ:
+        if not captions.given:
+            require_split(params, "sample_generator.common.split", common.split)
+        return
     if params.train_clip.source == "none":
         refuse(f"{this}, and `train_clip.source` is none, so there is no CLIP to read: set the latter to trained.")
     if condition == "tokens" and not embed.encodings:

@@ -4,6 +4,7 @@ from darkroom.params import kinds
 
 # Of each condition that CLIP makes, the kinds of stored embeddings that are read; the first is pooled.
 READ = {"image": ("image",), "text": ("text",), "tokens": ("text", "encoding")}
+TEXTS = ("text", "tokens", "caption")  # the conditions that texts are
 
 
 class Kind(kinds.Kind):
@@ -15,8 +16,13 @@ class Kind(kinds.Kind):
 
     @property
     def condition(self) -> str:
-        """What images are asked to show: class, none, or one of `READ`."""
+        """What images are asked to show: class, none, caption, or one of `READ`."""
         return "class"
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens of a caption; None: as many as nearly all have."""
+        return None
 
     @property
     def label_dropout(self) -> float:

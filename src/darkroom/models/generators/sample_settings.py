@@ -18,14 +18,12 @@ class Captions(Section):
     file: str = NO_FILE
     """Text file, UTF-8, a caption a line: image i is made of line i modulo their number; data/none: stored captions."""
     clip: str = NO_FILE
-    """models/clip, which reads the captions of `file`; data/none: there is no file."""
+    """models/clip, which reads the captions of `file`; data/none: no file, or the generator reads them itself."""
 
     @model_validator(mode="after")
     def _both(self) -> "Captions":
-        if (self.file == NO_FILE) != (self.clip == NO_FILE):
-            raise ValueError(
-                f"file ({self.file}) and clip ({self.clip}) go together: a text file and models/clip, or {NO_FILE} both"
-            )
+        if self.file == NO_FILE != self.clip:
+            raise ValueError(f"clip is {self.clip}, and file names no captions: set both to {NO_FILE}, or file to some")
         return self
 
     @property
@@ -48,7 +46,7 @@ class Common(Section):
     labels: Literal["balanced", "frequency"] | dict[str, Positive] | None = None
     """Class of image i: frequency (as in training; null), balanced (i modulo their number), or numbers by class."""
     split: Literal["train", "val", "test"] = "test"
-    """Split whose stored embeddings and captions images are made of, drawn, where the condition is read from them."""
+    """Split whose stored embeddings or captions images are made of, drawn, where the condition is read from them."""
     captions: Captions = Captions()
     """Captions from a file, where the condition is a text, in place of those stored of `split`."""
     batch: Positive = 125

@@ -20,6 +20,8 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
 
     embeddings: str = NO_FILE
     """data/embeddings: stored embeddings of CLIP, which the conditions image, text and tokens read; data/none: none."""
+    captions: str = NO_FILE
+    """data/shards: the images' captions, which the condition caption reads; data/none: none."""
     evaluate: EvaluateGenerator = EvaluateGenerator()
     """Scores of the averaged weights while training, drawn as curves; they decide nothing."""
 
@@ -42,6 +44,15 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
             raise ValueError(
                 f"train_generator.embeddings is {self.embeddings}, and {key} is {value}, which reads none: set the "
                 f"former to {NO_FILE}{'' if key == 'kind' else f', or {key} to ' + ', '.join(READ)}"
+            )
+        if condition == "caption" and self.captions == NO_FILE:
+            raise ValueError(
+                f"{key} is caption, and train_generator.captions is {NO_FILE}: set the latter to data/shards"
+            )
+        if condition != "caption" and self.captions != NO_FILE:
+            raise ValueError(
+                f"train_generator.captions is {self.captions}, and {key} is {value}, which reads none: set the former "
+                f"to {NO_FILE}{'' if key == 'kind' else f', or {key} to caption'}"
             )
         return self
 

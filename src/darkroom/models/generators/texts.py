@@ -12,7 +12,8 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.texts import read_texts
 from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import Clip
-from darkroom.models.generators.conditions import Asked, Embedded
+from darkroom.models.generators.captions import read
+from darkroom.models.generators.conditions import Asked, Condition, condition_of
 
 _BATCH = 64  # texts in a forward pass, the last one padded: a text's embedding does not depend on their number
 
@@ -23,7 +24,7 @@ def asked_file(path: Path, name: str, folder: Path, manifest: Mapping[str, Any],
     Args:
         path: the file.
         name: its key and value in params.yaml, for errors.
-        folder: that of the CLIP.
+        folder: that of the CLIP, where the generator does not embed captions itself.
         manifest: of the generator.
         device: where the CLIP runs.
 
@@ -32,15 +33,17 @@ def asked_file(path: Path, name: str, folder: Path, manifest: Mapping[str, Any],
         ArtifactError: the generator was trained with another CLIP.
     """
     texts = read_texts(path, name)
+    if manifest["condition"] == "caption":
+        return asked_texts(texts, read(texts, manifest["context_length"]))
     return asked_texts(texts, embedded(load_clip(folder).to(device), texts, manifest))
 
 
 def asked_texts(texts: Sequence[str], stored: Mapping[str, Tensor]) -> Asked:
-    """Return what is asked by texts and their embeddings, by the numbers of images modulo theirs."""
+    """Return what is asked by texts and their embeddings or tokens, by the numbers of images modulo theirs."""
 
-    def condition(numbers: Any) -> Embedded:
+    def condition(numbers: Any) -> Condition:
         rows = torch.from_numpy(numbers) % len(texts)
-        return Embedded.of({name: value[rows] for name, value in stored.items()})
+        return condition_of({name: value[rows] for name, value in stored.items()})
 
     return Asked(condition, caption=lambda numbers: [texts[number % len(texts)] for number in numbers.tolist()])
 

@@ -38,6 +38,7 @@ _TAGS = {
     "image": "CLIP-image-conditional",
     "text": "text-conditional",
     "tokens": "text-conditional",
+    "caption": "text-conditional",
 }
 _READS = {
     "diffusers": "`pipeline.py` is a `DiTPipeline` for any number of classes and for flows; it needs diffusers alone.",

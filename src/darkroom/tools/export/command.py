@@ -88,6 +88,6 @@ def _write_diffusers(folder: Path, model: DiT, manifest: dict[str, Any]) -> None
 def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
     """Write what the weights do not say: the scale of the latents, what the output means, and the classes."""
     names = ("classes", "latent_mean", "latent_std", "latent_shape", "objective", "prediction", "images_seen")
-    of_conditions = ("condition", "clip", "normalised")  # other than the class
+    of_conditions = ("condition", "clip", "normalised", "context_length")  # other than the class
     facts = {name: manifest[name] for name in (*names, *of_conditions) if name in manifest}
     (folder / "darkroom.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")

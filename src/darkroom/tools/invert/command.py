@@ -10,6 +10,7 @@ from darkroom.artifacts.models import generator_manifest
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.kind_settings import READ
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.tools.places import require_no_output
@@ -76,7 +77,7 @@ def invert(request: Request) -> str:
     for path in others:
         require_no_output(f"--out {request.out}", path)
     manifest = generator_manifest(MODEL)
-    if manifest.get("condition") in ("image", "text", "tokens"):
+    if manifest.get("condition") in READ:
         require_models(["clip"])
     latents = validated(read_yaml(PARAMS)).encode_latents
     set_threads(sections.common.threads)

@@ -21,11 +21,11 @@ from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
-from darkroom.models.generators.conditions import Condition, Embedded
-from darkroom.models.generators.texts import embedded
+from darkroom.models.generators.conditions import Condition, condition_of
+from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.tools.images import preparation, read_image
-from darkroom.tools.sample.classes import MODEL, TEXTS, numbers_of
-from darkroom.tools.sample.unseen import unseen_words
+from darkroom.tools.sample.classes import MODEL, numbers_of
+from darkroom.tools.sample.unseen import stored_texts
 
 # From numbers of images, modulo their count, to what the network reads.
 Conditions = Callable[[NDArray[np.int64]], Condition]
@@ -113,7 +113,7 @@ def own_conditions(
         captions = _each(list(texts), count, "--text") if texts else subjects.captions
         if all(caption is None for caption in captions):
             raise DarkroomError("none of the images has a caption, which the generator reads: give one with --text.")
-        return of_stored(_text_embeddings(captions, manifest)), [caption or "no caption" for caption in captions]
+        return of_stored(stored_texts(captions, manifest, MODEL)), [caption or "no caption" for caption in captions]
     if condition == "image":
         return of_stored({"image": _image_embeddings(subjects.images, manifest)}), subjects.names
     return (lambda numbers: None), ["no condition"] * count
@@ -131,7 +131,7 @@ def edits(manifest: Mapping[str, Any], labels: Sequence[str], texts: Sequence[st
         return [(classes[number], of_classes([number])) for number in numbers_of(labels, classes, "--to-label")]
     if not texts:
         return []
-    found = _text_embeddings(texts, manifest)
+    found = stored_texts(texts, manifest, MODEL)
     return [
         (text, of_stored({name: value[at : at + 1] for name, value in found.items()})) for at, text in enumerate(texts)
     ]
@@ -143,8 +143,8 @@ def of_classes(classes: Sequence[int]) -> Conditions:
 
 
 def of_stored(rows: Mapping[str, Tensor]) -> Conditions:
-    """Return the conditions of images with what CLIP says of them, N rows under each name."""
-    return lambda numbers: Embedded.of({name: value[numbers % len(value)] for name, value in rows.items()})
+    """Return the conditions of images with what CLIP says of them, or with captions, N rows under each name."""
+    return lambda numbers: condition_of({name: value[numbers % len(value)] for name, value in rows.items()})
 
 
 def _require_read(
@@ -172,16 +172,6 @@ def _each(values: list[Any], count: int, option: str) -> list[Any]:
     if len(values) not in (1, count):
         raise DarkroomError(f"{option} gives {len(values)} for {count} images: give one for all, or one an image.")
     return values * count if len(values) == 1 else values
-
-
-def _text_embeddings(texts: Sequence[str | None], manifest: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return what a generator reads of texts, as `embed_clip` stores it; no text is zeros."""
-    clip = load_clip()
-    for word in unseen_words([text for text in texts if text is not None], clip):
-        print(f"note: no caption that models/clip was trained on holds {word!r}: it may make of it what it likes")
-    stored = embedded(clip, [text or "" for text in texts], manifest)
-    known = torch.tensor([text is not None for text in texts])
-    return {name: value * known.reshape(-1, *(1,) * (value.ndim - 1)) for name, value in stored.items()}
 
 
 def _image_embeddings(images: Tensor, manifest: Mapping[str, Any]) -> Tensor:

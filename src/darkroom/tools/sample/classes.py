@@ -12,6 +12,7 @@ from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.fits import fits
+from darkroom.models.generators.kind_settings import READ, TEXTS
 from darkroom.models.generators.sample_settings import SampleGenerator
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from darkroom.tools.bands import Named
 
 MODEL = Path("models/generator")
-TEXTS = ("text", "tokens")  # conditions that texts are
 _BATCH = 4  # images in a forward pass, of one class
 
 
@@ -141,18 +141,14 @@ def text_pictures(
     if (condition := manifest.get("condition", "class")) not in TEXTS:
         raise DarkroomError(
             f"{MODEL} was trained with the condition {condition}, and reads no texts: set "
-            "`train_generator.dit.model.condition` to text or tokens and train it again, or take --by decoder."
+            "`train_generator.dit.model.condition` to caption, text or tokens and train it again, or take --by decoder."
         )
 
     def asked() -> "list[Asked]":
-        from darkroom.models.clip.load import load_clip
-        from darkroom.models.generators.texts import asked_texts, embedded
-        from darkroom.tools.sample.unseen import unseen_words
+        from darkroom.models.generators.texts import asked_texts
+        from darkroom.tools.sample.unseen import stored_texts
 
-        clip = load_clip()
-        stored = embedded(clip, texts, manifest)
-        for word in unseen_words(texts, clip):
-            print(f"note: no caption that models/clip was trained on holds {word!r}: it may make of it what it likes")
+        stored = stored_texts(texts, manifest, MODEL)
         return [
             asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
             for at, text in enumerate(texts)
@@ -163,8 +159,17 @@ def text_pictures(
 
 def reads_texts() -> bool:
     """Return whether models/generator is there and was trained on texts."""
+    return _condition() in TEXTS
+
+
+def reads_clip() -> bool:
+    """Return whether models/generator is there and was trained on what CLIP says."""
+    return _condition() in READ
+
+
+def _condition() -> str | None:
     there = (MODEL / "manifest.json").is_file()
-    return there and open_artifact(MODEL, GENERATOR).get("condition") in TEXTS
+    return open_artifact(MODEL, GENERATOR).get("condition") if there else None
 
 
 def _pictures(

@@ -7,6 +7,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from darkroom.diffusion.scalers import EmbeddingScaler
+from darkroom.models.generators.dit.attention import CrossAttention
 
 
 def sincos_positions(width: int, side: int) -> Tensor:
@@ -112,3 +113,57 @@ class TokenEmbedding(nn.Module):
         """Return the tokens, and which of them are attended to, bool (N, L): of the null all, of a text its own."""
         inside = (encodings != 0).any(dim=2) | ~kept[:, None]
         return self.mlp(torch.where(kept[:, None, None], encodings.float(), self.null)), inside
+
+
+class CaptionEmbedding(nn.Module):
+    """Tokens of captions, (N, L), to encodings, (N, L, width): a text encoder that is trained with the transformer.
+
+    A learned vector a token and one a place, then two pre-norm layers of attention in both directions (Vaswani et al.,
+    2017, arXiv 1706.03762; Xiong et al., 2020, arXiv 2002.04745). Their mean goes where SD3's pooled texts go.
+
+    vocabulary: the numbers of the tokens that training captions have, ascending, int64 (V,), saved with the weights;
+        every other token is read as the unknown one, row 0 of `words`.
+    """
+
+    vocabulary: Tensor
+
+    def __init__(self, length: int, known: int, width: int, heads: int, layers: int = 2) -> None:
+        super().__init__()
+        self.register_buffer("vocabulary", torch.arange(known))
+        self.words = nn.Embedding(1 + known, width)
+        self.positions = nn.Parameter(torch.zeros(length, width))
+        self.layers = nn.ModuleList(CaptionLayer(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.null = nn.Parameter(torch.zeros(length, width))
+        self.pooled = nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the encodings (N, L, width), which of them are attended to, bool (N, L), and their mean (N, width).
+
+        Of the null, where `kept`, bool (N,), is false, all are; of a caption those up to its end, its highest number.
+        """
+        places = torch.searchsorted(self.vocabulary, tokens).clamp(max=len(self.vocabulary) - 1)
+        x = self.words(torch.where(self.vocabulary[places] == tokens, 1 + places, 0)) + self.positions
+        inside = torch.arange(tokens.shape[1], device=tokens.device) <= tokens.argmax(dim=1, keepdim=True)
+        for layer in self.layers:
+            x = layer(x, inside)
+        x = torch.where(kept[:, None, None], self.norm(x), self.null)
+        inside = inside | ~kept[:, None]
+        mean = (x * inside[:, :, None]).sum(dim=1) / inside.sum(dim=1, keepdim=True)
+        return x, inside, self.pooled(mean)
+
+
+class CaptionLayer(nn.Module):
+    """A layer of the text encoder: x + attention(norm(x)), then x + network(norm(x))."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = CrossAttention(width, heads)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor, inside: Tensor) -> Tensor:
+        """Return (N, L, width) of tokens (N, L, width), of which those `inside`, bool (N, L), are attended to."""
+        normed = self.norm1(x)
+        x = x + self.attention(normed, normed, inside)
+        return x + self.mlp(self.norm2(x))

@@ -13,9 +13,11 @@ from torch.nn import functional
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.errors import DarkroomError
 from darkroom.models.fused import fused
-from darkroom.models.generators.conditions import Condition, Embedded
+from darkroom.models.generators.conditions import Captioned, Condition, Embedded
+from darkroom.models.generators.dit.attention import CrossAttention
 from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
 from darkroom.models.generators.dit.embeddings import (
+    CaptionEmbedding,
     TimeEmbedding,
     TokenEmbedding,
     VectorEmbedding,
@@ -40,11 +42,12 @@ class DiTConfig:
     shared_adaln: one modulation for all blocks, and a table in each (Chen et al., "PixArt-α", 2023, arXiv 2310.00426).
     patch_bottleneck: numbers of a patch between two linear maps (Li and He, "JiT", 2025, arXiv 2511.13720); None: one.
     dropout: of attention's and network's outputs while training.
-    condition: beside the time: `class`, `none`, or of CLIP the embedding of an `image`, that of a `text`, or a text's
-        embedding and `tokens`, to which each block attends.
+    condition: beside the time: `class`, `none`, of CLIP the embedding of an `image`, that of a `text`, or a text's
+        embedding and `tokens`, to which each block attends; or a `caption` that this network embeds itself.
     embed_dim: length of the embedding; 0: none.
     text_shape: number and width of the tokens; None: none.
     augmented: numbers that say how a latent was transformed, a condition that is zero when sampling; 0: none.
+    caption_shape: number of a caption's tokens, and of those that are known; None: no captions.
     """
 
     channels: int
@@ -64,10 +67,11 @@ class DiTConfig:
     shared_adaln: bool = False
     patch_bottleneck: int | None = None
     dropout: float = 0.0
-    condition: Literal["class", "none", "image", "text", "tokens"] = "class"
+    condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"
     embed_dim: int = 0
     text_shape: tuple[int, int] | None = None
     augmented: int = 0
+    caption_shape: tuple[int, int] | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -105,28 +109,6 @@ def _mlp(config: DiTConfig) -> nn.Module:
     return nn.Sequential(nn.Linear(config.width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, config.width))
 
 
-class CrossAttention(nn.Module):
-    """Attention of tokens to those of a text, added to them; it begins as nothing (PixArt-α, arXiv 2310.00426)."""
-
-    def __init__(self, config: DiTConfig) -> None:
-        super().__init__()
-        width, size = config.width, config.width // config.heads
-        self.heads = config.heads
-        self.query = nn.Linear(width, width)
-        self.key_value = fused(nn.Linear(width, 2 * width), 2)
-        self.query_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
-        self.key_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
-        self.out = nn.Linear(width, width)
-
-    def forward(self, x: Tensor, text: Tensor, inside: Tensor) -> Tensor:
-        """Return (B, N, D) of tokens (B, N, D), those of texts (B, L, D), and which of these count, bool (B, L)."""
-        query = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
-        key, value = rearrange(self.key_value(text), "b l (two h d) -> two b h l d", two=2, h=self.heads)
-        query, key = self.query_norm(query), self.key_norm(key)
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=inside[:, None, None])
-        return self.out(rearrange(mixed, "b h n d -> b n (h d)"))
-
-
 class Block(nn.Module):
     """A transformer block with adaLN-Zero: the condition shifts, scales and gates, and all gates begin at zero."""
 
@@ -147,7 +129,8 @@ class Block(nn.Module):
             self.table = nn.Parameter(torch.zeros(6, width))
         else:
             self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(width, 6 * width), 6))
-        self.cross = CrossAttention(config) if config.text_shape is not None else None
+        attends = config.text_shape is not None or config.caption_shape is not None
+        self.cross = CrossAttention(width, config.heads, config.qk_norm) if attends else None
 
     def forward(
         self,
@@ -209,6 +192,9 @@ class Head(nn.Module):
 # ---------------------------------------------------------------------------------------------------------------------
 # The model
 
+_SMALL = ("time.mlp", "vector.mlp", "text.mlp", "vector.null", "text.null")  # at first of deviation 0.02
+_SMALL += ("caption.words", "caption.positions", "caption.null", "caption.pooled")
+
 
 class DiT(SavedNetwork):
     """A transformer over patches of a latent, conditioned on time, and on a class or what else `condition` names."""
@@ -238,6 +224,8 @@ class DiT(SavedNetwork):
             self.text = TokenEmbedding(config.text_shape, config.width)
         if config.augmented:
             self.augment = nn.Parameter(torch.zeros(config.width, config.augmented))
+        if config.caption_shape is not None:
+            self.caption = CaptionEmbedding(*config.caption_shape, config.width, config.heads)
         self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
         if config.shared_adaln:
             self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(config.width, 6 * config.width), 6))
@@ -259,10 +247,7 @@ class DiT(SavedNetwork):
         if self.config.condition == "class":
             nn.init.normal_(self.labels.weight, std=0.02)
         for name, parameter in self.named_parameters():
-            if (
-                name.startswith(("time.mlp", "vector.mlp", "text.mlp", "vector.null", "text.null"))
-                and "bias" not in name
-            ):
+            if name.startswith(_SMALL) and "bias" not in name:
                 nn.init.normal_(parameter, std=0.02)
             if "modulation" in name or name.startswith("head.linear") or "cross.out" in name:
                 nn.init.zeros_(parameter)
@@ -285,7 +270,8 @@ class DiT(SavedNetwork):
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
             timesteps: (B,), from 0, no noise, to about 1000, noise alone.
-            condition: class numbers, (B,), int64, or `null_label`; of images or texts what CLIP says; or None.
+            condition: class numbers, (B,), int64, or `null_label`; of images or texts what CLIP says; captions; or
+                None.
             augmented: how latents were transformed, (B, `config.augmented`); None: they were not, as zeros say.
             taps: numbers of blocks, from 1.
 
@@ -298,6 +284,9 @@ class DiT(SavedNetwork):
             vector = vector + self.vector(condition.vector, condition.kept)
             if condition.tokens is not None:
                 text = self.text(condition.tokens, condition.kept)
+        elif isinstance(condition, Captioned):
+            tokens, inside, pooled = self.caption(condition.tokens, condition.kept)
+            vector, text = vector + pooled, (tokens, inside)
         elif condition is not None:
             vector = vector + self.labels(condition)
         if augmented is not None:
@@ -355,8 +344,8 @@ class DiT(SavedNetwork):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return an untrained network."""
-        shape = config.get("text_shape")
-        return cls(DiTConfig(**{**config, "text_shape": None if shape is None else tuple(shape)}))
+        shapes = {name: tuple(config[name]) for name in ("text_shape", "caption_shape") if config.get(name)}
+        return cls(DiTConfig(**config | shapes))
 
 
 def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
-from darkroom.models.generators.conditions import Asked, Condition, asked_classes, condition_of, nulled
+from darkroom.models.generators.conditions import Asked, Captioned, Condition, asked_classes, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.network import DiT, DiTConfig
@@ -34,6 +34,7 @@ from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 _BANDS = 4  # of the time, in validation
 _BLOCKS = ("dispersive", "alignment", "teacher")
+_UNKNOWN = 0.05  # the fraction of tokens that are hidden, so that what the unknown one stands for is learned
 _COLUMNS = 10  # of the grid, a class or a stored condition each
 
 
@@ -112,6 +113,7 @@ class DiTRecipe(GeneratorRecipe):
             len(data.catalog.classes),
             stored.dim if stored is not None else 0,
             stored.encoding_shape if stored is not None and "encoding" in names else None,
+            None if data.captions is None else (data.captions.tokens.shape[1], len(data.captions.vocabulary)),
         )
         with seeded(derive(training.seed, "dit/weights")):
             model = DiT(config)
@@ -119,6 +121,8 @@ class DiTRecipe(GeneratorRecipe):
         if stored is not None:
             pooled = stored.__getitems__(spaced_rows(len(stored)), names[:1])[names[0]]
             model.vector.set_scaler(EmbeddingScaler.of(pooled[pooled.any(axis=1)]))
+        if data.captions is not None:
+            model.caption.vocabulary.copy_(torch.from_numpy(data.captions.vocabulary))
         codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         recipe = cls(
             model,
@@ -222,6 +226,10 @@ class DiTRecipe(GeneratorRecipe):
         if augment is not None and augment.probability:
             drawn = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), mean.shape[-1]).to(mean.device)
             x0, noise, augmented = drawn(x0), drawn(noise), drawn.condition
+        if isinstance(condition, Captioned) and stream == "train":
+            # A stream of its own: the other numbers stay those of every condition.
+            _, hidden = random_numbers(self.seed, "dit/words", batch.positions.tolist(), 0, condition.tokens.shape[1])
+            condition = condition.without(torch.from_numpy(hidden < _UNKNOWN).to(mean.device))
         return Drawn(x0, noise, time, nulled(condition, self.model.null_label, dropped), augmented)
 
     def _losses(self, drawn: Drawn, taps: tuple[int, ...] = ()) -> tuple[dict[str, Tensor], Sequence[Tensor]]:
@@ -267,17 +275,14 @@ def config_of(
     classes: int,
     embed_dim: int = 0,
     text_shape: tuple[int, int] | None = None,
+    caption_shape: tuple[int, int] | None = None,
 ) -> DiTConfig:
-    """Return the shape of a transformer for latents (C, S, S) of images of so many classes, with stored embeddings."""
+    """Return the shape of a transformer for latents (C, S, S) of images of so many classes, with stored embeddings.
+
+    Where it embeds captions itself: of a caption's tokens, and of so many that are known.
+    """
     variance = settings.diffusion.learns_variance
-    named = settings.model.model_dump(exclude={"size"}) | settings.model.shape
-    return DiTConfig(
-        channels,
-        size,
-        classes,
-        **named,
-        learned_variance=variance,
-        embed_dim=embed_dim,
-        text_shape=text_shape,
-        augmented=NUMBERS if settings.augment.probability else 0,
-    )
+    named = settings.model.model_dump(exclude={"size", "context_length"}) | settings.model.shape
+    shapes = {"embed_dim": embed_dim, "text_shape": text_shape, "caption_shape": caption_shape}
+    augmented = NUMBERS if settings.augment.probability else 0
+    return DiTConfig(channels, size, classes, **named, learned_variance=variance, **shapes, augmented=augmented)

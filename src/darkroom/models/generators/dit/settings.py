@@ -60,8 +60,10 @@ class Model(Section):
     """One modulation for all blocks, and a table in each: almost a third fewer parameters."""
     dropout: Fraction = 0.0
     """Fraction of a block's outputs that is zero while training."""
-    condition: Literal["class", "none", "image", "text", "tokens"] = "class"
-    """class, none, or of CLIP: embedding of an image, of a text, or a text's embedding and tokens (cross-attention)."""
+    condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"
+    """class, none; of CLIP: embedding of an image, of a text, or that and tokens; caption: embedded by itself."""
+    context_length: Annotated[int, Field(ge=3, le=77)] | None = None
+    """condition caption: tokens of a caption with start and end, longer ones are cut; null: those of 99 % of them."""
 
     @property
     def shape(self) -> dict[str, int]:
@@ -76,6 +78,11 @@ class Model(Section):
             raise ValueError(f"heads ({heads}) must divide width ({width})")
         if width % 4:
             raise ValueError(f"width ({width}) must be a multiple of 4, for the sin-cos positions")
+        if self.context_length is not None and self.condition != "caption":
+            raise ValueError(
+                f"context_length is read with condition caption only, and condition is {self.condition}: take "
+                "context_length out, or set condition to caption"
+            )
         if self.rope and width // heads % 4:
             raise ValueError(
                 f"rope turns quarters of a head: width ({width}) / heads ({heads}) must be a multiple of 4"
@@ -263,6 +270,11 @@ class DiT(Kind):
     def condition(self) -> str:
         """What images are asked to show."""
         return self.model.condition
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens of a caption; None: as many as nearly all have."""
+        return self.model.context_length
 
     @property
     def label_dropout(self) -> float:

@@ -1,0 +1,85 @@
+"""The captions of a split as the transformer reads them that embeds them itself: OpenAI's byte pairs, as CLIP's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from darkroom.data.reader import ImageShards
+from darkroom.errors import DarkroomError
+from darkroom.models.clip.lengths import OPENAI
+from darkroom.models.clip.text import tokens_of
+from darkroom.models.generators.conditions import Asked, Captioned, asked_stored
+
+_COVERED = 0.99  # the fraction of captions that is read whole where params.yaml names no length
+
+
+@dataclass(frozen=True)
+class Captions:
+    """The captions of a split, tokenised once.
+
+    tokens: of each different caption, uint16 (U + 1, L), the last row zero: no caption.
+    numbers: the row of each image's caption in `tokens`, (N,).
+    """
+
+    tokens: NDArray[np.uint16]
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, images: ImageShards, length: int | None = None) -> "Captions":
+        """Return the captions of a split.
+
+        Args:
+            images: the split.
+            length: tokens of a caption with its start and end; longer ones are cut. None: as many as 99 % of them have.
+
+        Raises:
+            DarkroomError: no image has a caption, and no length is given.
+        """
+        column = images.caption_column.combine_chunks().dictionary_encode()
+        texts = column.dictionary.to_pylist()
+        numbers = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+        tokens = np.concatenate([tokens_of(texts, OPENAI, truncate=True), np.zeros((1, OPENAI), np.uint16)])
+        if length is None:
+            if not texts:
+                raise DarkroomError(
+                    f"none of the {len(images):,} images has a caption, and `train_generator.dit.model.condition` is "
+                    "caption: give the source captions (`parts` and the source's section in params.yaml)."
+                )
+            lengths = 1 + tokens.argmax(axis=1)[numbers[numbers < len(texts)]]
+            length = int(np.quantile(lengths, _COVERED, method="higher"))
+        return cls(cut(tokens, length), numbers)
+
+    @property
+    def vocabulary(self) -> NDArray[np.int64]:
+        """The numbers of the tokens that occur, ascending, without the padding."""
+        return np.unique(self.tokens[self.tokens > 0]).astype(np.int64)
+
+
+def cut(tokens: NDArray[np.uint16], length: int) -> NDArray[np.uint16]:
+    """Return tokens (N, L) of so many places, the last of which is the end of what is longer."""
+    longer = tokens.argmax(axis=1) >= length
+    short = tokens[:, :length].copy()
+    short[longer, -1] = tokens[longer].max(axis=1, initial=0)
+    return short
+
+
+def read(texts: Sequence[str | None], length: int) -> dict[str, Tensor]:
+    """Return `caption`, the tokens of texts, int64 (N, length), zeros where there is none; longer ones are cut."""
+    tokens = cut(tokens_of([text or "" for text in texts], OPENAI, truncate=True), length).astype(np.int64)
+    tokens[[text is None for text in texts]] = 0
+    return {"caption": torch.from_numpy(tokens)}
+
+
+def asked_captions(images: ImageShards, classes: Sequence[str], length: int) -> Asked:
+    """Return what is asked by the captions of a split, image i by that of the row drawn i-th: see `asked_stored`."""
+    texts = images.captions
+
+    def of(rows: Any) -> Captioned:
+        return Captioned.of(read([texts[row] for row in rows.tolist()], length)["caption"])
+
+    return asked_stored(images, "caption", classes, of)

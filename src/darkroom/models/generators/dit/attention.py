@@ -1,0 +1,28 @@
+"""Attention of the tokens of an image to those of a text, and of a text's to each other."""
+
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional
+
+from darkroom.models.fused import fused
+
+
+class CrossAttention(nn.Module):
+    """Attention of tokens to those of a text, added to them; it begins as nothing (PixArt-α, arXiv 2310.00426)."""
+
+    def __init__(self, width: int, heads: int, qk_norm: bool = False) -> None:
+        super().__init__()
+        size, self.heads = width // heads, heads
+        self.query = nn.Linear(width, width)
+        self.key_value = fused(nn.Linear(width, 2 * width), 2)
+        self.query_norm = nn.RMSNorm(size, eps=1e-6) if qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(size, eps=1e-6) if qk_norm else nn.Identity()
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, text: Tensor, inside: Tensor) -> Tensor:
+        """Return (B, N, D) of tokens (B, N, D), those of texts (B, L, D), and which of these count, bool (B, L)."""
+        query = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
+        key, value = rearrange(self.key_value(text), "b l (two h d) -> two b h l d", two=2, h=self.heads)
+        query, key = self.query_norm(query), self.key_norm(key)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=inside[:, None, None])
+        return self.out(rearrange(mixed, "b h n d -> b n (h d)"))
