@@ -111,10 +111,10 @@ def with_null(condition: Condition, null_label: int) -> Condition:
     if condition is None:
         return None
     if isinstance(condition, Embedded | Captioned):
-        tokens = None if condition.tokens is None else torch.cat([condition.tokens] * 2)
         kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
         if isinstance(condition, Captioned):
-            return replace(condition, tokens=tokens, kept=kept)
+            return Captioned(torch.cat([condition.tokens] * 2), kept)
+        tokens = None if condition.tokens is None else torch.cat([condition.tokens] * 2)
         return Embedded(torch.cat([condition.vector] * 2), tokens, kept)
     return torch.cat([condition, torch.full_like(condition, null_label)])
 

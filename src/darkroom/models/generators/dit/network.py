@@ -192,8 +192,9 @@ class Head(nn.Module):
 # ---------------------------------------------------------------------------------------------------------------------
 # The model
 
-_SMALL = ("time.mlp", "vector.mlp", "text.mlp", "vector.null", "text.null")  # at first of deviation 0.02
-_SMALL += ("caption.words", "caption.positions", "caption.null", "caption.pooled")
+# Parameters that begin with the deviation 0.02.
+_SMALL = ("time.mlp", "vector.mlp", "vector.null", "text.mlp", "text.null")
+_OF_CAPTIONS = ("caption.words", "caption.positions", "caption.null", "caption.pooled")
 
 
 class DiT(SavedNetwork):
@@ -247,7 +248,7 @@ class DiT(SavedNetwork):
         if self.config.condition == "class":
             nn.init.normal_(self.labels.weight, std=0.02)
         for name, parameter in self.named_parameters():
-            if name.startswith(_SMALL) and "bias" not in name:
+            if name.startswith(_SMALL + _OF_CAPTIONS) and "bias" not in name:
                 nn.init.normal_(parameter, std=0.02)
             if "modulation" in name or name.startswith("head.linear") or "cross.out" in name:
                 nn.init.zeros_(parameter)

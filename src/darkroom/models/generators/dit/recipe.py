@@ -283,6 +283,14 @@ def config_of(
     """
     variance = settings.diffusion.learns_variance
     named = settings.model.model_dump(exclude={"size", "context_length"}) | settings.model.shape
-    shapes = {"embed_dim": embed_dim, "text_shape": text_shape, "caption_shape": caption_shape}
-    augmented = NUMBERS if settings.augment.probability else 0
-    return DiTConfig(channels, size, classes, **named, learned_variance=variance, **shapes, augmented=augmented)
+    return DiTConfig(
+        channels,
+        size,
+        classes,
+        **named,
+        learned_variance=variance,
+        embed_dim=embed_dim,
+        text_shape=text_shape,
+        caption_shape=caption_shape,
+        augmented=NUMBERS if settings.augment.probability else 0,
+    )
