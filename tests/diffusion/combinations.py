@@ -47,6 +47,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "image_tokens": (0, 2),
     "image_map": (0, 3),
     "dropout": (0.0, 0.5),
+    "context_length": (None, 8),
 }
 # Keys of sizes, of numbers that change no branch, and of what lies on the disk.
 LEFT_OUT = {

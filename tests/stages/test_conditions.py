@@ -19,14 +19,19 @@ from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.check.check import validated
 from darkroom.cli import main
 from darkroom.data.draw import drawn as drawn_rows
+from darkroom.data.latent_file import to_float32
+from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.texts import read_texts
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
+from darkroom.models.clip.text import tokens_of
 from darkroom.models.generators import fits, score_settings
 from darkroom.models.generators.batches import KeptBatches
+from darkroom.models.generators.captions import Captions
 from darkroom.models.generators.conditions import START, UNKNOWN, Embedded, condition_of
+from darkroom.models.generators.data import CaptionedLatents
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.sample import dit_denoiser
@@ -113,6 +118,17 @@ def test_captions_come_from_a_file(clone, capsys):
     write_clip(seed=1)
     with pytest.raises(ArtifactError, match="was trained with another CLIP than models/clip holds"):
         sample("text", captions=given)
+
+
+def test_a_latent_has_the_tokens_of_its_own_image(clone):
+    images, latents = (kind.open_parts(["one"], "train") for kind in (ImageShards, LatentShards))
+    rows = [5, 0, *(row for row, text in enumerate(images.captions) if text is None)]
+    found = CaptionedLatents(latents, Captions.of(images)).__getitems__(rows, np.arange(len(rows)))
+    np.testing.assert_array_equal(found["mean"].float(), to_float32(latents.__getitems__(rows)["mean"]))
+    texts = [images.captions[row] for row in rows]
+    assert images.keys == latents.keys and texts.count(None) < len(texts)
+    for tokens, text in zip(found["caption"], texts, strict=True):
+        assert tokens.tolist() == (5 * [0] if text is None else tokens_of([text], 5, False)[0].tolist())
 
 
 def test_own_captions_need_no_clip(clone, capsys):

@@ -86,8 +86,8 @@ def test_places_behind_the_end_change_nothing_and_the_order_of_words_does():
     x, inside, mean = model(one.tokens, one.kept)
     assert inside.tolist() == [[True] * 4 + [False] * 2]
     with torch.no_grad():
-        model.words.weight[0] += 1  # what padding reads
-        model.positions[4:] += 1
+        model.words.weight[0] += torch.randn(16)  # what padding reads
+        model.positions[4:] += torch.randn(2, 16)
     again, _, same = model(one.tokens, one.kept)
     torch.testing.assert_close(x[:, :4], again[:, :4])
     torch.testing.assert_close(mean, same)
