@@ -199,7 +199,7 @@ def test_the_projector_is_not_saved(tmp_path):
 
 
 def test_several_processes_train_as_one_and_continue_bit_for_bit(tmp_path):
-    """1e-3 of the weights: float32 gradients summed in another order, over 8 updates by Adam."""
+    """Of 999 in 1,000 weights: a gradient near 0, summed in another order, may have the other sign, as Adam's step."""
     found = {}
     for name, count, sharded in (("one", 1, False), ("two", 2, False), ("shards", 2, True)):
         in_ranks(member, tmp_path / name, count, BOTH, None, sharded)
@@ -209,7 +209,7 @@ def test_several_processes_train_as_one_and_continue_bit_for_bit(tmp_path):
         for name, each in found.items()
     }
     for name in ("two", "shards"):
-        assert np.abs(numbers[name] - numbers["one"]).max() < 1e-3
+        assert np.quantile(np.abs(numbers[name] - numbers["one"]), 0.999) < 1e-4
         for mine, theirs in zip(found["one"]["records"], found[name]["records"], strict=True):
             shared = [key for key in mine if key.startswith("train/") and "grad_norm" not in key]
             # Each process logs what of the alignment is of its images; the dispersive loss is of all.

@@ -7,7 +7,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from darkroom.diffusion.scalers import EmbeddingScaler
-from darkroom.models.generators.dit.attention import CrossAttention
+from darkroom.models.generators.dit.layers import CrossAttention
 
 
 def sincos_positions(width: int, side: int) -> Tensor:

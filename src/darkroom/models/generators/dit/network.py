@@ -14,7 +14,6 @@ from darkroom.artifacts.networks import SavedNetwork
 from darkroom.errors import DarkroomError
 from darkroom.models.fused import fused
 from darkroom.models.generators.conditions import Captioned, Condition, Embedded
-from darkroom.models.generators.dit.attention import CrossAttention
 from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
 from darkroom.models.generators.dit.embeddings import (
     CaptionEmbedding,
@@ -25,6 +24,7 @@ from darkroom.models.generators.dit.embeddings import (
     sincos_positions,
     turned,
 )
+from darkroom.models.generators.dit.layers import CrossAttention, SwiGLU
 from darkroom.models.generators.dit.published import ours_from_sit
 
 
@@ -86,20 +86,6 @@ def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
 def _norm(config: DiTConfig) -> nn.Module:
     kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
     return kind(config.width, eps=1e-6, elementwise_affine=False)
-
-
-class SwiGLU(nn.Module):
-    """A network whose hidden layer is gated: W2 (silu(W1 x) * V x)."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.gated = fused(nn.Linear(width, 2 * hidden), 2)
-        self.out = nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return tokens of the same width."""
-        gate, value = self.gated(x).chunk(2, dim=-1)
-        return self.out(functional.silu(gate) * value)
 
 
 def _mlp(config: DiTConfig) -> nn.Module:

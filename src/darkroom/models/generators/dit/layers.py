@@ -1,4 +1,4 @@
-"""Attention of the tokens of an image to those of a text, and of a text's to each other."""
+"""Layers of the transformer and of its text encoder: attention to the tokens of a text, a gated network."""
 
 from einops import rearrange
 from torch import Tensor, nn
@@ -26,3 +26,17 @@ class CrossAttention(nn.Module):
         query, key = self.query_norm(query), self.key_norm(key)
         mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=inside[:, None, None])
         return self.out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+class SwiGLU(nn.Module):
+    """A network whose hidden layer is gated: W2 (silu(W1 x) * V x)."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gated = fused(nn.Linear(width, 2 * hidden), 2)
+        self.out = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return tokens of the same width."""
+        gate, value = self.gated(x).chunk(2, dim=-1)
+        return self.out(functional.silu(gate) * value)
