@@ -209,7 +209,7 @@ def test_several_processes_train_as_one_and_continue_bit_for_bit(tmp_path):
         for name, each in found.items()
     }
     for name in ("two", "shards"):
-        assert np.quantile(np.abs(numbers[name] - numbers["one"]), 0.999) < 1e-4
+        assert np.quantile(np.abs(numbers[name] - numbers["one"]), 0.999) < 1e-3
         for mine, theirs in zip(found["one"]["records"], found[name]["records"], strict=True):
             shared = [key for key in mine if key.startswith("train/") and "grad_norm" not in key]
             # Each process logs what of the alignment is of its images; the dispersive loss is of all.
