@@ -43,8 +43,9 @@ SMALL: dict[str, Any] = {
             "embeddings": "data/embeddings",
             "model": {
                 **{"channels": [8], "attention": [True], "head_dim": 8, "norm_groups": 4, "patch": 8},
-                "image_to_time": True,
+                **{"image_map": 0, "dropout": 0.0},
             },
+            "diffusion": {"objective": "gaussian", "embedding_noise": 0.0},
             "grids": {"steps": 2},
         }
     },

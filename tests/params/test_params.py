@@ -504,9 +504,7 @@ def test_all_faults_are_told_at_once(clone):
     assert "widht" in str(error.value) and "sample_generator.dit.steps" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "section", ["train_generator", "parts", "train_tokenizer.kl", "train_generator.training.images"]
-)
+@pytest.mark.parametrize("section", ["train_generator", "parts", "train_tokenizer.kl", "ingest.splits"])
 def test_a_missing_section_is_named(clone, section):
     change(clone / "params.yaml", section, remove=True)
     with pytest.raises(DarkroomError, match="missing") as error:
@@ -515,10 +513,8 @@ def test_a_missing_section_is_named(clone, section):
 
 
 def test_a_missing_key_is_explained(clone):
-    change(clone / "params.yaml", "train_generator.training.images", remove=True)
-    with pytest.raises(
-        DarkroomError, match=r"`train_generator\.training\.images` is missing: Images seen in the whole"
-    ):
+    change(clone / "params.yaml", "ingest.splits.val", remove=True)
+    with pytest.raises(DarkroomError, match=r"`ingest\.splits\.val` is missing: Fraction of the keys in the val"):
         check()
 
 
@@ -738,24 +734,26 @@ def test_a_kind_of_tokenizer_has_its_own_training(clone):
 
 
 def test_the_narrowest_section_decides_what_a_training_does(clone):
-    """Defaults of the schema, then `training`, then the stage's own, then that of the kind or of the U-Net."""
-    kept = [read_yaml(PARAMS)[stage]["training"] for stage in ("train_tokenizer", "train_decoder")]
+    """Defaults of the stage, then `training`, then the stage's own, then that of the kind or of the U-Net."""
+    stages = ("train_tokenizer", "train_decoder", "train_clip")
+    kept = [read_yaml(PARAMS)[stage]["training"] for stage in stages]
     assert all("weight_decay" not in training for training in kept)
 
     def decays():
         tokenizer = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
         decoder = validate(schema("train_decoder"), given("train_decoder", "base")).train_decoder
-        return tokenizer.own_training.weight_decay, decoder.training_of("base").weight_decay
+        clip = validate(schema("train_clip"), given("train_clip")).train_clip.training
+        return tokenizer.own_training.weight_decay, decoder.training_of("base").weight_decay, clip.weight_decay
 
-    assert decays() == (0.0, 0.0)
+    assert decays() == (0.0, 0.0, 0.01)
     change(PARAMS, "training.weight_decay", 0.1)
-    assert decays() == (0.1, 0.1)
-    for stage in ("train_tokenizer", "train_decoder"):
+    assert decays() == (0.1, 0.1, 0.1)
+    for stage in stages:
         change(PARAMS, f"{stage}.training.weight_decay", 0.2)
-    assert decays() == (0.2, 0.2)
+    assert decays() == (0.2, 0.2, 0.2)
     change(PARAMS, "train_tokenizer.kl.training", {"weight_decay": 0.3})
     change(PARAMS, "train_decoder.unets.base.training", {"weight_decay": 0.4})
-    assert decays() == (0.3, 0.4)
+    assert decays() == (0.3, 0.4, 0.2)
 
 
 @pytest.mark.parametrize(

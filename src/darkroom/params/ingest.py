@@ -69,7 +69,7 @@ class Ingest(Section):
     """Format of the stored images; png and webp are lossless."""
     quality: Annotated[int, Field(ge=1, le=100)] = 95
     """Quality of jpeg."""
-    shard_size: Positive = 10000
+    shard_size: Positive = 1000
     """Images in a shard."""
     max_pixels: Positive = 100000000
     """Images with more pixels are quarantined, not decoded."""

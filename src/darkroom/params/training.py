@@ -1,7 +1,7 @@
 """What every training has: how long, how fast, with which seed. Progress is counted in images.
 
 The section `training` of params.yaml holds what all trainings share; each stage's own `training` goes before it, and
-that of a kind of tokenizer or of a U-Net before both.
+that of a kind of tokenizer or of a U-Net before both. A stage's defaults, in a class of its own, go behind all three.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from darkroom.params.numbers import NO_FILE, Fraction, Positive, Seed, Sha256
+from darkroom.params.numbers import NO_FILE, Betas, Fraction, Positive, Rate, Seed, Sha256, Warmup
 from darkroom.params.section import Section
 
 Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise", "wsd"]
@@ -84,13 +84,13 @@ class Training(Section):
     """Images seen in the whole training; with `min_improvement` at most."""
     shuffle: bool = True
     """Each epoch in an order of its own; false: always in the order of the shards."""
-    batch: Positive
+    batch: Positive = 64
     """Images in an optimizer step, of all processes together."""
-    learning_rate: Annotated[float, Field(gt=0)]
+    learning_rate: Rate
     """Highest learning rate of the schedule."""
-    schedule: Schedule = "constant"
+    schedule: Schedule = "one_cycle"
     """Learning rate schedule."""
-    warmup: Annotated[int, Field(ge=0)] = 0
+    warmup: Warmup = 0
     """Images until the learning rate is at its highest."""
     final_rate: Fraction = 0.0
     """linear, cosine, exponential, wsd: the last learning rate, as a fraction of the highest."""
@@ -108,7 +108,7 @@ class Training(Section):
     """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
     muon_chunks: bool = False
     """muon: orthogonalise apart the matrices that a layer holds in one, as queries, keys and values."""
-    betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.9, 0.999)
+    betas: Betas = (0.9, 0.99)
     """Betas of AdamW."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
     """Added to the root of AdamW's second moment."""
@@ -118,7 +118,7 @@ class Training(Section):
     """Largest gradient norm; null: no clipping."""
     groups: list[Group] = []
     """Groups of parameters with a learning rate, weight decay, schedule or optimizer of their own."""
-    ema_decay: Fraction = 0.9999
+    ema_decay: Fraction = 0.99
     """Decay of the averaged weights in each optimizer step; 0: no average."""
     ema_warmup: bool = True
     """Begin with a smaller decay, (1 + n) / (10 + n); false: ema_decay from the first step, as DiT."""
@@ -138,9 +138,9 @@ class Training(Section):
     """Averaged weights that leave the training: the last, or those of the lowest validation loss (best)."""
     init: Init = Init()
     """Fine-tuning: initial weights."""
-    log_every: Positive = 6400
+    log_every: Positive = 640
     """Images between points of the loss curve."""
-    validate_every: Positive = 64000
+    validate_every: Positive = 3200
     """Images between validations."""
 
     @property

@@ -28,6 +28,7 @@ MODEL: dict[str, Any] = {
     "self_condition": False,
 }
 DIFFUSION: dict[str, Any] = {
+    "objective": "gaussian",
     "schedule": "cosine",
     "target": "eps",
     "loss": "l2",

@@ -34,7 +34,7 @@ def test_values_and_reasons_stand_where_they_belong(clone):
     assert "    images: 64000         # often" in lines
     assert "    optimizer: muon       # fewer images" in lines
     assert "    threads: 1            # CPU threads: on the cores of a CPU two trainings run side by side" in lines
-    assert "    batch: 32" in lines
+    assert "    log_every: 320" in lines
     # New keys stand in the order in which they were chosen.
     training = lines.index("  training:", lines.index("train_tokenizer:"))
     assert [line.split(":")[0].strip() for line in lines[training + 1 : training + 3]] == ["optimizer", "threads"]

@@ -70,12 +70,18 @@ def named_by_dvc() -> set[str]:
 
 
 def test_no_value_stands_twice():
-    """A value of params.yaml differs from its default, or a section above it says otherwise, or dvc.yaml names it."""
+    """A value of params.yaml differs from its default, or a section above it says otherwise, or dvc.yaml names it.
+
+    One of `training` differs from the default of some stage.
+    """
     values, schema, named = read_yaml(ROOT / PARAMS), {key.name: key for key in KEYS}, named_by_dvc()
     for name, value in leaves(values):
         key = schema.get(generic(name))
         stage, _, own = name.partition(".training.")
         if key is None or generic(name) in named or own in values["training"]:
+            continue
+        if name.startswith("training."):
+            assert any(schema[f"{each}.{name}"].default != value for each in TRAININGS), f"`{name}` is of all stages"
             continue
         assert key.default is REQUIRED or value != key.default, f"`{name}` is {value!r}, its default"
     shared = values["training"]
@@ -104,7 +110,11 @@ def test_what_differs_is_printed_and_with_all_the_rest():
 @pytest.mark.usefixtures("clone")
 def test_a_training_says_where_its_value_comes_from():
     text = params("train_prior.training", everything=True)
-    assert "- train_prior.training.batch: 64\n      default 64 (`training.batch`); integer, above 0\n" in text
+    assert (
+        "- train_prior.training.optimizer: adamw\n      default adamw (`training.optimizer`); adamw or muon\n" in text
+    )
+    assert "  train_prior.training.images: 12800\n      default 99968; integer, above 0\n" in text
+    assert "- train_prior.training.learning_rate: 0.002\n      default 0.002; number, above 0\n" in text
     assert "- train_prior.training.tf32: false\n      default false; true or false\n" in text
 
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import NO_FILE, Positive
+from darkroom.params.numbers import NO_FILE, Betas, Fraction, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
+from darkroom.params.training import Optimizer, Schedule, Training
 
 Name = Literal[
     "RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-L/14@336px"
@@ -28,16 +28,16 @@ NO_CLIP = "`train_clip.source` is none"
 class ClipModel(Section):
     """The sizes of the network of images, a transformer or a residual network, and of the transformer of texts."""
 
-    image_network: Literal["vit", "resnet"] = "vit"
+    image_network: Literal["vit", "resnet"] = "resnet"
     """Network of the images: vit, a transformer, or resnet, a ModifiedResNet, which learns from fewer images."""
     image_size: Positive = 32
     """Pixels, height and width, of the network's input; images of another size are resized to it."""
     patch: Positive = 8
     """vit: pixels, height and width, of an image token."""
-    image_width: Positive = 64
+    image_width: Positive = 16
     """vit: a multiple of 64, since a head has 64 channels; resnet: channels of the first level, a 32nd of the
     fourth's."""
-    image_layers: Positive = 2
+    image_layers: Positive = 1
     """vit: number of layers; resnet: blocks in each of its four levels."""
     text_width: Positive = 64
     """Width of the text transformer, a multiple of 64."""
@@ -134,13 +134,31 @@ class Nothing(Section):
     """No CLIP, and so no decoder and no prior: of images without captions, or where nobody asks for them."""
 
 
+class ClipTraining(Training):
+    """The training of CLIP."""
+
+    seed: Seed = 2
+    images: Positive = 79_968
+    batch: Positive = 96
+    learning_rate: Rate = 0.001
+    schedule: Schedule = "cosine"
+    warmup: Warmup = 6624
+    final_rate: Fraction = 0.01
+    optimizer: Optimizer = "muon"
+    betas: Betas = (0.9, 0.98)
+    weight_decay: Weight = 0.01
+    ema_decay: Fraction = 0.98
+    log_every: Positive = 1632
+    validate_every: Positive = 7968
+
+
 class TrainClip(Section):
     """Which CLIP, and how it is trained. Only the chosen source's section is a dependency."""
 
     source: Literal["trained", "pretrained", "none"] = "trained"
     """trained: here, on the captions; pretrained; none: no CLIP, no decoder, no prior, as for images without
     captions."""
-    long_captions: Literal["stop", "truncate"] = "stop"
+    long_captions: Literal["stop", "truncate"] = "truncate"
     """What to do with a caption of more tokens than `context_length`."""
     trained: Trained | None = None
     """A small CLIP of one's own, which `clip.load` opens."""
@@ -148,7 +166,7 @@ class TrainClip(Section):
     """A published CLIP, which is not trained."""
     none: Nothing | None = None
     """No CLIP: there is nothing to set."""
-    training: Training
+    training: ClipTraining = ClipTraining()
     """The keys of `training` that have another value here. Each image is compared with all captions of a batch."""
     evaluate: Evaluate = Evaluate()
     """Zero-shot accuracy, and recall of captions by images and of images by captions."""

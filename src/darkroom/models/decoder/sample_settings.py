@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from darkroom.diffusion.settings import Probability, Sampling, Solver, Steps
 from darkroom.models.decoder.settings import Names
-from darkroom.params.numbers import PartName, Positive, Seed
+from darkroom.params.numbers import PartName, Positive, Seed, Weight
 from darkroom.params.overrides import Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -17,8 +17,10 @@ class UNetSampling(Sampling):
 
     solver: Solver = "dpm"
     """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
-    steps: Steps = 25
+    steps: Steps = 16
     """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
+    guidance: Weight = 2.0
+    """Scale of guidance, away from the network without its condition; 1: none."""
     threshold: Literal["clip", "dynamic", "none"] = "clip"
     """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
     percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
@@ -36,7 +38,7 @@ class Pictures(Section):
     """Test images that are decoded eight times, each time from other noise."""
     interpolations: Annotated[int, Field(ge=0)] = 4
     """Pairs of images with eight steps on the arc between their embeddings."""
-    inpainted: Annotated[int, Field(ge=0)] = 6
+    inpainted: Annotated[int, Field(ge=0)] = 0
     """Images whose middle is painted anew (RePaint)."""
     resamples: Positive = 3
     """How often each step of in-painting is repeated."""
@@ -77,7 +79,7 @@ class SampleDecoder(Decoding):
     """CPU threads."""
     split: Literal["test", "val", "train"] = "test"
     """Split whose image embeddings are decoded."""
-    images: Positive | None = None
+    images: Positive | None = 256
     """Number of embeddings that are decoded, drawn of the split; null: all."""
     pictures: Pictures = Pictures()
     """Further pictures beside the grid, of the first images; 0: none."""

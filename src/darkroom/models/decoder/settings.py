@@ -16,11 +16,11 @@ from darkroom.diffusion.settings import (
     require_fit,
 )
 from darkroom.params.evaluate import Evaluate
-from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive
+from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive, Rate, Seed, Warmup
 from darkroom.params.overrides import OWN_TRAINING, Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
+from darkroom.params.training import Optimizer, Training
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]
@@ -30,9 +30,9 @@ _READERS = "model.image_tokens, model.image_to_time, model.image_map or model.te
 class Model(Section):
     """The size of a U-Net, and by which ways its conditions enter."""
 
-    channels: Annotated[list[Positive], Field(min_length=1)]
+    channels: Annotated[list[Positive], Field(min_length=1)] = [64, 128]
     """Width of each level; between two levels the resolution is halved."""
-    attention: list[bool]
+    attention: list[bool] = [False, True]
     """For each level, whether it has attention over its positions and the tokens of the condition."""
     layers: Positive = 1
     """Residual layers of each level."""
@@ -42,13 +42,13 @@ class Model(Section):
     """Groups of the group norms."""
     patch: Positive = 1
     """Pixels, height and width, of one position of the first level: 2 takes a third of the time on a CPU."""
-    dropout: Fraction = 0.0
+    dropout: Fraction = 0.1
     """Fraction of features dropped in training."""
     image_tokens: Annotated[int, Field(ge=0)] = 0
     """Tokens made of the image embedding, which attention reads; 0: none."""
-    image_to_time: bool = False
+    image_to_time: bool = True
     """Also add the image embedding to the timestep embedding."""
-    image_map: Annotated[int, Field(ge=0)] = 0
+    image_map: Annotated[int, Field(ge=0)] = 8
     """Channels of a map that a linear layer makes of the image embedding, an input beside the image; 0: none."""
     text_tokens: bool = False
     """Tokens of CLIP's encoding of the caption, which attention reads: `embed_clip.encodings`."""
@@ -72,13 +72,13 @@ class Model(Section):
 class UNetDiffusion(Diffusion):
     """How a U-Net diffuses, and how often it is trained without its conditions."""
 
-    objective: ObjectiveName = "gaussian"
-    """gaussian (Gaussian diffusion in timesteps) or flow (flow matching)."""
+    objective: ObjectiveName = "flow"
+    """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
     image_dropout: Probability = 0.1
     """Fraction of image embeddings replaced by a learned null embedding, for guidance."""
     text_dropout: Probability = 0.5
     """Fraction of text encodings replaced by a learned null encoding, for guidance."""
-    embedding_noise: Probability = 0.0
+    embedding_noise: Probability = 0.5
     """Largest fraction of noise in the image embedding, itself a condition; 0: none."""
 
 
@@ -154,7 +154,7 @@ class UNet(Section):
     training: without `threads` and `processes`, which the stage needs before it knows which U-Net it trains.
     """
 
-    size: Positive
+    size: Positive = 8
     """Pixels, height and width, of its images; that of the largest U-Net is `ingest.image_size`."""
     low_size: Positive | None = None
     """Pixels of the images that it enlarges, the size of another U-Net; null: it enlarges none."""
@@ -166,7 +166,7 @@ class UNet(Section):
     """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
     trained: bool = True
     """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
-    model: Model
+    model: Model = Model()
     """Size of the network, and how its conditions enter."""
     diffusion: UNetDiffusion = UNetDiffusion()
     """Objective and noise schedule."""
@@ -254,6 +254,19 @@ class UNet(Section):
         return self
 
 
+class DecoderTraining(Training):
+    """The training of a U-Net."""
+
+    seed: Seed = 3
+    images: Positive = 149_952
+    learning_rate: Rate = 0.003
+    warmup: Warmup = 12_480
+    optimizer: Optimizer = "muon"
+    ema_decay: Fraction = 0.995
+    log_every: Positive = 3008
+    validate_every: Positive = 14_976
+
+
 class TrainDecoder(Section):
     """The cascade. A stage sees what all U-Nets share, and its own."""
 
@@ -265,7 +278,7 @@ class TrainDecoder(Section):
     """gaussian: length of the noise schedule of all U-Nets."""
     evaluate: Evaluate = Evaluate()
     """Scores of the averaged weights of each U-Net while training, drawn as curves; they decide nothing."""
-    training: Training
+    training: DecoderTraining = DecoderTraining()
     """The keys of `training` that have another value here."""
     unets: Annotated[dict[PartName, UNet], Field(min_length=1)]
     """The U-Nets by name, a cascade: the first makes small images, each of the others enlarges those of another."""

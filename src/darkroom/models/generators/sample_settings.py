@@ -41,7 +41,7 @@ class Common(Section):
     """CPU threads of a process."""
     processes: Positive = 1
     """Processes that share the batches, one for each device; the same bytes for any number."""
-    images: Positive = 50000
+    images: Positive = 1000
     """Number of images; null: the sum of `labels`, where these are numbers by class."""
     labels: Literal["balanced", "frequency"] | dict[str, Positive] | None = None
     """Class of image i: frequency (as in training; null), balanced (i modulo their number), or numbers by class."""

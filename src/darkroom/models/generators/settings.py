@@ -6,18 +6,32 @@ from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.numbers import NO_FILE, Fraction, Positive, Rate, Warmup
 from darkroom.params.run import Run
 from darkroom.params.section import Section
+from darkroom.params.training import Training
 
 NO_GENERATOR = "`train_generator.kind` is none"
 
 _sections = {kind: GENERATORS.load("settings", kind) for kind in GENERATORS}
 
 
+class GeneratorTraining(Training):
+    """The training of a generator."""
+
+    images: Positive = 240_000
+    learning_rate: Rate = 0.001
+    warmup: Warmup = 19_968
+    ema_decay: Fraction = 0.995
+    log_every: Positive = 4800
+    validate_every: Positive = 24_000
+
+
 class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
     """Which generator, and how it is trained."""
 
+    training: GeneratorTraining = GeneratorTraining()
+    """The keys of `training` that have another value here."""
     embeddings: str = NO_FILE
     """data/embeddings: stored embeddings of CLIP, which the conditions image, text and tokens read; data/none: none."""
     captions: str = NO_FILE

@@ -19,7 +19,7 @@ class SampleText(Section):
     """CPU threads."""
     split: Literal["test", "val", "train"] = "test"
     """Split whose captions are the texts."""
-    images: Positive | None = None
+    images: Positive | None = 256
     """Number of captions, drawn of the split; null: all."""
     prior: PriorSampling = PriorSampling()
     """How the prior is sampled."""

@@ -14,10 +14,10 @@ from darkroom.diffusion.settings import (
     Timesteps,
     require_fit,
 )
-from darkroom.params.numbers import Fraction, Positive, Seed
+from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
+from darkroom.params.training import Optimizer, Training
 
 
 class Model(Section):
@@ -92,6 +92,18 @@ class Evaluate(PriorSampling):
     """Captions whose embeddings are sampled."""
 
 
+class PriorTraining(Training):
+    """The training of the prior."""
+
+    seed: Seed = 4
+    images: Positive = 99_968
+    learning_rate: Rate = 0.002
+    warmup: Warmup = 8320
+    optimizer: Optimizer = "muon"
+    log_every: Positive = 1984
+    validate_every: Positive = 9984
+
+
 class TrainPrior(Section):
     """The prior, from a text to the embedding of an image, and its training."""
 
@@ -99,7 +111,7 @@ class TrainPrior(Section):
     """Size of the transformer."""
     diffusion: PriorDiffusion = PriorDiffusion()
     """Objective and noise schedule."""
-    training: Training
+    training: PriorTraining = PriorTraining()
     """The keys of `training` that have another value here."""
     evaluate: Evaluate = Evaluate()
     """Scores of validation images while training, and of `split` when it ends; a change trains anew."""

@@ -6,16 +6,31 @@ from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
-from darkroom.params.numbers import NO_FILE, PartNames
+from darkroom.params.numbers import NO_FILE, PartNames, Positive, Rate, Warmup
 from darkroom.params.run import Run
 from darkroom.params.section import Section
+from darkroom.params.training import Optimizer, Training
 
 _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}
+
+
+class TokenizerTraining(Training):
+    """The training of a tokenizer."""
+
+    images: Positive = 40_000
+    batch: Positive = 32
+    learning_rate: Rate = 0.002
+    warmup: Warmup = 12_000
+    optimizer: Optimizer = "muon"
+    log_every: Positive = 800
+    validate_every: Positive = 4000
 
 
 class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
     """Which tokenizer, and how it is trained."""
 
+    training: TokenizerTraining = TokenizerTraining()
+    """The keys of `training` that have another value here."""
     teacher: str = NO_FILE
     """Weights of the perceptual network: models/teacher; for lpips and vgg16 torchvision's file, or data/none."""
     evaluate: EvaluateGenerator = EvaluateGenerator()

@@ -6,31 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from darkroom.models.clip.settings import RESNET_STEP
+from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
+from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
+from darkroom.models.generators.dit.settings import DiTGenerated
+from darkroom.models.generators.sample_settings import Common
+from darkroom.models.prior.sample_settings import SampleText
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.tiers import Tier
+from darkroom.tools.init.tiers import TRAININGS, Tier
 from darkroom.tools.preset import leaves
 
-BATCH = {
-    "train_tokenizer": 32,
-    "train_extractor": 64,
-    "train_generator": 64,
-    "train_clip": 96,
-    "train_decoder": 64,
-    "train_prior": 64,
-}
-_RATES = {
-    "train_tokenizer": 0.002,
-    "train_extractor": 0.003,
-    "train_generator": 0.001,
-    "train_clip": 0.001,
-    "train_decoder": 0.003,
-    "train_prior": 0.002,
-}
-# Small matrices: Muon takes as long as the passes, and in equal time AdamW comes further (docs/quality.md).
-_ADAMW = "adamw", "in equal time it comes further than Muon"
+BATCH = {name: training.batch for name, training in TRAININGS.items()}
+# Small matrices: Muon takes as long as the passes (docs/quality.md).
+_OPTIMIZERS = {"adamw": "in equal time it comes further than Muon", "muon": ""}
 # On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
 _CONVOLUTIONS = ("train_tokenizer", "train_decoder")
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
@@ -39,6 +28,7 @@ _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart.
 _EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
 _MANY = 1000  # epochs of the others, which learn no images by heart
+_UNET = "train_decoder.unets.base"
 
 
 class Choice(NamedTuple):
@@ -145,13 +135,13 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
     found = {"training.precision": Choice("bf16", "this GPU computes in it") if on_gpu else Choice("fp32")}
     train = facts.images * splits(facts.images)["train"]
     for name in trainings(wish):
-        batch, images = BATCH[name], lengths[name]
+        default, batch, images = TRAININGS[name], BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
         keys = {
-            "optimizer": Choice(*_ADAMW) if name == "train_generator" else Choice("muon"),
+            "optimizer": Choice(default.optimizer, _OPTIMIZERS[default.optimizer]),
             "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
             "batch": Choice(batch),
-            "learning_rate": Choice(_RATES[name]),
+            "learning_rate": Choice(default.learning_rate),
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
@@ -174,7 +164,7 @@ def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
     if not wish.generator:
         return {"train_generator.kind": Choice("none", "as asked")}
     width, depth, heads = tier.dit
-    guidance = 1.5 if len(facts.classes) > 1 else 1.0
+    guidance = DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
     why = "" if guidance > 1 else "one class: there is nothing to guide to"
     return {
         "train_generator.kind": Choice("dit"),
@@ -182,14 +172,13 @@ def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
         "train_generator.dit.model.depth": Choice(depth),
         "train_generator.dit.model.heads": Choice(heads),
         "train_generator.dit.sampling.guidance": Choice(guidance),
-        "sample_generator.common.images": Choice(1000, "the least for a distance with a small error"),
+        "sample_generator.common.images": Choice(Common().images, "the least for a distance with a small error"),
         "sample_generator.dit.guidance": Choice(guidance, why),
     }
 
 
 def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
     context = min(77, max(16, -(-(facts.tokens or 77) // 8) * 8))
-    unet = "train_decoder.unets.base"
     return {
         "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
         "train_clip.long_captions": Choice("truncate"),
@@ -199,55 +188,51 @@ def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
         **_image_network(size),
         "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
         "train_decoder.latents": Choice("data/latents"),
-        "train_decoder.training.ema_decay": Choice(0.995),
-        f"{unet}.size": Choice(size // _FACTOR),
-        f"{unet}.embeddings": Choice("data/embeddings"),
-        f"{unet}.clip": Choice(NO_FILE),
-        f"{unet}.weights": Choice(NO_FILE),
-        f"{unet}.model.channels": Choice([*tier.unet]),
-        f"{unet}.model.attention": Choice([False] + [True] * (len(tier.unet) - 1)),
-        f"{unet}.model.patch": Choice(1),
-        f"{unet}.model.image_to_time": Choice(True),
-        f"{unet}.model.image_map": Choice(8),
-        f"{unet}.model.dropout": Choice(0.1, "without it and the noise below, it learns few images by heart"),
-        f"{unet}.diffusion.objective": Choice("flow"),
-        f"{unet}.diffusion.embedding_noise": Choice(0.5),
-        "sample_decoder.images": Choice(256),
-        "sample_decoder.common.solver": Choice("dpm"),
-        "sample_decoder.unets.base.guidance": Choice(2.0),
+        "train_decoder.training.ema_decay": Choice(TRAININGS["train_decoder"].ema_decay),
+        **_decoder(size // _FACTOR),
+        f"{_UNET}.model.channels": Choice([*tier.unet]),
+        f"{_UNET}.model.attention": Choice([False] + [True] * (len(tier.unet) - 1)),
+        "sample_decoder.images": Choice(SampleDecoder().images),
+        "sample_decoder.common.solver": Choice(UNetSampling().solver),
+        "sample_text.images": Choice(SampleText().images),
+    }
+
+
+def _decoder(size: int) -> dict[str, Choice]:
+    """Return the decoder's one U-Net; what it has no key for is the default, chosen for it."""
+    return {
+        f"{_UNET}.size": Choice(size),
+        f"{_UNET}.embeddings": Choice("data/embeddings"),
+        f"{_UNET}.clip": Choice(NO_FILE),
+        f"{_UNET}.weights": Choice(NO_FILE),
+        "sample_decoder.unets.base.guidance": Choice(UNetSampling().guidance),
         "sample_decoder.pictures.inpainted": Choice(0, "in-painting is of Gaussian diffusion"),
-        "sample_text.images": Choice(256),
     }
 
 
 def _image_network(size: int) -> dict[str, Choice]:
     """Return CLIP's network of images: it sees no more pixels than they have, a residual one multiples of 32."""
-    model = "train_clip.trained.model"
+    model, default = "train_clip.trained.model", ClipModel()
     if size < RESNET_STEP:
-        return {f"{model}.image_network": Choice("vit"), f"{model}.image_size": Choice(size)}
+        return {
+            f"{model}.image_network": Choice("vit"),
+            f"{model}.image_size": Choice(size),
+            f"{model}.image_width": Choice(HEAD),
+            f"{model}.image_layers": Choice(2),
+        }
     return {
-        f"{model}.image_network": Choice("resnet", "it learns from fewer images"),
+        f"{model}.image_network": Choice(default.image_network, "it learns from fewer images"),
         f"{model}.image_size": Choice(size // RESNET_STEP * RESNET_STEP),
-        f"{model}.image_width": Choice(16),
-        f"{model}.image_layers": Choice(1),
+        f"{model}.image_width": Choice(default.image_width),
+        f"{model}.image_layers": Choice(default.image_layers),
     }
 
 
 def _no_texts(facts: Facts, size: int) -> dict[str, Choice]:
     why = ("as asked" if facts.has_captions else "there are no captions for it") + ": no CLIP, no prior, and no decoder"
-    unet = "train_decoder.unets.base"
-    return {
-        "train_clip.source": Choice("none", why),
-        # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
-        f"{unet}.size": Choice(size),
-        f"{unet}.embeddings": Choice("data/embeddings", "made by CLIP: without it this is not trained"),
-        f"{unet}.clip": Choice(NO_FILE),
-        f"{unet}.weights": Choice(NO_FILE),
-        f"{unet}.model.channels": Choice([32, 64]),
-        f"{unet}.model.attention": Choice([False, False]),
-        f"{unet}.model.image_to_time": Choice(True),
-        "sample_decoder.unets.base.guidance": Choice(2.0),
-    }
+    embeddings = Choice("data/embeddings", "made by CLIP: without it this is not trained")
+    # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
+    return {"train_clip.source": Choice("none", why), **_decoder(size), f"{_UNET}.embeddings": embeddings}
 
 
 def _rounded(images: float, batch: int) -> int:

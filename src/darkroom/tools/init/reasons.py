@@ -18,10 +18,6 @@ REASONS = {
     "model.image_size": "pixels that CLIP sees, height and width",
     "unets.base.size": "positions of a latent, height and width, or pixels",
     "unets.base.embeddings": "of CLIP: the condition",
-    "unets.base.model.patch": "positions a side that are one of the network's",
-    "unets.base.model.image_to_time": "the embedding is added to that of the time",
-    "unets.base.model.image_map": "channels of a map made of the embedding",
-    "unets.base.diffusion.objective": "flow matching, as of the generator",
 }
 
 

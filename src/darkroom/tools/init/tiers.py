@@ -4,6 +4,29 @@
 
 from dataclasses import dataclass, field
 
+from darkroom.models.clip.settings import ClipTraining
+from darkroom.models.decoder.settings import DecoderTraining
+from darkroom.models.decoder.settings import Model as UNetModel
+from darkroom.models.evaluators.extractor.settings import ExtractorTraining
+from darkroom.models.generators.dit.settings import Model as DiTModel
+from darkroom.models.generators.settings import GeneratorTraining
+from darkroom.models.prior.settings import PriorTraining
+from darkroom.models.tokenizers.kl.settings import KL
+from darkroom.models.tokenizers.settings import TokenizerTraining
+from darkroom.params.ingest import Ingest
+from darkroom.params.training import Training
+
+# The trainings of which it chooses the length, by their defaults.
+TRAININGS: dict[str, Training] = {
+    "train_tokenizer": TokenizerTraining(),
+    "train_extractor": ExtractorTraining(),
+    "train_generator": GeneratorTraining(),
+    "train_clip": ClipTraining(),
+    "train_decoder": DecoderTraining(),
+    "train_prior": PriorTraining(),
+}
+_SHAPE = DiTModel().shape
+
 
 @dataclass(frozen=True)
 class Tier:
@@ -27,7 +50,8 @@ class Tier:
     enough: dict[str, int] = field(default_factory=dict)
 
 
-# What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md.
+# What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the default of
+# params.yaml, and stands in the settings.
 TIERS = (
     Tier(
         name="a first look",
@@ -48,18 +72,11 @@ TIERS = (
     Tier(
         name="small",
         minutes=20,
-        size=32,
-        tokenizer=(32, 64, 64),
-        dit=(192, 6, 6),
-        unet=(64, 128),
-        enough={
-            "train_tokenizer": 40_000,
-            "train_extractor": 48_000,
-            "train_generator": 240_000,
-            "train_clip": 80_000,
-            "train_decoder": 150_000,
-            "train_prior": 100_000,
-        },
+        size=Ingest.model_fields["image_size"].default,
+        tokenizer=tuple(KL().channels),
+        dit=(_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]),
+        unet=tuple(UNetModel().channels),
+        enough={name: training.images for name, training in TRAININGS.items()},
     ),
     Tier(
         name="medium",

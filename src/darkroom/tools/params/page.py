@@ -2,19 +2,19 @@
 
 # No effect on any output: writes a page of the docs
 
-import re
 from itertools import groupby
 from pathlib import Path
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import whole
+from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
+from darkroom.params.training import Training
 from darkroom.tools.params.command import shown
 from darkroom.tools.params.keys import REQUIRED, Key, keys
 
 PAGE = Path("docs/params.md")
-# What each training has, in any but the first: the section `training` lists it, and the first one's `init`.
-_OF_TRAINING = re.compile(r"train_(?!teacher\.training\.init)\w+\.training\.|train_teacher\.training\.(?!init)")
+_SHARED = {key.name: key.default for key in keys(Training)}
 _HEAD = """# Parameters
 
 Every key of params.yaml, made by `darkroom params --write` from the settings classes. `*` stands for the name of a
@@ -24,7 +24,9 @@ A key that does not stand in params.yaml has its default. To set one, add it bel
 write `++`: `dvc exp run -S '++train_tokenizer.vqgan.width=64'`. Without `++`, DVC answers "Could not override".
 
 A training takes each of its keys from the narrowest place that has it: the `training` of its kind of tokenizer or
-generator, or of its U-Net; that of its stage; the section `training`; the default. They are listed once, there.
+generator, or of its U-Net; that of its stage; the section `training`; the default of its stage. All keys are listed
+once, under `training`, and again with a stage where its default is another. The defaults are for some thousand colour
+pictures of 32 pixels; params.yaml holds what the digits have otherwise.
 """
 
 
@@ -36,12 +38,21 @@ def page() -> str:
         parts.append(f"\n## {section}\n\n{heading.description}\n")
         if rows:
             parts.append("\n| key | default | values | |\n|---|---|---|---|\n")
-            parts.append("".join(_row(key) for key in rows if not _OF_TRAINING.match(key.name)))
+            parts.append("".join(_row(key) for key in rows if _is_listed(key)))
     return "".join(parts)
 
 
+def _is_listed(key: Key) -> bool:
+    """Return whether a key says anything that the section `training` does not: of `init`, the first stage's does."""
+    stage, _, own = key.name.partition(".training.")
+    if not own or stage not in TRAININGS:
+        return True
+    return stage == TRAININGS[0] if own.startswith("init") else key.default != _SHARED[own]
+
+
 def _row(key: Key) -> str:
-    default = "" if key.is_section else "required" if key.default is REQUIRED else f"`{shown(key.default)}`"
+    required = "by stage" if key.name.startswith("training.") else "required"
+    default = "" if key.is_section else required if key.default is REQUIRED else f"`{shown(key.default)}`"
     cells = [f"`{key.name}`", default, key.allowed, key.description]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 

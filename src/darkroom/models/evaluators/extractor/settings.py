@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from darkroom.params.numbers import Fraction, Positive
+from darkroom.params.numbers import Fraction, Positive, Rate, Warmup, Weight
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
+from darkroom.params.training import Optimizer, Training
 
 
 class ExtractorModel(Section):
@@ -21,6 +21,18 @@ class ExtractorModel(Section):
     """Fraction of features dropped in training."""
 
 
+class ExtractorTraining(Training):
+    """The training of the extractor."""
+
+    images: Positive = 48_000
+    learning_rate: Rate = 0.003
+    warmup: Warmup = 14_400
+    optimizer: Optimizer = "muon"
+    weight_decay: Weight = 0.01
+    log_every: Positive = 960
+    validate_every: Positive = 4800
+
+
 class TrainExtractor(Section):
     """The extractor and its training."""
 
@@ -28,7 +40,7 @@ class TrainExtractor(Section):
     """Size of the classifier."""
     balanced: bool = True
     """Classes count alike however frequent they are, by logit adjustment; false: as frequent as they are."""
-    training: Training
+    training: ExtractorTraining = ExtractorTraining()
     """The keys of `training` that have another value here."""
 
 

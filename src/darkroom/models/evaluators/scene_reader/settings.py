@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Fraction, Positive, Weight
+from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
@@ -33,6 +33,19 @@ class Augment(Section):
     """Largest fraction by which each channel is scaled and shifted."""
 
 
+class ReaderTraining(Training):
+    """The training of the reader."""
+
+    seed: Seed = 2
+    images: Positive = 64_000
+    learning_rate: Rate = 0.006
+    warmup: Warmup = 19_200
+    weight_decay: Weight = 0.01
+    ema_decay: Fraction = 0.98
+    log_every: Positive = 6400
+    validate_every: Positive = 32_000
+
+
 class TrainSceneReader(Section):
     """The reader and its training."""
 
@@ -44,7 +57,7 @@ class TrainSceneReader(Section):
     """Size of the network."""
     augment: Augment = Augment()
     """Augmentation of the renders in training, as generated pictures are not quite clean."""
-    training: Training
+    training: ReaderTraining = ReaderTraining()
     """The keys of `training` that have another value here."""
 
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from darkroom.models.tokenizers.loss_settings import TEACHER, Network
-from darkroom.params.numbers import Fraction, Positive
+from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
+from darkroom.params.training import Schedule, Training
 
 
 class TeacherModel(Section):
@@ -29,6 +29,19 @@ class Augment(Section):
     """Largest fraction by which the contrast is raised or lowered."""
 
 
+class TeacherTraining(Training):
+    """The training of the teacher."""
+
+    seed: Seed = 1
+    images: Positive = 9600
+    learning_rate: Rate = 0.006
+    schedule: Schedule = "cosine"
+    warmup: Warmup = 960
+    final_rate: Fraction = 0.01
+    weight_decay: Weight = 0.01
+    ema_decay: Fraction = 0.98
+
+
 class TrainTeacher(Section):
     """The teacher and its training."""
 
@@ -38,7 +51,7 @@ class TrainTeacher(Section):
     """Size of the classifier."""
     augment: Augment = Augment()
     """Augmentation of the images in training."""
-    training: Training
+    training: TeacherTraining = TeacherTraining()
     """The keys of `training` that have another value here."""
 
 

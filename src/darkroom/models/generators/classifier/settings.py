@@ -3,7 +3,7 @@
 from pydantic import model_validator
 
 from darkroom.models.generators.dit.settings import DiTDiffusion
-from darkroom.params.numbers import Positive
+from darkroom.params.numbers import Fraction, Positive, Rate, Warmup, Weight
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
@@ -30,12 +30,22 @@ class ClassifierModel(Section):
         return self
 
 
+class ClassifierTraining(Training):
+    """The training of the classifier."""
+
+    images: Positive = 38_400
+    learning_rate: Rate = 0.002
+    warmup: Warmup = 3840
+    weight_decay: Weight = 0.01
+    ema_decay: Fraction = 0.98
+
+
 class TrainClassifier(Section):
     """The classifier and its training."""
 
     model: ClassifierModel = ClassifierModel()
     """Size of the classifier."""
-    training: Training
+    training: ClassifierTraining = ClassifierTraining()
     """The keys of `training` that have another value here."""
 
 

@@ -26,14 +26,15 @@ _BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: 
 
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
+_SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
 SIZES = {"S": (12, 384, 6), "B": (12, 768, 12), "L": (24, 1024, 16), "XL": (28, 1152, 16)}
 
 
 class Model(Section):
     """The size of the transformer, and its parts."""
 
-    size: Literal["S", "B", "L", "XL"] = "S"
-    """Depth, width and heads by the names of the paper."""
+    size: Literal["S", "B", "L", "XL"] | None = None
+    """Depth, width and heads by the names of the paper; null: 6, 192 and 6."""
     width: Positive | None = None
     """Length of a token; null: that of the size."""
     depth: Positive | None = None
@@ -68,7 +69,8 @@ class Model(Section):
     @property
     def shape(self) -> dict[str, int]:
         """Depth, width and heads."""
-        named = zip(("depth", "width", "heads"), SIZES[self.size], strict=True)
+        sizes = _SMALL if self.size is None else SIZES[self.size]
+        named = zip(("depth", "width", "heads"), sizes, strict=True)
         return {name: getattr(self, name) or of_size for name, of_size in named}
 
     @model_validator(mode="after")
@@ -157,8 +159,10 @@ class DiTSampling(Sampling):
 
     solver: Solver = "euler"
     """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
-    steps: Steps = 50
+    steps: Steps = 25
     """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
+    guidance: Weight = 1.5
+    """Scale of guidance, away from the network without its condition, or from a weaker one; 1: none."""
 
 
 class DiTGenerated(DiTSampling):

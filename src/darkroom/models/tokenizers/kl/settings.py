@@ -14,11 +14,11 @@ class KL(Kind):
 
     discrete: ClassVar[bool] = False
 
-    channels: Annotated[list[Positive], Field(min_length=1)] = [128, 256, 512, 512]
+    channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64, 64]
     """Width of each level; each but the last halves the resolution."""
-    layers_per_block: Positive = 2
+    layers_per_block: Positive = 1
     """Residual layers in each level."""
-    norm_groups: Positive = 32
+    norm_groups: Positive = 16
     """Groups of the group norms."""
     latent_channels: Positive = 4
     """Channels of the latent."""
