@@ -1,5 +1,7 @@
 """`darkroom init` as a whole, on a machine that need not be measured."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from darkroom.cli import main
 from darkroom.params.stage import read_yaml
 from darkroom.tools.init import command
 from darkroom.tools.init.writing import LAST
+from darkroom.tools.plan.plan import Planned
+from darkroom.tools.plan.stage_plan import StagePlan
 from tools.init.conftest import classes
 
 
@@ -73,7 +77,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, caps
     assert main(["init", root, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert Path("params.yaml").read_bytes() == before
-    assert "Nothing was written" in said and "2 classes of " in said and "cat 60" in said
+    assert "Nothing was written" in said and "2 classes, with so many images: " in said and "cat 60" in said
 
 
 def test_an_interrupt_while_measuring_leaves_everything(clone, pictures, monkeypatch):
@@ -111,6 +115,47 @@ def test_damaged_files_do_not_stop_the_first_stage(clone, quick, pictures):
         (root / f"{number}.png").write_bytes(b"no image")
     assert main(["init", str(root)]) == 0
     assert values()["catalog"]["max_quarantined"] == pytest.approx(0.2)
+
+
+def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeypatch, capsys):
+    """Larger networks are tried where the time allows them, or smaller ones get enough."""
+    fits, widths = command.planned, list[int]()
+
+    def planned(**kwargs: bool) -> Planned:
+        found = fits(**kwargs)
+        widths.append(quick[-1]["train_generator"]["dit"]["model"]["width"])
+        if widths[-1] > 128:
+            found.plans.append(StagePlan("train_generator", source="too large", notes=["it needs 1 TiB"]))
+        return found
+
+    monkeypatch.setattr(command, "planned", planned)
+    note = "`small` are passed over: train_generator cannot run here: it needs 1 TiB"
+    for minutes, tried in (("30", [192, 128]), ("19.9", [128, 192]), ("5", [128])):
+        widths.clear()
+        assert main(["init", "digits", "--minutes", minutes]) == 0
+        assert widths == tried and values()["train_generator"]["dit"]["model"]["width"] == 128
+        for said in (out := capsys.readouterr().out, Path("params.yaml").read_text()):
+            assert (note in said) == (192 in tried)
+        assert ("The time is short: train_" in out) == (minutes == "5")
+
+
+def test_where_the_smallest_networks_do_not_fit_it_says_so(clone, quick, monkeypatch, capsys):
+    plan = StagePlan("train_tokenizer", source="too large", notes=["it needs 1 TiB"])
+    fits, before = command.planned, Path("params.yaml").read_bytes()
+    monkeypatch.setattr(command, "planned", lambda **kwargs: replace(fits(**kwargs), plans=[plan]))
+    assert main(["init", "digits"]) != 0
+    assert "train_tokenizer cannot run here: it needs 1 TiB" in capsys.readouterr().err
+    assert Path("params.yaml").read_bytes() == before and len(quick) == 2
+
+
+def test_copies_are_measured_by_rendered_scenes(clone, quick, pictures, capsys):
+    root = pictures("mine", [f"{number}.png" for number in range(60)])
+    for number in range(60, 600):
+        os.link(root / f"{number // 10}.png", root / f"{number}.png")
+    assert main(["init", str(root)]) == 0
+    assert [part["source"] for seen in quick for part in seen["parts"].values()] == ["shapes"] * len(quick)
+    assert values()["parts"]["mine"]["source"] == "folder"
+    assert "About 60 images differ" in capsys.readouterr().out
 
 
 def test_tars_are_measured_by_rendered_scenes(clone, quick, pictures, tmp_path):

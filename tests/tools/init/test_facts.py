@@ -35,9 +35,22 @@ def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     (root / "2.png").write_bytes(b"no image")
     found = look(opened(str(root)))
     assert found.side == (32, 32, 48) and found.aspect == 2
-    assert (found.images, found.looked, found.unreadable) == (50, 50, 1)
+    assert (found.found, found.looked, found.unreadable) == (50, 50, 1)
+    assert found.images == 48  # that can be read, and differ
     assert found.duplicates == pytest.approx(1 / 49)
     assert not found.classes and not found.has_captions
+
+
+@pytest.mark.parametrize(("copies", "different"), [("of four each", 100), ("of one", 301), ("none", 400)])
+def test_how_many_images_differ_is_known_by_a_sample(clone, pictures, monkeypatch, copies, different):
+    root = pictures("pictures", [f"{number}.png" for number in range(400)])
+    for number in range(400):
+        first = {"of four each": number % 100, "of one": 0 if number < 100 else number, "none": number}[copies]
+        (root / f"{number}.png").write_bytes((root / f"{first}.png").read_bytes())
+    monkeypatch.setattr(facts, "LOOKED", 150)
+    found = look(opened(str(root)))
+    assert (found.found, found.looked) == (400, 150)
+    assert found.images == pytest.approx(different, rel=0.15 if different < 400 else 0)
 
 
 def test_captions_and_their_length(clone, pictures):

@@ -62,6 +62,15 @@ def test_folders_of_the_repository(clone, quick, capsys, pictures, folder):
     assert "a folder of their own" in refused(capsys, folder)
 
 
+def test_few_images_and_many_copies_of_few(clone, quick, capsys, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(3)])
+    assert "3 images are too few: scores are of held-out images, so 40 are needed" in refused(capsys, str(root))
+    for number in range(3, 300):
+        os.link(root / f"{number % 3}.png", root / f"{number}.png")
+    assert "of 300 images about 3 differ and can be read, which are too few" in refused(capsys, str(root))
+    assert not quick
+
+
 def test_what_dvc_cannot_hash_is_listed_and_nothing_hangs(clone, quick, capsys, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(40)])
     os.mkfifo(root / "pipe.png")

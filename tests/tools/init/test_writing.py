@@ -66,15 +66,25 @@ def test_the_head_is_comment_whatever_stands_in_it(clone):
 
 
 def test_a_second_call_begins_where_the_first_did(clone):
-    before = begin_from()
+    before, _ = begin_from()
     with restored() as keep:
         keep(text_of(before, CHOICES))
-    assert begin_from() == before
+    assert begin_from() == (before, [])
     # In another clone, to which params.yaml came by git, without `.darkroom`.
     BEFORE.unlink()
-    assert begin_from().count("# Written by") == 0
-    again = text_of(begin_from(), CHOICES)
-    assert again == (clone / "params.yaml").read_text()
+    values, notes = begin_from()
+    assert values.count("# Written by") == 0 and not notes
+    assert text_of(values, CHOICES) == (clone / "params.yaml").read_text()
+
+
+def test_what_it_began_from_may_be_older_than_the_schema(clone):
+    with restored() as keep:
+        keep(text_of(begin_from()[0], CHOICES))
+    BEFORE.write_text(f"{BEFORE.read_text()}\ntrain_dit:\n  steps: 5\n")
+    values, notes = begin_from()
+    assert "train_dit:" not in values and yaml.safe_load(values)["train_tokenizer"]["training"]["images"] == 64000
+    assert len(notes) == 1 and f"{BEFORE} is not valid any more: " in notes[0] and "train_dit" in notes[0]
+    assert text_of(values, CHOICES) == (clone / "params.yaml").read_text()
 
 
 def test_nothing_of_a_persons_own_is_lost(clone):
@@ -103,7 +113,7 @@ def test_params_are_as_they_were_after_an_error(clone, error):
 
 
 def test_an_unwritten_result_is_valid(clone):
-    (clone / "params.yaml").write_text(text_of(begin_from(), CHOICES))
+    (clone / "params.yaml").write_text(text_of(begin_from()[0], CHOICES))
     assert "fit each other" in check()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from darkroom.tools.init.proposal import BATCH
 
 MARGIN = 0.92  # fraction of the time asked for that is used
+FEW = 0.4  # fraction of what is enough, below which smaller networks are tried
 _STEP = 1.06  # factor by which one training is lengthened at a time
 _LEAST = 0.1  # fraction of what would be enough, below which no training goes
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.tools.init.allotting import MARGIN, allot
+from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.machine import Machine, this_machine
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
@@ -22,7 +22,11 @@ from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, side_by_side
 
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
-_FEW, _MANY = 0.4, 2.5  # fractions of what is enough, below and above which other sizes of networks are tried
+_MANY = 2.5  # times what is enough, above which larger networks are tried
+
+
+class _TooLargeError(DarkroomError):
+    """Networks of this size do not fit into the memory of this machine."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +79,14 @@ def init(request: Request) -> str:
             f"--text: images of texts are learned of captions, most images need one, and not all the same; here "
             f"{facts.captioned:.0%} have one. docs/own-images.md says where captions may stand."
         )
-    wish = Wish(subject.name, entry(subject, facts.images), wanted, request.generator != "none", request.size)
+    wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator != "none", request.size)
     machine = this_machine()
     seconds = request.minutes * 60 * MARGIN
-    before = begin_from()
+    before, notes = begin_from()
     with restored() as keep:
-        tried = _measure_sizes(before, facts, wish, machine, seconds)
+        tried, passed_over = _measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: _worth(*each))
+        subject = replace(subject, notes=(*subject.notes, *notes, *passed_over))
         text = report(subject, facts, wish, request, measured, lengths, machine)
         choices = propose(facts, wish, measured.tier, machine, lengths)
         written = text_of(before, choices, header(request, text))
@@ -93,39 +98,54 @@ def init(request: Request) -> str:
 def _worth(measured: Measured, lengths: Mapping[str, int]) -> float:
     """Return how large the networks are that get about enough images; else how near they come to it."""
     fraction = measured.fraction(lengths)
-    return TIERS.index(measured.tier) + 1.0 if fraction >= _FEW else fraction
+    return TIERS.index(measured.tier) + 1.0 if fraction >= FEW else fraction
 
 
 def _measure_sizes(
     before: str, facts: Facts, wish: Wish, machine: Machine, seconds: float
-) -> list[tuple[Measured, dict[str, int]]]:
-    """Return networks of one size or of two, measured, and the trainings that fit: the first by the time alone."""
+) -> tuple[list[tuple[Measured, dict[str, int]]], list[str]]:
+    """Return networks of one size or of two, measured, and the trainings that fit: the first by the time alone.
+
+    Sizes that cannot run here are passed over. Returns a sentence on each, too.
+
+    Raises:
+        DarkroomError: a stage cannot run here, whatever the size.
+    """
     at = max(place for place, tier in enumerate(TIERS) if tier.minutes * 60 * MARGIN <= seconds or place == 0)
     found: list[tuple[Measured, dict[str, int]]] = []
+    notes: list[str] = []
     seen: set[int] = set()
     while at not in seen:
         seen.add(at)
-        measured = _measure(before, facts, wish, TIERS[at], machine)
+        try:
+            measured = _measure(before, facts, wish, TIERS[at], machine)
+        except DarkroomError as error:
+            if not found and not (isinstance(error, _TooLargeError) and at):
+                raise
+            notes.append(f"Networks of the size `{TIERS[at].name}` are passed over: {error}")
+            at = max(0, at - 1)
+            continue
         lengths = measured.fit(facts, seconds)
         found.append((measured, lengths))
         fraction = measured.fraction(lengths)
-        if fraction < _FEW and at:
+        if fraction < FEW and at:
             at -= 1
         elif fraction > _MANY and at + 1 < len(TIERS):
             at += 1
-    return found
+    return found, notes
 
 
 def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine) -> Measured:
     """Return what each stage takes with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
-    wish = replace(wish, source=stand_in(wish.source, facts.images))
+    wish = replace(wish, source=stand_in(wish.source, facts.images, facts.found))
     write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths)).encode())
     with quiet():
         found = planned(everything=True, history=False)
     assert found is not None
     for each in found.plans:
         if each.source == "too large" or (each.source == "not measured" and each.notes):
-            raise DarkroomError(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
+            kind = _TooLargeError if each.source == "too large" else DarkroomError
+            raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     return Measured(tier, lengths, found)

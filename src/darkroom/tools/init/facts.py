@@ -34,7 +34,7 @@ _GREY = 4  # largest difference of two channels, of 255, that still is grey
 class Facts:
     """What a sample of a source shows; fractions are of the images that could be read.
 
-    images: in the source.
+    images: that differ, as `ingest` leaves copies out; what cannot be read is not counted.
     looked: samples that were read; unreadable of them could not be.
     side: 5 %, 50 % and 95 % of the shorter side, pixels.
     aspect: median of longer / shorter side.
@@ -45,6 +45,7 @@ class Facts:
     captioned: fraction with a caption.
     captions: fraction of the captions that differ from all others.
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
+    found: images in the source, with copies and damaged ones.
     """
 
     images: int
@@ -61,11 +62,17 @@ class Facts:
     captioned: float
     captions: float
     tokens: int | None
+    found: int
 
     @property
     def scale(self) -> float:
         """Images of the source for each that was read."""
-        return self.images / max(1, self.looked)
+        return self.found / max(1, self.looked)
+
+    @property
+    def long(self) -> bool:
+        """Whether more than one caption of a hundred is longer than CLIP can read."""
+        return self.tokens == _LONGEST
 
     @property
     def has_captions(self) -> bool:
@@ -88,6 +95,7 @@ class _Seen:
     transparent: bool
     plain: bool
     digest: bytes
+    may_be_copy: bool
     label: str | None
     caption: str | None
 
@@ -102,7 +110,8 @@ def look(subject: Subject) -> Facts:
     total, entries = sampled(subject, LOOKED)
     if total < FEWEST:
         raise DarkroomError(
-            f"{total:,} image{'s' * (total > 1)} are too few: scores are of held-out images, so {FEWEST} are needed."
+            f"{total:,} image{'s are' if total > 1 else ' is'} too few: scores are of held-out images, so {FEWEST} are "
+            "needed, and some hundred give something to look at. Add images."
         )
     seen: list[_Seen] = []
     wrong: Counter[str] = Counter()
@@ -119,7 +128,13 @@ def look(subject: Subject) -> Facts:
     if not seen:
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
         raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): is it the right source?")
-    return _facts(total, looked, seen)
+    facts = _facts(total, looked, seen)
+    if facts.images < FEWEST:
+        raise DarkroomError(
+            f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
+            "and copies are left out. Add images."
+        )
+    return facts
 
 
 def _seen(raw: Raw) -> _Seen:
@@ -132,7 +147,8 @@ def _seen(raw: Raw) -> _Seen:
     if not min(image.size):
         raise DamageError(Reason.ZERO_SIZE)
     data = raw.image if isinstance(raw.image, bytes) else image.tobytes()
-    return _Seen(*_pixels(image), hashlib.sha256(data).digest(), raw.label, raw.caption)
+    digest = hashlib.sha256(data).digest()
+    return _Seen(*_pixels(image), digest, raw.identity is not None, raw.label, raw.caption)
 
 
 def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
@@ -152,8 +168,10 @@ def _facts(images: int, looked: int, seen: Sequence[_Seen]) -> Facts:
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
     labels = Counter(each.label for each in seen if each.label is not None)
     captions = Counter(each.caption for each in seen if each.caption)
+    often = list(Counter(each.digest for each in seen).values())
+    copies = all(each.may_be_copy for each in seen)
     return Facts(
-        images=images,
+        images=_different(round(images * count / looked), often) if copies else images,
         looked=looked,
         unreadable=looked - count,
         side=(low, middle, high),
@@ -161,13 +179,27 @@ def _facts(images: int, looked: int, seen: Sequence[_Seen]) -> Facts:
         grey=sum(each.grey for each in seen) / count,
         transparent=sum(each.transparent for each in seen) / count,
         plain=sum(each.plain for each in seen) / count,
-        duplicates=1 - len({each.digest for each in seen}) / count,
+        duplicates=1 - len(often) / count,
         classes=dict(labels.most_common()),
         unlabelled=1 - sum(labels.values()) / count if labels else 0.0,
         captioned=sum(captions.values()) / count,
         captions=sum(times == 1 for times in captions.values()) / max(1, sum(captions.values())),
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
+        found=images,
     )
+
+
+def _different(images: int, often: Sequence[int]) -> int:
+    """Return about how many different images a source has, by how often each was seen in a sample of it.
+
+    M = d + f1² / (2 f2 n / (n - 1) + f1 q / (1 - q)), with d different ones in a sample of n, a fraction q of all, f1
+    of which were seen once, and f2 twice (Chao and Lin, 2012).
+    """
+    looked, once, twice = sum(often), often.count(1), often.count(2)
+    if looked >= images or not once:
+        return len(often)
+    unseen = once**2 / (2 * twice * looked / (looked - 1) + once * looked / (images - looked))
+    return min(images, round(len(often) + unseen))
 
 
 def _tokens(captions: Sequence[str]) -> int:

@@ -98,7 +98,7 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
 def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     colours = "L" if facts.grey >= 0.99 else "RGB"
     found = {
-        f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.images:,} images"),
+        f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.found:,} images"),
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
         "ingest.image_size": Choice(size, _size_reason(facts, wish, size)),
         "ingest.channels": Choice(
@@ -183,7 +183,10 @@ def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
         "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
         "train_clip.long_captions": Choice("truncate"),
         "train_clip.trained.model.context_length": Choice(
-            context, f"99 % of the captions have {facts.tokens} tokens at most"
+            context,
+            "what CLIP reads at most; longer captions are cut"
+            if facts.long
+            else f"99 % of the captions have {facts.tokens} tokens at most",
         ),
         **_image_network(size),
         "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),

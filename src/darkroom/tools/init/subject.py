@@ -155,12 +155,18 @@ def entry(subject: Subject, images: int) -> dict[str, Any]:
     return {"source": part.source, "path": part.path, "embeddings": NO_FILE, **part.model_dump(exclude_defaults=True)}
 
 
-def stand_in(source: Mapping[str, Any], images: int) -> dict[str, Any]:
+def stand_in(source: Mapping[str, Any], images: int, found: int) -> dict[str, Any]:
     """Return the entry of a part that takes about as long as one that cannot be read in miniature: rendered scenes.
 
-    Tars can only be read whole, and how many images they have is known behind that.
+    Tars can only be read whole, and how many images they have is known behind that. Of many copies the first ones may
+    be all of one image.
+
+    Args:
+        source: the entry.
+        images: that differ.
+        found: with copies.
     """
-    if source["source"] != "webdataset":
+    if source["source"] != "webdataset" and images > found / 2:
         return dict(source)
     return {"source": "shapes", "path": NO_FILE, "embeddings": NO_FILE, "stop": images}
 

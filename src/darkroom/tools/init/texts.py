@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from darkroom.terminal.tables import aligned
-from darkroom.tools.init.allotting import MARGIN
+from darkroom.tools.init.allotting import FEW, MARGIN
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import Wish, longest, splits
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject
+from darkroom.tools.init.tiers import TIERS
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.numbers import time_of
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 _NAMED = 12  # classes that are named
 _RARE = 20  # images of a class below which its samples are not to be judged
 _ENOUGH = 0.8  # fraction of what is enough, below which it is said
-_LONGEST = 77  # tokens of a caption that CLIP reads at most
+_ROUGH = 0.5  # fraction of what is enough, below which forms are rough
+_COPIES = 0.05  # fraction of copies, from which on it is said how many images differ
 _UNUSED = 0.75  # fraction of the time asked for, below which it is said why no more is used
 
 
@@ -44,19 +46,21 @@ def report(
 
 def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
     low, middle, high = facts.side
-    rest = "" if facts.looked == facts.images else f", {facts.looked:,} of them looked at"
+    rest = "" if facts.looked == facts.found else f", {facts.looked:,} of them looked at"
     sides = f"{middle} pixels" if low == high else f"{low} to {high} pixels, median {middle}"
     shape = "square" if facts.aspect < 1.02 else f"the longer one {facts.aspect:.3g} times that: the middle is kept"
-    found = [f"{facts.images:,} images{rest}; shorter side {sides}, {shape}."]
+    found = [f"{facts.found:,} images{rest}; shorter side {sides}, {shape}."]
     odd = {
         "grey": facts.grey,
-        "with transparent places, which become white": facts.transparent,
+        "transparent in places (these become white)": facts.transparent,
         "of one colour": facts.plain,
         "copies of another": facts.duplicates,
         "unreadable": facts.unreadable / facts.looked,
     }
     if said := [f"{_part(fraction)} {what}" for what, fraction in odd.items() if fraction]:
         found.append(f"Of these: {', '.join(said)}.")
+    if facts.duplicates >= _COPIES and facts.images < facts.found:
+        found.append(f"About {facts.images:,} images differ; of copies one is learned, the others are left out.")
     return [*found, *_classes(facts), *_captions(facts, wish), *subject.notes]
 
 
@@ -69,38 +73,37 @@ def _classes(facts: Facts) -> list[str]:
     if len(facts.classes) < 2:
         return ["No classes: the generator learns all images as one, and scores of labels say nothing."]
     counts = {name: round(count * facts.scale) for name, count in facts.classes.items()}
-    about = "" if facts.looked == facts.images else " about"
+    about = "" if facts.looked == facts.found else "about "
     named = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:_NAMED])
     if len(counts) <= _NAMED:
-        found = [f"{len(counts)} classes of{about} {named} images."]
+        found = [f"{len(counts)} classes, with {about}so many images: {named}."]
     else:
         found = [
-            f"{len(counts):,} classes of{about} {min(counts.values()):,} to {max(counts.values()):,} images: {named}, …"
+            f"{len(counts):,} classes of {about}{min(counts.values()):,} to {max(counts.values()):,} images: {named}, …"
         ]
     rare = [name for name, count in counts.items() if count < _RARE]
     if rare:
         some = "" if len(rare) == len(counts) else f" ({', '.join(rare[:_NAMED])}{', …' if len(rare) > _NAMED else ''})"
         all_ = "All" if len(rare) == len(counts) else f"{len(rare):,} of these"
-        found.append(f"{all_} have fewer than {_RARE} images{some}: their samples will be poor.")
+        have = "has" if len(rare) == 1 else "have"
+        found.append(f"{all_} {have} fewer than {_RARE} images{some}: their samples will be poor.")
     return found
 
 
 def _captions(facts: Facts, wish: Wish) -> list[str]:
     if not facts.captioned:
         return []
-    share = "All" if facts.captioned >= 0.9995 else f"{facts.captioned:.0%}"
+    said = f"{_part(facts.captioned).capitalize()} have a caption"
     if not facts.may_have_texts:
-        why = "these are too few" if facts.captioned <= 0.5 else "all the same"
-        return [f"{share} have a caption, {why} for images of texts."]
+        why = "too few" if facts.captioned <= 0.5 else "always the same one, too little"
+        return [f"{said}: {why} for images of texts."]
     if not facts.has_captions and not wish.text:
-        return [f"{share} have a caption, none of its own: no images of texts, but with --text."]
+        return [f"{said}, but none has one of its own: no images of texts, unless by --text."]
     if not wish.text:
-        return [f"{share} have a caption; no images of texts are asked for."]
-    most = facts.tokens or 0
-    length = (
-        f"{most} tokens at most, but for one of a hundred" if most < _LONGEST else "often more tokens than CLIP reads"
-    )
-    return [f"{share} have a caption, of {length}."]
+        return [f"{said}; no images of texts are asked for."]
+    if facts.long:
+        return [f"{said}; many are longer than the {facts.tokens} tokens that CLIP reads, and their ends are cut off."]
+    return [f"{said}; 99% of these have {facts.tokens} tokens at most."]
 
 
 def _trainings(
@@ -125,10 +128,9 @@ def _trainings(
             f"That is more than asked for: less would show nothing. Give it --minutes {total / 60 / MARGIN:.0f}."
         )
     elif total < _UNUSED * minutes * 60:
-        found.append(f"No training is longer: networks would learn {facts.images:,} images by heart.")
+        found.append(f"No training is made longer: networks would learn {facts.images:,} images by heart.")
     if total <= minutes * 60 and measured.fraction(lengths) < _ENOUGH:
-        short = min(lengths, key=lambda name: lengths[name] / measured.tier.enough[name])
-        found.append(_short(facts, measured, lengths, short))
+        found.append(_short(facts, measured, lengths))
     load = measured.found.whole.load
     if load > 1.2:
         found.append(f"Others use this machine now: with this load it takes up to {load:.1f} times as long.")
@@ -139,13 +141,17 @@ def _asked(minutes: float) -> str:
     return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:.3g} h"
 
 
-def _short(facts: Facts, measured: Measured, lengths: Mapping[str, int], short: str) -> str:
-    """Return a sentence on a training that gets fewer images than it should."""
+def _short(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> str:
+    """Return a sentence on the training that gets the fewest images of what is enough."""
+    short = min(lengths, key=lambda name: lengths[name] / measured.tier.enough[name])
     if lengths[short] > 0.9 * longest(short, facts):
         return f"{facts.images:,} images are few: more of them would help more than more time."
+    fraction = measured.fraction(lengths)
+    rough = "; forms will be rough" if fraction < _ROUGH else ""
+    enough = time_of(measured.seconds({name: measured.tier.enough[name] for name in lengths}))
     return (
-        f"The time is short: forms will be rough. About {time_of(measured.seconds(measured.tier.enough))} would do "
-        "for networks of this size."
+        f"The time is short: {short} sees {fraction:.0%} of what is enough{rough}. "
+        f"About {enough} would do for networks of this size."
     )
 
 
@@ -153,14 +159,21 @@ def _alternatives(facts: Facts, minutes: float, measured: Measured, lengths: Map
     """Return what half and four times the time would give, of the same networks."""
     found = []
     for factor, what in ((0.5, "Cheaper"), (4, "Better")):
-        other = measured.fit(facts, minutes * 60 * factor * MARGIN)
-        if other == lengths or (factor > 1 and measured.seconds(other) < 1.1 * measured.seconds(lengths)):
-            continue
+        seconds = minutes * 60 * factor * MARGIN
+        other = measured.fit(facts, seconds)
         name = "train_generator" if "train_generator" in other else "train_tokenizer"
+        if other == lengths or (factor > 1 and other[name] < 1.1 * lengths[name]):
+            continue
+        tight = measured.fraction(other) < FEW or measured.tier.minutes * 60 * MARGIN > seconds
+        end = ""
+        if factor > 1 and measured.tier != TIERS[-1]:
+            end = ", or larger networks"
+        elif factor < 1 and tight and measured.tier != TIERS[0]:
+            end = ", or smaller networks"
         found.append(
             f"{what}: --minutes {minutes * factor:g}, with about {other[name]:,} images for {name}"
             + (f" and {other['train_tokenizer']:,} for train_tokenizer" if name != "train_tokenizer" else "")
-            + (", or larger networks." if factor > 1 else ".")
+            + f"{end}."
         )
     return found
 

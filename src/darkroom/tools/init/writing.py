@@ -14,9 +14,10 @@ from ruamel.yaml.error import CommentMark
 from ruamel.yaml.tokens import CommentToken
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.check.check import check
+from darkroom.check.check import check, validated
 from darkroom.dag.hashable import printable
 from darkroom.dag.stages import FOREACH
+from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.proposal import Choice
@@ -32,19 +33,27 @@ _COLUMN = 26  # in which the comments of params.yaml begin
 _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
 
 
-def begin_from() -> str:
+def begin_from() -> tuple[str, list[str]]:
     """Return the text that is changed: params.yaml, or where that is of an earlier `darkroom init`, what it began from.
 
-    So a second call means the same whatever the first one asked for.
+    So a second call means the same whatever the first one asked for. Where what it began from is older than the
+    schema, params.yaml as it is, and a sentence on it.
     """
-    text = PARAMS.read_text(encoding="utf-8")
+    text, notes = PARAMS.read_text(encoding="utf-8"), list[str]()
     if not text.startswith(MARK):
-        return text
+        return text, []
     if BEFORE.is_file():
-        return BEFORE.read_text(encoding="utf-8")
-    # Of another clone, where it was committed: its values, without what was said of them.
+        before = BEFORE.read_text(encoding="utf-8")
+        try:
+            validated(parse_yaml(before, BEFORE))
+        except DarkroomError as error:  # of an earlier version of Darkroom
+            why = str(error).splitlines()[0]
+            notes = [f"It began from params.yaml as it was; {BEFORE} is not valid any more: {why}"]
+        else:
+            return before, []
+    # Or of another clone, where it was committed: its values, without what was said of them.
     head, _, rest = text.partition(f"{_END}\n")
-    return rest or head
+    return rest or head, notes
 
 
 @contextmanager
