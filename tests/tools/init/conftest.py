@@ -11,6 +11,7 @@ from PIL import Image
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
 from darkroom.tools.init import command
+from darkroom.tools.init.machine import Machine
 from darkroom.tools.plan.plan import Planned
 from darkroom.tools.plan.schedule import Job
 from darkroom.tools.plan.table import Whole
@@ -57,6 +58,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
 
     monkeypatch.setattr(command, "planned", planned)
+    monkeypatch.setattr(command, "this_machine", lambda: Machine(2))  # whose convolutions are not timed
     return seen
 
 

@@ -1,0 +1,21 @@
+"""What `darkroom init` finds of this machine."""
+
+import pytest
+import torch
+
+from darkroom.tools.init import machine
+from darkroom.tools.init.machine import this_machine
+
+
+@pytest.mark.parametrize(("seconds", "bf16"), [((0.2, 0.1), True), ((0.1, 0.1), False), ((0.1, 1.5), False)])
+def test_a_cpu_takes_bf16_where_convolutions_are_quicker_in_it(monkeypatch, seconds, bf16):
+    full, half = seconds
+    monkeypatch.setattr(machine, "_seconds", lambda bf16: half if bf16 else full)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert (this_machine().gpu, this_machine().bf16) == (False, bf16)
+
+
+def test_timing_leaves_threads_as_they_are():
+    before = torch.get_num_threads()
+    assert machine._seconds(bf16=False) > 0 and machine._seconds(bf16=True) > 0
+    assert torch.get_num_threads() == before
