@@ -93,6 +93,7 @@ class Average:
             self._load(own)
 
     def _load(self, state: State) -> None:
+        torch.clear_autocast_cache()  # autocast, where it is on, goes by the casts that it has made of other weights
         for name, module in self._modules.items():
             module.load_state_dict(state[name])
 

@@ -90,6 +90,16 @@ def test_losses_are_added_by_their_weights_and_draw_nothing_of_the_others(tmp_pa
         assert torch.equal(made.validate(batch())[name], values)
 
 
+def test_autocast_trains_the_weights_that_are_trained(tmp_path):
+    """And not the averaged ones, whose casts it would keep from the teacher's pass."""
+    made, plain = opened(tmp_path, **BOTH), recipe()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = made.loss(batch())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        alone = plain.loss(batch())
+    assert found["loss"] == alone["loss"] + 0.5 * found["dispersive"] + 0.2 * found["alignment"]
+
+
 @torch.no_grad()
 def test_tokens_are_those_after_a_block_and_the_prediction_stays():
     model = recipe().model
