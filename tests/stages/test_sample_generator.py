@@ -424,13 +424,15 @@ def test_guidance_leads_away_from_another_runs_network(model: Path) -> None:
         ({"tokenizer": "x"}, "on latents of another tokenizer"),
         ({"classes": ["a", "b"]}, "on other classes than the generator (a, b, and 0, 1, 2, 3, 4, …)"),
         ({"objective": "gaussian"}, "with the objective gaussian, and the generator with flow"),
+        ({"context_length": 8}, "on captions of 8 tokens (`model.context_length`), and the generator on 5"),
         ({"prediction": {"path": "gvp"}}, "with `diffusion.path` gvp, and the generator with linear"),
     ],
 )
 def test_another_run_that_does_not_fit_is_refused_by_file_and_key(model: Path, changes: Any, said: str) -> None:
     there = json.loads((model / "manifest.json").read_text())
     facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
-    write_manifest(model, "generator", **(facts | {"objective": "flow", "prediction": {"path": "linear"}}))
+    ours = {"objective": "flow", "prediction": {"path": "linear"}, "context_length": 5}
+    write_manifest(model, "generator", **(facts | ours))
     another_run("models/weaker", **changes)
     with pytest.raises(DarkroomError, match=re.escape(said)) as error:
         shards({"weaker": "models/weaker"})

@@ -54,6 +54,7 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], varian
         ("latent_std", "on latents of another scale (`diffusion.normalise`, or other data)"),
         ("classes", "on other classes than the generator ({theirs}, and {ours})"),
         ("clip", "on embeddings of another CLIP"),
+        ("context_length", "on captions of {theirs} tokens (`model.context_length`), and the generator on {ours}"),
         ("objective", "with the objective {theirs}, and the generator with {ours}"),
     ):
         if name in wanted and name in found and found[name] != wanted[name]:
