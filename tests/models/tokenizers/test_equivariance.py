@@ -1,5 +1,7 @@
 """Equivariance of latents: the transforms, which step has which, the losses of a transformed step, and what it does."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -151,6 +153,13 @@ def test_scales_have_whole_sizes(changes, told):
     reason = Equivariance(probability=0.5, **changes).unfit(4)
     assert told in reason if told else reason is None
     assert Equivariance(**changes).unfit(1) is None and "one place" in Equivariance(probability=0.5, **changes).unfit(1)
+
+
+def test_the_scale_that_a_refusal_names_is_one():
+    for side in range(2, 65):
+        reason = Equivariance(probability=0.5, scale=0.999).unfit(side)
+        (named,) = re.findall(r"take (\S+) at most", reason)
+        assert Equivariance(probability=0.5, scale=float(named)).sides(side) == range(side - 1, side)
 
 
 def test_a_probability_without_transforms_is_refused():

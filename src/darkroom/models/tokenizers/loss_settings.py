@@ -111,7 +111,7 @@ class Equivariance(Section):
 
     def sides(self, side: int) -> range:
         """Return the sides of scaled latents, in places, where whole ones have `side`; empty: none is scaled."""
-        return range(math.ceil(self.scale * side), side)
+        return range(math.ceil(round(self.scale * side, 2)), side)  # 0.6667 of 3 places are 2
 
     def unfit(self, side: int) -> str | None:
         """Return why latents of so many places a side cannot be transformed; None: they can."""
