@@ -474,6 +474,7 @@ OWN = {"train_generator__captions": "data/shards"}
             {"train_generator__dit__model__size": "XL"},
             ("`train_generator.dit.model.size` is XL", "train_generator.dit.model.width", "128, 4, 4"),
         ),
+        ({"train_generator__dit__model__size": "S"}, ("`train_generator.dit.model.size` is S", "leave the size out")),
         (
             {CAPTIONS: {"clip": "models/clip"}},
             ("sample_generator.common.captions", "clip is models/clip", "file names no captions"),

@@ -65,7 +65,7 @@ def _require_size(section: Any) -> None:
     """Check that a size of the transformer by name is not hidden behind numbers."""
     model = getattr(section.chosen, "model", None)
     size, numbers = getattr(model, "size", None), [getattr(model, name, None) for name in ("width", "depth", "heads")]
-    if size not in (None, "S") and None not in numbers:  # S, the default, may stand there for nothing
+    if size is not None and None not in numbers:
         key = f"train_generator.{section.kind}.model"
         refuse(
             f"`{key}.size` is {size}, and `{key}.width`, `.depth` and `.heads` are {', '.join(map(str, numbers))}, so "
