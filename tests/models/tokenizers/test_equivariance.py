@@ -152,7 +152,7 @@ def test_the_losses_of_vqgan_are_of_the_codes_of_transformed_latents():
 def test_scales_have_whole_sizes(changes, told):
     reason = Equivariance(probability=0.5, **changes).unfit(4)
     assert told in reason if told else reason is None
-    assert Equivariance(**changes).unfit(1) is None and "one place" in Equivariance(probability=0.5, **changes).unfit(1)
+    assert Equivariance().unfit(1) is None and "one place" in Equivariance(probability=0.5, **changes).unfit(1)
 
 
 def test_the_scale_that_a_refusal_names_is_one():
@@ -160,6 +160,12 @@ def test_the_scale_that_a_refusal_names_is_one():
         reason = Equivariance(probability=0.5, scale=0.999).unfit(side)
         (named,) = re.findall(r"take (\S+) at most", reason)
         assert Equivariance(probability=0.5, scale=float(named)).sides(side) == range(side - 1, side)
+
+
+@pytest.mark.parametrize("changes", [{"scale": 0.5}, {"turns": False}])
+def test_what_no_probability_reads_is_refused(changes):
+    with pytest.raises(ValidationError, match=f"{next(iter(changes))} is read where probability is above 0"):
+        Equivariance(**changes)
 
 
 def test_a_probability_without_transforms_is_refused():

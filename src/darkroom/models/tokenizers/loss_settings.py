@@ -126,6 +126,11 @@ class Equivariance(Section):
 
     @model_validator(mode="after")
     def _transforms(self) -> "Equivariance":
+        for name in ("scale", "turns"):
+            if not self.active and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"{name} is read where probability is above 0.0 only: give that a number, or take {name} out"
+                )
         if self.active and self.scale == 1 and not self.turns:
             raise ValueError("a probability needs transforms: lower scale, or set turns to true")
         return self
