@@ -8,7 +8,7 @@ from darkroom.models.fused import fused
 
 
 class CrossAttention(nn.Module):
-    """Attention of tokens to those of a text, added to them; it begins as nothing (PixArt-α, arXiv 2310.00426)."""
+    """Attention of tokens to those of a text; in the transformer's blocks its output begins at zero (PixArt-α)."""
 
     def __init__(self, width: int, heads: int, qk_norm: bool = False) -> None:
         super().__init__()
