@@ -20,20 +20,38 @@ SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
 
 
 @pytest.mark.parametrize("size", [None, 16, 48, 64])
-@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize(("text", "generator"), [(False, "dit"), (True, "dit"), (True, "unclip"), (False, "none")])
 @pytest.mark.parametrize("tier", TIERS, ids=lambda tier: tier.name)
-def test_every_size_of_networks_is_valid(clone: Path, tier: Tier, text: bool, size: int | None) -> None:
+def test_every_size_of_networks_is_valid(clone: Path, tier: Tier, text: bool, generator: str, size: int | None) -> None:
     """`text_of` checks what comes out."""
     for machine in MACHINES:
-        wish = Wish("mine", SOURCE, text, size=size)
+        wish = Wish("mine", SOURCE, text, generator, size)
         lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
         text_of((clone / "params.yaml").read_text(), propose(FACTS, wish, tier, machine, lengths))
 
 
 def test_few_images_shorten_what_learns_them_by_heart(clone: Path) -> None:
-    few = replace(FACTS, images=200)
-    assert longest("train_decoder", few) < longest("train_generator", few) < longest("train_tokenizer", few)
-    assert longest("train_generator", few) < TIERS[0].enough["train_generator"]
+    few, classes = replace(FACTS, images=200), Wish("mine", SOURCE, text=False)
+    most = {name: longest(name, few, classes) for name in BATCH}
+    assert most["train_decoder"] < most["train_generator"] < most["train_tokenizer"]
+    assert most["train_generator"] < TIERS[0].enough["train_generator"]
+    captions = Wish("mine", SOURCE, text=True)
+    assert longest("train_generator", few, captions) < most["train_generator"]  # a caption names its image
+
+
+def test_where_there_are_captions_the_transformer_reads_them_and_has_all_cores(clone: Path) -> None:
+    lengths = dict.fromkeys(BATCH, 9600)
+    read = {}
+    for text in (True, False):
+        wish = Wish("mine", SOURCE, text)
+        choices = propose(FACTS, wish, TIERS[0], Machine(4), lengths)
+        values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
+        read[text] = values["train_generator"]
+        assert values["train_clip"]["source"] == "none" and "train_clip" not in trainings(wish)
+        assert read[text]["training"]["threads"] == 4 and values["train_tokenizer"]["training"]["threads"] == 2
+    assert (read[True]["captions"], read[False]["captions"]) == ("data/shards", "data/none")
+    assert read[True]["dit"]["model"]["condition"] == "caption" and read[True]["dit"]["model"]["context_length"] == 16
+    assert read[False]["dit"]["model"]["condition"] == "class"
 
 
 def test_one_class_is_not_guided(clone: Path) -> None:
@@ -46,7 +64,8 @@ def test_one_class_is_not_guided(clone: Path) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_half_the_precision_is_for_what_is_quicker_in_it(machine: Machine) -> None:
-    choices = propose(FACTS, Wish("mine", SOURCE, text=True), TIERS[0], machine, dict.fromkeys(BATCH, 9600))
+    wish = Wish("mine", SOURCE, text=True, generator="unclip")
+    choices = propose(FACTS, wish, TIERS[0], machine, dict.fromkeys(BATCH, 9600))
     halved = {key.partition(".")[0] for key, choice in choices.items() if choice.value == "bf16"}
     on_cpu = {"train_tokenizer", "train_decoder"} if machine.bf16 else set()
     assert halved == ({"training"} if machine.gpu else on_cpu)

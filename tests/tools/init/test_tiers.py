@@ -28,12 +28,17 @@ OTHERS = re.compile(
 
 @pytest.fixture
 def written(clone: Path, pictures: Pictures) -> dict[str, Any]:
-    """What `darkroom init` writes for a folder of captioned pictures, its trainings as long as is enough."""
+    """What `darkroom init` writes for a folder of captioned pictures, its trainings as long as is enough.
+
+    Of the transformer what it writes where there are classes alone: the defaults have it beside CLIP and decoder.
+    """
     source = {"source": "folder", "path": str(pictures("mine", classes("cat", "dog"))), "embeddings": "data/none"}
-    wish = Wish("mine", source, text=True)
-    lengths = {name: SMALL.enough[name] for name in trainings(wish)}
-    text = text_of((clone / "params.yaml").read_text(), propose(FACTS, wish, SMALL, Machine(2), lengths))
-    return yaml.safe_load(text)
+    choices = {}
+    for wish in (Wish("mine", source, text=True, generator="unclip"), Wish("mine", source, text=False)):
+        lengths = {name: SMALL.enough[name] for name in trainings(wish)}
+        found = propose(FACTS, wish, SMALL, Machine(2), lengths)
+        choices |= {key: choice for key, choice in found.items() if not choices or "_generator." in key}
+    return yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
 
 
 def bare(values: dict[str, Any]) -> dict[str, Any]:

@@ -34,11 +34,13 @@ class Measured:
     """What the DAG takes on this machine with networks of a size.
 
     lengths: images of each training when it was measured.
+    longest: images after which each would learn its images by heart.
     found: of every stage.
     """
 
     tier: Tier
     lengths: dict[str, int]
+    longest: dict[str, int]
     found: Planned
 
     def ends(self, factors: Mapping[str, float]) -> float:
@@ -51,9 +53,9 @@ class Measured:
             jobs[name] = Job(fixed + (job.seconds - fixed) * factor, job.threads, job.gpu)
         return whole.between + side_by_side(jobs, self.found.needs, whole.cores)
 
-    def fit(self, facts: Facts, seconds: float) -> dict[str, int]:
+    def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit into the time."""
-        most = {name: max(2 * BATCH[name], longest(name, facts)) for name in self.lengths}
+        most = {name: max(2 * BATCH[name], images) for name, images in self.longest.items()}
         return allot(self.ends, self.lengths, self.tier.enough, most, seconds)
 
     def seconds(self, lengths: Mapping[str, int]) -> float:
@@ -73,13 +75,14 @@ def init(request: Request) -> str:
     """
     subject = opened(request.source)
     facts = look(subject)
-    wanted = facts.has_captions if request.text is None else request.text
+    wanted = request.wants_texts(facts.has_captions)
     if wanted and not facts.may_have_texts:
+        asked = "--generator unclip" if request.generator == "unclip" else "--text"
         raise DarkroomError(
-            f"--text: images of texts are learned of captions, most images need one, and not all the same; here "
+            f"{asked}: images of texts are learned of captions, most images need one, and not all the same; here "
             f"{facts.captioned:.0%} have one. docs/own-images.md says where captions may stand."
         )
-    wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator != "none", request.size)
+    wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator, request.size)
     machine = this_machine()
     seconds = request.minutes * 60 * MARGIN
     before, notes = begin_from()
@@ -125,7 +128,7 @@ def _measure_sizes(
             notes.append(f"Networks of the size `{TIERS[at].name}` are passed over: {error}")
             at = max(0, at - 1)
             continue
-        lengths = measured.fit(facts, seconds)
+        lengths = measured.fit(seconds)
         found.append((measured, lengths))
         fraction = measured.fraction(lengths)
         if fraction < FEW and at:
@@ -148,4 +151,4 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
-    return Measured(tier, lengths, found)
+    return Measured(tier, lengths, {name: longest(name, facts, wish) for name in lengths}, found)

@@ -27,8 +27,11 @@ _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart.
 _EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
+_CAPTIONED = 100  # of a generator of captions: a caption names its image, as an embedding does
+_MOST_THREADS = 8  # of a training whose matrices are small
 _MANY = 1000  # epochs of the others, which learn no images by heart
-_UNET = "train_decoder.unets.base"
+_UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
+_GUIDANCE = 2.5  # of captions (docs/quality.md)
 
 
 class Choice(NamedTuple):
@@ -45,22 +48,33 @@ class Wish:
     part: name of the part.
     source: name, path and settings of the source, as under `parts` in params.yaml.
     text: whether images are made of texts.
-    generator: whether a generator is trained.
+    generator: what makes images: dit, the transformer, of classes or of captions; unclip, of texts by CLIP, prior and
+        decoder; none.
     size: pixels of the stored images; None: the tier's.
     """
 
     part: str
     source: Mapping[str, Any]
     text: bool
-    generator: bool = True
+    generator: str = "dit"
     size: int | None = None
+
+    @property
+    def captions(self) -> bool:
+        """Whether the transformer reads captions, and no classes."""
+        return self.text and self.generator == "dit"
+
+    @property
+    def unclip(self) -> bool:
+        """Whether CLIP, prior and decoder are trained."""
+        return self.text and self.generator == "unclip"
 
 
 def trainings(wish: Wish) -> list[str]:
     """Return the trainings that follow from a wish, in the order of the DAG."""
     names = ["train_tokenizer", "train_extractor"]
-    names += ["train_generator"] if wish.generator else []
-    return names + (["train_clip", "train_decoder", "train_prior"] if wish.text else [])
+    names += ["train_generator"] if wish.generator == "dit" else []
+    return names + (["train_clip", "train_decoder", "train_prior"] if wish.unclip else [])
 
 
 def splits(images: int) -> dict[str, float]:
@@ -70,9 +84,10 @@ def splits(images: int) -> dict[str, float]:
     return {"train": round(1 - test - val, 2), "val": val, "test": test}
 
 
-def longest(training: str, facts: Facts) -> int:
+def longest(training: str, facts: Facts, wish: Wish) -> int:
     """Return the number of images after which a training would learn its images by heart."""
-    return int(_EPOCHS.get(training, _MANY) * facts.images * splits(facts.images)["train"])
+    epochs = _CAPTIONED if training == "train_generator" and wish.captions else _EPOCHS.get(training, _MANY)
+    return int(epochs * facts.images * splits(facts.images)["train"])
 
 
 def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
@@ -91,7 +106,7 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
         **_training(facts, wish, machine, lengths),
         **_tokenizer(tier),
         **_generator(facts, wish, tier),
-        **(_texts(facts, tier, size) if wish.text else _no_texts(facts, size)),
+        **(_unclip(facts, tier, size) if wish.unclip else _no_unclip(facts, wish, size)),
     }
 
 
@@ -145,12 +160,19 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
-            "threads": Choice(machine.threads),
+            "threads": Choice(*_threads(name, wish, machine)),
         }
         if machine.bf16 and not machine.gpu and name in _CONVOLUTIONS:
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
         found |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
     return found
+
+
+def _threads(training: str, wish: Wish, machine: Machine) -> tuple[int, str]:
+    """Return the CPU threads of a training, and why where it has all: nothing is trained beside the transformer."""
+    if training == "train_generator" and not machine.gpu:
+        return min(machine.cores, _MOST_THREADS), "CPU threads: nothing is trained beside it"
+    return machine.threads, ""
 
 
 def _tokenizer(tier: Tier) -> dict[str, Choice]:
@@ -161,13 +183,15 @@ def _tokenizer(tier: Tier) -> dict[str, Choice]:
 
 
 def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
-    if not wish.generator:
-        return {"train_generator.kind": Choice("none", "as asked")}
+    if wish.generator != "dit":
+        why = "as asked" if wish.generator == "none" else "the decoder makes the images"
+        return {"train_generator.kind": Choice("none", why), "train_generator.captions": Choice(NO_FILE)}
     width, depth, heads = tier.dit
-    guidance = DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
+    guidance = _GUIDANCE if wish.captions else DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
     why = "" if guidance > 1 else "one class: there is nothing to guide to"
     return {
         "train_generator.kind": Choice("dit"),
+        **(_captions(facts) if wish.captions else _classes()),
         "train_generator.dit.model.width": Choice(width),
         "train_generator.dit.model.depth": Choice(depth),
         "train_generator.dit.model.heads": Choice(heads),
@@ -177,17 +201,39 @@ def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
     }
 
 
-def _texts(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
-    context = min(77, max(16, -(-(facts.tokens or 77) // 8) * 8))
+def _captions(facts: Facts) -> dict[str, Choice]:
+    """Return what makes the transformer one of captions, whose text encoder is trained with it."""
+    return {
+        "train_generator.captions": Choice("data/shards", f"{facts.captioned:.0%} of the images have a caption"),
+        f"{_DIT}.condition": Choice("caption", "its text encoder learns with it, from these captions alone"),
+        f"{_DIT}.context_length": _context(facts),
+        f"{_DIT}.dropout": Choice(0.1, "a caption names its image: without it the images are learned by heart sooner"),
+    }
+
+
+def _classes() -> dict[str, Choice]:
+    return {
+        "train_generator.captions": Choice(NO_FILE),
+        f"{_DIT}.condition": Choice("class"),
+        f"{_DIT}.context_length": Choice(None),
+        f"{_DIT}.dropout": Choice(0.0),
+    }
+
+
+def _context(facts: Facts) -> Choice:
+    """Return how many tokens of a caption are read."""
+    why = f"99 % of the captions have {facts.tokens} tokens at most"
+    return Choice(
+        min(77, max(16, -(-(facts.tokens or 77) // 8) * 8)),
+        "the most that are read; longer captions are cut" if facts.long else why,
+    )
+
+
+def _unclip(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
     return {
         "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
         "train_clip.long_captions": Choice("truncate"),
-        "train_clip.trained.model.context_length": Choice(
-            context,
-            "what CLIP reads at most; longer captions are cut"
-            if facts.long
-            else f"99 % of the captions have {facts.tokens} tokens at most",
-        ),
+        "train_clip.trained.model.context_length": _context(facts),
         **_image_network(size),
         "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
         "train_decoder.latents": Choice("data/latents"),
@@ -231,8 +277,9 @@ def _image_network(size: int) -> dict[str, Choice]:
     }
 
 
-def _no_texts(facts: Facts, size: int) -> dict[str, Choice]:
-    why = ("as asked" if facts.has_captions else "there are no captions for it") + ": no CLIP, no prior, and no decoder"
+def _no_unclip(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
+    cause = "the transformer reads captions itself" if wish.captions else "as asked" if facts.has_captions else ""
+    why = f"{cause or 'there are no captions for it'}: no CLIP, no prior, and no decoder"
     embeddings = Choice("data/embeddings", "made by CLIP: without it this is not trained")
     # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
     return {"train_clip.source": Choice("none", why), **_decoder(size), f"{_UNET}.embeddings": embeddings}

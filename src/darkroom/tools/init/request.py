@@ -16,7 +16,7 @@ class Request:
     source: a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME.
     minutes: in which the whole DAG is to end.
     text: whether images of texts are wanted; None: where the images have captions.
-    generator: the kind of generator, dit or none.
+    generator: what makes images: dit (of texts, where there are captions, else of classes), unclip or none.
     size: pixels of the stored images; None: by the time.
     dry_run: whether params.yaml stays as it is.
     """
@@ -38,9 +38,20 @@ class Request:
         minutes = options.hours * 60 if options.hours is not None else options.minutes
         if not minutes > 0:
             raise DarkroomError(f"--minutes is {minutes:g}, and must be above 0.")
+        if options.generator != "dit" and options.text is not None:
+            raise DarkroomError(
+                f"--{'text' if options.text else 'no-text'} is for the generator dit: take it out, or --generator "
+                f"{options.generator}, which makes images of {'texts' if options.generator == 'unclip' else 'nothing'}."
+            )
         if options.size is not None and (options.size < 16 or options.size % 16):
             raise DarkroomError(f"--size is {options.size}, and must be a multiple of 16.")
         return cls(options.source, minutes, options.text, options.generator, options.size, options.dry_run)
+
+    def wants_texts(self, has_captions: bool) -> bool:
+        """Return whether images are to be made of texts."""
+        if self.generator != "dit":
+            return self.generator == "unclip"
+        return has_captions if self.text is None else self.text
 
     def command(self) -> str:
         """Return the arguments of the command line that means this."""
@@ -64,7 +75,13 @@ def add_options(parser: ArgumentParser) -> None:
     texts.add_argument(
         "--text", action="store_true", default=None, help="images of texts; by default where there are captions"
     )
-    texts.add_argument("--no-text", action="store_false", dest="text", help="no CLIP, no decoder and no prior")
-    parser.add_argument("--generator", default="dit", choices=["dit", "none"], help="kind of generator; %(default)s")
+    texts.add_argument("--no-text", action="store_false", dest="text", help="images of classes, not of texts")
+    parser.add_argument(
+        "--generator",
+        default="dit",
+        choices=["dit", "unclip", "none"],
+        help="dit: a transformer, of captions or of classes; unclip: CLIP, prior and decoder, of captions; none: a "
+        "tokenizer alone; %(default)s",
+    )
     parser.add_argument("--size", type=int, help="pixels of the stored images, height and width; by the time")
     parser.add_argument("--dry-run", action="store_true", help="say what it would write, and write nothing")

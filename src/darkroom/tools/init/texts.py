@@ -11,7 +11,7 @@ from darkroom.terminal.tables import aligned
 from darkroom.tools.init.allotting import FEW, MARGIN
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.proposal import Wish, longest, splits
+from darkroom.tools.init.proposal import Wish, splits
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject
 from darkroom.tools.init.tiers import TIERS
@@ -102,7 +102,7 @@ def _captions(facts: Facts, wish: Wish) -> list[str]:
     if not wish.text:
         return [f"{said}; no images of texts are asked for."]
     if facts.long:
-        return [f"{said}; many are longer than the {facts.tokens} tokens that CLIP reads, and their ends are cut off."]
+        return [f"{said}; many are longer than the {facts.tokens} tokens that are read, and their ends are cut off."]
     return [f"{said}; 99% of these have {facts.tokens} tokens at most."]
 
 
@@ -144,7 +144,7 @@ def _asked(minutes: float) -> str:
 def _short(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> str:
     """Return a sentence on the training that gets the fewest images of what is enough."""
     short = min(lengths, key=lambda name: lengths[name] / measured.tier.enough[name])
-    if lengths[short] > 0.9 * longest(short, facts):
+    if lengths[short] > 0.9 * measured.longest[short]:
         return f"{facts.images:,} images are few: more of them would help more than more time."
     fraction = measured.fraction(lengths)
     rough = "; forms will be rough" if fraction < _ROUGH else ""
@@ -160,7 +160,7 @@ def _alternatives(facts: Facts, minutes: float, measured: Measured, lengths: Map
     found = []
     for factor, what in ((0.5, "Cheaper"), (4, "Better")):
         seconds = minutes * 60 * factor * MARGIN
-        other = measured.fit(facts, seconds)
+        other = measured.fit(seconds)
         name = "train_generator" if "train_generator" in other else "train_tokenizer"
         if other == lengths or (factor > 1 and other[name] < 1.1 * lengths[name]):
             continue
