@@ -1,5 +1,6 @@
 """Grids of images with words below them, for people to look at."""
 
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,7 +25,7 @@ def captioned_grid(groups: Sequence[NDArray[np.uint8]], captions: Sequence[str],
     pictures = [contact_sheet(group, len(group)).convert("RGB") for group in groups]
     width, height = pictures[0].size
     font = ImageFont.load_default(size=_TEXT)
-    lines = [_lines(caption, width, font)[:_LINES] for caption in captions]
+    lines = [_lines(_drawable(caption), width, font)[:_LINES] for caption in captions]
     cell = width + _PADDING, height + max(map(len, lines)) * (_TEXT + 2) + _PADDING
     rows = -(-len(groups) // columns)
     canvas = Image.new("RGB", (columns * cell[0] + _PADDING, rows * cell[1] + _PADDING), "white")
@@ -36,6 +37,12 @@ def captioned_grid(groups: Sequence[NDArray[np.uint8]], captions: Sequence[str],
         for line, words in enumerate(broken):
             drawing.text((left + 2, top + height + line * (_TEXT + 2)), words, fill="black", font=font)
     return canvas
+
+
+def _drawable(text: str) -> str:
+    """Return a text whose letters have no accents: Pillow's own font has ASCII alone."""
+    plain = (unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or letter for letter in text)
+    return "".join(plain)
 
 
 def _lines(caption: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> list[str]:
