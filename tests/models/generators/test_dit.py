@@ -53,7 +53,7 @@ def test_parameter_counts_are_the_papers(size, patch):
 def test_a_size_is_a_name_or_numbers():
     assert Model(size="B").shape == {"depth": 12, "width": 768, "heads": 12}
     assert Model(size="B", depth=3).shape == {"depth": 3, "width": 768, "heads": 12}
-    with pytest.raises(ValueError, match=r"heads \(5\) must divide width \(384\)"):
+    with pytest.raises(ValueError, match=r"heads \(5\) must divide width \(192\)"):
         Model(heads=5)
     with pytest.raises(ValueError, match=r"rope turns quarters of a head: width \(24\) / heads \(4\)"):
         Model(width=24, heads=4, rope=True)

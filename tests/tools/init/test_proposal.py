@@ -48,7 +48,8 @@ def test_where_there_are_captions_the_transformer_reads_them_and_has_all_cores(c
         values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
         read[text] = values["train_generator"]
         assert values["train_clip"]["source"] == "none" and "train_clip" not in trainings(wish)
-        assert read[text]["training"]["threads"] == 4 and values["train_tokenizer"]["training"]["threads"] == 2
+        assert {values[name]["training"]["threads"] for name in ("train_tokenizer", "train_generator")} == {4}
+        assert values["train_extractor"]["training"]["threads"] == 2
     assert (read[True]["captions"], read[False]["captions"]) == ("data/shards", "data/none")
     assert read[True]["dit"]["model"]["condition"] == "caption" and read[True]["dit"]["model"]["context_length"] == 16
     assert read[False]["dit"]["model"]["condition"] == "class"

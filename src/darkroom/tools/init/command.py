@@ -151,4 +151,6 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
-    return Measured(tier, lengths, {name: longest(name, facts, wish) for name in lengths}, found)
+    most = {name: longest(name, facts, wish) for name in lengths}
+    most["train_extractor"] = min(most["train_extractor"], 2 * tier.enough["train_extractor"])  # no image is of it
+    return Measured(tier, lengths, most, found)

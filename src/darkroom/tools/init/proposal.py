@@ -169,9 +169,9 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
 
 
 def _threads(training: str, wish: Wish, machine: Machine) -> tuple[int, str]:
-    """Return the CPU threads of a training, and why where it has all: nothing is trained beside the transformer."""
-    if training == "train_generator" and not machine.gpu:
-        return min(machine.cores, _MOST_THREADS), "CPU threads: nothing is trained beside it"
+    """Return the CPU threads of a training, and why where it has all: nothing long is trained beside it."""
+    if training in ("train_tokenizer", "train_generator") and not (machine.gpu or wish.unclip):
+        return min(machine.cores, _MOST_THREADS), "CPU threads: nothing long is trained beside it"
     return machine.threads, ""
 
 
