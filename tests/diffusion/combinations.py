@@ -48,6 +48,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "image_map": (0, 3),
     "dropout": (0.0, 0.5),
     "context_length": (None, 8),
+    "patch_bottleneck": (None, 4),
 }
 # Keys of sizes, of numbers that change no branch, and of what lies on the disk.
 LEFT_OUT = {

@@ -152,5 +152,5 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     most = {name: longest(name, facts, wish) for name in lengths}
-    most["train_extractor"] = min(most["train_extractor"], 2 * tier.enough["train_extractor"])  # no image is of it
+    most["train_extractor"] = min(most["train_extractor"], 2 * tier.enough["train_extractor"])  # scores alone read it
     return Measured(tier, lengths, most, found)
