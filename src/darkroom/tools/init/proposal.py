@@ -27,7 +27,7 @@ _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart.
 _EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
-_CAPTIONED = 100  # of a generator of captions: a caption names its image, as an embedding does
+_CAPTIONED = 60  # of a generator of captions, each of which names its image: the validation loss is lowest at 40
 _MOST_THREADS = 8  # of a training whose matrices are small
 _MANY = 1000  # epochs of the others, which learn no images by heart
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
