@@ -152,5 +152,6 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     most = {name: longest(name, facts, wish) for name in lengths}
-    most["train_extractor"] = min(most["train_extractor"], 2 * tier.enough["train_extractor"])  # scores alone read it
+    # Scores alone read it; beyond `_MANY`, so that it keeps no larger networks from being tried.
+    most["train_extractor"] = min(most["train_extractor"], 3 * tier.enough["train_extractor"])
     return Measured(tier, lengths, most, found)
