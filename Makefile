@@ -22,7 +22,7 @@ demo-text: setup
 	@echo
 	@echo 'The page: reports/index.html. Then: .venv/bin/darkroom sample --text "a large red star at the left"'
 
-# The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`: 11 minutes on two cores.
+# The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`: 12 minutes on two cores.
 demo-colour: setup
 	workflow/colour_pictures.py data/emoji
 	.venv/bin/darkroom init data/emoji --minutes 12

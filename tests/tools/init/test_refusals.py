@@ -91,3 +91,8 @@ def test_a_folder_whose_name_params_cannot_hold(clone, quick, capsys, pictures, 
 def test_texts_are_refused_where_there_are_no_captions(clone, quick, capsys, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(40)])
     assert "--text: images of texts are learned of captions" in refused(capsys, str(root), "--text")
+
+
+@pytest.mark.parametrize(("option", "generator"), [("--text", "unclip"), ("--no-text", "none")])
+def test_texts_are_chosen_for_the_transformer_alone(clone, capsys, option, generator):
+    assert f"{option} is for the generator dit" in refused(capsys, "digits", option, "--generator", generator)

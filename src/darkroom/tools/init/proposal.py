@@ -31,7 +31,7 @@ _CAPTIONED = 60  # of a generator of captions, each of which names its image: th
 _MOST_THREADS = 8  # of a training whose matrices are small
 _MANY = 1000  # epochs of the others, which learn no images by heart
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
-_GUIDANCE = 2.5  # of captions (docs/quality.md)
+_GUIDANCE = 2.5  # of captions: a first choice, not compared yet
 
 
 class Choice(NamedTuple):
@@ -207,7 +207,7 @@ def _captions(facts: Facts) -> dict[str, Choice]:
         "train_generator.captions": Choice("data/shards", f"{facts.captioned:.0%} of the images have a caption"),
         f"{_DIT}.condition": Choice("caption", "its text encoder learns with it, from these captions alone"),
         f"{_DIT}.context_length": _context(facts),
-        f"{_DIT}.dropout": Choice(0.1, "a caption names its image: without it the images are learned by heart sooner"),
+        f"{_DIT}.dropout": Choice(0.1, "a caption names its image, as an embedding does: less is learned by heart"),
     }
 
 
