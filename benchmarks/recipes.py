@@ -39,10 +39,15 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "Muon": {"train_generator.training": {"optimizer": "muon"}},
         "Muon in chunks": {"train_generator.training": {"optimizer": "muon", "muon_chunks": True}},
         "half the images": {"train_generator.training": {"images": 0.5}},
+        "twice the images": {"train_generator.training": {"images": 2.0}},
         "modern block": {
             f"{DIT}.model": {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
         },
         "dropout 0.1": {f"{DIT}.model": {"dropout": 0.1}},
+        "dropout 0.2": {f"{DIT}.model": {"dropout": 0.2}},
+        "word dropout 0.2": {f"{DIT}.diffusion": {"word_dropout": 0.2}},
+        "word dropout 0.4": {f"{DIT}.diffusion": {"word_dropout": 0.4}},
+        "both dropouts 0.2": {f"{DIT}.diffusion": {"word_dropout": 0.2}, f"{DIT}.model": {"dropout": 0.2}},
         "augmentation 0.15": {f"{DIT}.augment": {"probability": 0.15}},
         "augmentation 0.15 by mirror and translation": {
             f"{DIT}.augment": {"probability": 0.15, "transforms": ["mirror", "translation"]}
@@ -60,7 +65,9 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             | {"normalise": "fixed", "latent_scale": 1.0},
         },
         "no guidance": {"sample_generator.dit": {"guidance": 1.0}},
+        "guidance 1.5": {"sample_generator.dit": {"guidance": 1.5}},
         "guidance 2.5": {"sample_generator.dit": {"guidance": 2.5}},
+        "guidance 4": {"sample_generator.dit": {"guidance": 4.0}},
         "guidance in times 0.2 to 0.8": {"sample_generator.dit": {"guidance_from": 0.2, "guidance_to": 0.8}},
         "guidance 2.5 in times 0.2 to 0.8": {
             "sample_generator.dit": {"guidance": 2.5, "guidance_from": 0.2, "guidance_to": 0.8}

@@ -78,6 +78,6 @@ def rows_of(emoji: dict) -> list[dict[str, str]]:
 
 
 if __name__ == "__main__":
-    if not 2 <= len(sys.argv) <= 3:
+    if not 2 <= len(sys.argv) <= 3 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) == 3 else None)

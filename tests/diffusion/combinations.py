@@ -29,6 +29,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "p2_gamma": (0.0, 0.5),
     "min_snr": (None, 5.0),
     "label_dropout": (0.1, 0.0),
+    "word_dropout": (0.05, 0.2),
     "image_dropout": (0.1, 0.0),
     "text_dropout": (0.2, 0.0),
     "embedding_noise": (0.0, 0.3),

@@ -490,6 +490,7 @@ OWN = {"train_generator__captions": "data/shards"}
             ("sample_generator.common.labels", "condition` is caption"),
         ),
         ({"train_generator__dit__model__context_length": 8}, ("context_length", "condition is class")),
+        ({"train_generator__dit__diffusion__word_dropout": 0.2}, ("word_dropout", "condition caption only")),
         ({"train_generator__kind": "pretrained", **STORED}, ("train_generator.embeddings", "kind is pretrained")),
     ],
 )

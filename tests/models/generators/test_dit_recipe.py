@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.conditions import asked_classes
+from darkroom.models.generators.conditions import START, UNKNOWN, asked_classes
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
@@ -104,6 +104,25 @@ def test_labels_are_dropped_as_often_as_asked_and_never_in_validation():
     kept = trained != made.model.null_label
     assert torch.equal(trained[kept], many.data["labels"][kept])
     assert torch.equal(validated, many.data["labels"])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_words_are_hidden_as_often_as_asked_and_never_in_validation(dropout):
+    """Start, end and padding are never; which words are follows from the place in the sequence."""
+    made, many = recipe(word_dropout=dropout), batch(list(range(2000)))
+    made.modules["dit"] = lambda x, time, condition: made.calls.append(condition) or x
+    made.calls = []
+    tokens = torch.tensor([START, 3, 8, 20, START + 1, 0]).expand(2000, -1)
+    many = Batch(many.positions, {name: many.data[name] for name in ("mean", "logvar")} | {"caption": tokens})
+    made.loss(many)
+    made.loss(many)
+    made.validate(many)
+    trained, again, validated = (condition.tokens for condition in made.calls)
+    hidden = trained == UNKNOWN
+    assert hidden[:, 1:4].double().mean().item() == pytest.approx(dropout, abs=4 * np.sqrt(0.21 / 6000))
+    assert torch.equal(hidden.any(dim=0), dropout * torch.tensor([0, 1, 1, 1, 0, 0]) > 0)
+    assert torch.equal(trained, again) and torch.equal(trained[~hidden], tokens[~hidden])
+    assert torch.equal(validated, tokens)
 
 
 def test_validation_is_the_same_each_time_and_unlike_training():

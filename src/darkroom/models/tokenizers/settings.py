@@ -17,10 +17,10 @@ _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}
 class TokenizerTraining(Training):
     """The training of a tokenizer."""
 
-    images: Positive = 40_000
+    images: Positive = 48_000
     batch: Positive = 32
     learning_rate: Rate = 0.002
-    warmup: Warmup = 12_000
+    warmup: Warmup = 14_400
     optimizer: Optimizer = "muon"
     log_every: Positive = 800
     validate_every: Positive = 4000

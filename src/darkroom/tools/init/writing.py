@@ -2,6 +2,8 @@
 
 # No effect on any output: writes params.yaml, which the stages depend on key by key
 
+import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -60,7 +62,8 @@ def begin_from() -> tuple[str, list[str]]:
 def restored() -> Iterator[Callable[[str], None]]:
     """Give params.yaml back as it was, unless the block keeps another text.
 
-    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing.
+    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing. SIGTERM
+    ends the block as Ctrl-C does.
     """
     was = PARAMS.read_bytes()
     LAST.parent.mkdir(exist_ok=True)
@@ -68,10 +71,12 @@ def restored() -> Iterator[Callable[[str], None]]:
     if not was.decode("utf-8").startswith(MARK):
         write_bytes(BEFORE, was)
     kept: list[str] = []
+    handler = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         yield kept.append
     finally:
         write_bytes(PARAMS, kept[0].encode() if kept else was)
+        signal.signal(signal.SIGTERM, handler)
 
 
 def header(request: Request, text: str) -> str:

@@ -34,7 +34,6 @@ from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
 _BANDS = 4  # of the time, in validation
 _BLOCKS = ("dispersive", "alignment", "teacher")
-_UNKNOWN = 0.05  # the fraction of tokens that are hidden, so that what the unknown one stands for is learned
 _COLUMNS = 10  # of the grid, a class or a stored condition each
 
 
@@ -229,7 +228,7 @@ class DiTRecipe(GeneratorRecipe):
         if isinstance(condition, Captioned) and stream == "train":
             # A stream of its own: the other numbers stay those of every condition.
             _, hidden = random_numbers(self.seed, "dit/words", batch.positions.tolist(), 0, condition.tokens.shape[1])
-            condition = condition.without(torch.from_numpy(hidden < _UNKNOWN).to(mean.device))
+            condition = condition.without(torch.from_numpy(hidden < self.settings.word_dropout).to(mean.device))
         return Drawn(x0, noise, time, nulled(condition, self.model.null_label, dropped), augmented)
 
     def _losses(self, drawn: Drawn, taps: tuple[int, ...] = ()) -> tuple[dict[str, Tensor], Sequence[Tensor]]:

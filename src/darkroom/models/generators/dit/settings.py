@@ -23,7 +23,7 @@ from darkroom.params.section import Section
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
 Transform = Literal["mirror", "turn", "translation", "cutout"]  # in the order in which they are taken
 _BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
-
+_WORD_DROPOUT = 0.05  # enough for the unknown token, of which no training caption has one, to be learned
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
 _SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
@@ -109,6 +109,8 @@ class DiTDiffusion(Diffusion):
     """normalise fixed: the factor of latents; 0.18215 for Stable Diffusion's autoencoder, as published DiTs have it."""
     label_dropout: Fraction = 0.1
     """Fraction of labels, or of other conditions, replaced by the learned null, for guidance."""
+    word_dropout: Fraction = _WORD_DROPOUT
+    """condition caption: fraction of a caption's tokens that is read as the unknown one while training."""
 
     @model_validator(mode="after")
     def _is_read(self) -> "DiTDiffusion":
@@ -253,6 +255,11 @@ class DiT(Kind):
     def _sampled(self) -> "DiT":
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
         require_fit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
+        if self.diffusion.word_dropout != _WORD_DROPOUT and self.model.condition != "caption":
+            raise ValueError(
+                f"diffusion.word_dropout is read with model.condition caption only, and that is {self.model.condition}: "
+                "take word_dropout out, or set model.condition to caption"
+            )
         depth = self.model.shape["depth"]
         for name in _PLACES:
             if self.representation.block(name, depth) > depth:
