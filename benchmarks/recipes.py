@@ -57,7 +57,18 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "patch 1": {f"{DIT}.model": {"patch": 1}},
         "time shift by size": {f"{DIT}.diffusion": {"time_shift": "size"}},
         "time shift 2": {f"{DIT}.diffusion": {"time_shift": 2.0}},
+        "time shift 3": {f"{DIT}.diffusion": {"time_shift": 3.0}},
         "wsd": {"train_generator.training": {"schedule": "wsd"}},
+        "wsd with time shift 2": {
+            "train_generator.training": {"schedule": "wsd"},
+            f"{DIT}.diffusion": {"time_shift": 2.0},
+        },
+        "wsd with time shift 2 and self-alignment 0.2": {
+            "train_generator.training": {"schedule": "wsd"},
+            f"{DIT}.diffusion": {"time_shift": 2.0},
+            f"{DIT}.representation": {"alignment": 0.2},
+        },
+        "twice the learning rate": {"train_generator.training": {"learning_rate": 0.002}},
         "pixels without a tokenizer": {
             "train_tokenizer": {"kind": "identity"},
             f"{DIT}.model": {"patch": 4, "patch_bottleneck": 32},

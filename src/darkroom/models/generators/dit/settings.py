@@ -257,8 +257,8 @@ class DiT(Kind):
         require_fit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
         if self.diffusion.word_dropout != _WORD_DROPOUT and self.model.condition != "caption":
             raise ValueError(
-                f"diffusion.word_dropout is read with model.condition caption only, and that is {self.model.condition}: "
-                "take word_dropout out, or set model.condition to caption"
+                "diffusion.word_dropout is read with model.condition caption only, and that is "
+                f"{self.model.condition}: take word_dropout out, or set model.condition to caption"
             )
         depth = self.model.shape["depth"]
         for name in _PLACES:
