@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from darkroom.data.grid import contact_sheet
 
+_SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2044", "''\"\"--/")
 _TEXT, _LINES, _PADDING = 12, 3, 4  # height of a letter in pixels, lines of a caption, padding in pixels
 
 
@@ -40,9 +41,13 @@ def captioned_grid(groups: Sequence[NDArray[np.uint8]], captions: Sequence[str],
 
 
 def _drawable(text: str) -> str:
-    """Return a text whose letters have no accents: Pillow's own font has ASCII alone."""
-    plain = (unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or letter for letter in text)
-    return "".join(plain)
+    """Return a text whose letters have no accents, with plain quotes and dashes: Pillow's own font has ASCII alone."""
+    return "".join(_plain(letter) for letter in unicodedata.normalize("NFC", text).translate(_SIGNS))
+
+
+def _plain(letter: str) -> str:
+    apart = unicodedata.normalize("NFKD", letter).translate(_SIGNS)
+    return apart.encode("ascii", "ignore").decode() or ("" if unicodedata.category(letter) == "Mn" else letter)
 
 
 def _lines(caption: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> list[str]:

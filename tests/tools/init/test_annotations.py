@@ -46,12 +46,14 @@ def test_it_is_said_why_folders_are_no_classes(pictures):
 @pytest.mark.parametrize("ending", [".txt", ".png.txt"])
 def test_texts_beside_the_images_are_captions_where_most_have_one(pictures, ending):
     root = pictures("pictures", [f"{number}.png" for number in NUMBERS], size=(2, 2))
-    for number in range(30):
+    assert folder_settings(root)[1] == ()
+    for number in range(20):
         (root / f"{number}{ending}").write_text("a thing")
-    assert folder_settings(root)[0].caption == "none"
-    for number in range(30, 36):
-        (root / f"{number}{ending}").write_text("a thing")
-    assert folder_settings(root)[0].caption == "txt"
+    settings, notes = folder_settings(root)
+    assert settings.caption == "none" and "50% of the images have a text file beside them: too few" in notes[0]
+    (root / f"20{ending}").write_text("a thing")
+    settings, notes = folder_settings(root)
+    assert settings.caption == "txt" and "Captions are of the text files" in notes[0]
 
 
 def rows():

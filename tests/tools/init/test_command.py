@@ -10,7 +10,8 @@ import yaml
 from darkroom.check.check import check
 from darkroom.cli import main
 from darkroom.params.stage import read_yaml
-from darkroom.tools.init import command
+from darkroom.tools import preset
+from darkroom.tools.init import command, writing
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.plan import Planned
 from darkroom.tools.plan.stage_plan import StagePlan
@@ -72,6 +73,17 @@ def test_a_person_may_change_the_mind(clone, quick, pictures):
     assert list(values()["parts"]) == ["first"]
     assert main(["init", second]) == 0
     assert Path("params.yaml").read_bytes() == expected
+
+
+@pytest.mark.parametrize("name", [name for name in preset.names() if name != preset.DEFAULT])
+def test_no_preset_that_was_applied_before_is_left_in_the_way(clone, quick, pictures, name):
+    root = str(pictures("mine", classes("cat", "dog", each=60)))
+    assert main(["init", root]) == 0
+    expected = values()
+    (clone / "params.yaml").write_bytes(writing.BEFORE.read_bytes())
+    preset.apply(name)
+    assert main(["init", root]) == 0
+    assert values() == expected
 
 
 def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, capsys):

@@ -63,6 +63,10 @@ def test_captions_and_their_length(clone, pictures):
     for number in range(40):
         (root / f"{number}.txt").write_text("always the same")
     assert not look(opened(str(root))).has_captions
+    for number in range(40):  # as classes: one caption of its own says nothing more
+        (root / f"{number}.txt").write_text(("a cat", "a dog")[number % 2] if number else "a sleeping cat")
+    found = look(opened(str(root)))
+    assert found.may_have_texts and not found.has_captions
 
 
 def test_of_many_images_some_are_looked_at_of_every_class(clone, pictures, monkeypatch):

@@ -20,9 +20,10 @@ from tools.init.conftest import Pictures, classes
 from tools.init.test_proposal import FACTS
 
 SMALL = next(tier for tier in TIERS if tier.name == "small")
-# Of the machine, of kinds that are not chosen, and what a U-Net has as `sample_decoder.common` has it.
+# Of the machine, of kinds that are not chosen, what a U-Net has as `sample_decoder.common` has it, and what Gaussian
+# diffusion, which params.yaml may ask for, would refuse.
 OTHERS = re.compile(
-    r"\.(threads|precision)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\."
+    r"\.(threads|precision|time_shift)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\."
 )
 
 

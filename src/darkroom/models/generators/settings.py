@@ -9,7 +9,7 @@ from darkroom.params.kinds import of_kinds
 from darkroom.params.numbers import NO_FILE, Fraction, Positive, Rate, Warmup
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.training import Training
+from darkroom.params.training import Schedule, Training
 
 NO_GENERATOR = "`train_generator.kind` is none"
 
@@ -21,6 +21,7 @@ class GeneratorTraining(Training):
 
     images: Positive = 240_000
     learning_rate: Rate = 0.001
+    schedule: Schedule = "wsd"
     warmup: Warmup = 19_968
     ema_decay: Fraction = 0.995
     log_every: Positive = 4800

@@ -22,8 +22,8 @@ class TokenizerTraining(Training):
     learning_rate: Rate = 0.002
     warmup: Warmup = 14_400
     optimizer: Optimizer = "muon"
-    log_every: Positive = 800
-    validate_every: Positive = 4000
+    log_every: Positive = 960
+    validate_every: Positive = 4800
 
 
 class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]

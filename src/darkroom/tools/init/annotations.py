@@ -15,7 +15,8 @@ from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder
 from darkroom.tools.init.columns import Chosen, choose
 
-_MOST = 0.8  # fraction of the images that must lie in folders, or have a text, for this to be the rule
+_MOST = 0.8  # fraction of the images that must lie in folders for these to be classes
+_TEXTS = 0.5  # fraction of the images that must have a text beside them, above which captions are these
 _IMAGES = 5  # images in a folder, on average, from which on folders may be classes
 _TRIED = 200  # images beside which a text is looked for
 # Names of folders that say when, or for what, and not what an image shows.
@@ -45,9 +46,11 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         notes += [why] if why else []
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
-    elif _texts_beside(root, found):
+    elif (part := _texts_beside(root, found)) > _TEXTS:
         settings["caption"] = "txt"
         notes.append("Captions are of the text files beside the images.")
+    elif part:
+        notes.append(f"{part:.0%} of the images have a text file beside them: too few, so none is read as a caption.")
     return Folder.model_validate(settings), tuple(notes)
 
 
@@ -79,8 +82,8 @@ def _are_dates(names: Iterable[str]) -> bool:
     return all(_DATE.fullmatch(name) for name in names)
 
 
-def _texts_beside(root: Path, found: Found) -> bool:
-    """Return whether most of the images, by a few of them, have a text file of their name."""
+def _texts_beside(root: Path, found: Found) -> float:
+    """Return the fraction of the images, by a few of them, that have a text file of their name."""
     images = sorted(found.images)
     chosen = images[:: max(1, len(images) // _TRIED)]
     stems = ((split_ending(path)[0], path) for path in chosen)
@@ -88,7 +91,7 @@ def _texts_beside(root: Path, found: Found) -> bool:
         any(path_in(root, f"{name}.{ending}").is_file() for name in names for ending in ("txt", "TXT", "Txt"))
         for names in stems
     )
-    return there >= _MOST * len(chosen)
+    return there / len(chosen)
 
 
 def _columns(root: Path, found: Found) -> Chosen:

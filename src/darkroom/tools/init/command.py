@@ -20,9 +20,10 @@ from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import begin_from, header, restored, text_of
 from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, side_by_side
+from darkroom.tools.preset import DEFAULT, laid_over, overlay
 
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
-_MANY = 2.5  # times what is enough, above which larger networks are tried
+_MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
 
 
 class _TooLargeError(DarkroomError):
@@ -34,24 +35,30 @@ class Measured:
     """What the DAG takes on this machine with networks of a size.
 
     lengths: images of each training when it was measured.
-    longest: images after which each would learn its images by heart.
+    longest: images beyond which each is not worth its time.
+    larger: whether so many images are worth larger networks.
     found: of every stage.
     """
 
     tier: Tier
     lengths: dict[str, int]
     longest: dict[str, int]
+    larger: bool
     found: Planned
 
     def ends(self, factors: Mapping[str, float]) -> float:
         """Return the seconds of the whole DAG where trainings are by these factors as long as measured."""
-        whole = self.found.whole
-        jobs = {}
-        for name, job in self.found.jobs.items():
-            factor = factors.get(name.partition("@")[0], 1.0)
-            fixed = min(job.seconds, whole.between + _BODY)
-            jobs[name] = Job(fixed + (job.seconds - fixed) * factor, job.threads, job.gpu)
-        return whole.between + side_by_side(jobs, self.found.needs, whole.cores)
+        jobs = {
+            name: Job(self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)), job.threads, job.gpu)
+            for name, job in self.found.jobs.items()
+        }
+        return self.found.whole.between + side_by_side(jobs, self.found.needs, self.found.whole.cores)
+
+    def job_seconds(self, name: str, factor: float) -> float:
+        """Return the seconds of a job by this factor as long as measured; what it takes before its images stays."""
+        seconds = self.found.jobs[name].seconds
+        fixed = min(seconds, self.found.whole.between + _BODY)
+        return fixed + (seconds - fixed) * factor
 
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit into the time."""
@@ -80,12 +87,14 @@ def init(request: Request) -> str:
         asked = "--generator unclip" if request.generator == "unclip" else "--text"
         raise DarkroomError(
             f"{asked}: images of texts are learned of captions, most images need one, and not all the same; here "
-            f"{facts.captioned:.0%} have one. docs/own-images.md says where captions may stand."
+            f"{facts.captioned:.0%} have one{', always the same' if facts.captioned > 0.5 else ''}. "
+            "docs/own-images.md says where captions may stand."
         )
     wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator, request.size)
     machine = this_machine()
     seconds = request.minutes * 60 * MARGIN
     before, notes = begin_from()
+    before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
     with restored() as keep:
         tried, passed_over = _measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: _worth(*each))
@@ -114,7 +123,8 @@ def _measure_sizes(
     Raises:
         DarkroomError: a stage cannot run here, whatever the size.
     """
-    at = max(place for place, tier in enumerate(TIERS) if tier.minutes * 60 * MARGIN <= seconds or place == 0)
+    allowed = [place for place, tier in enumerate(TIERS) if place == 0 or _may_suffice(facts, wish, tier)]
+    at = max(place for place in allowed if place == 0 or TIERS[place].minutes * 60 * MARGIN <= seconds)
     found: list[tuple[Measured, dict[str, int]]] = []
     notes: list[str] = []
     seen: set[int] = set()
@@ -133,7 +143,7 @@ def _measure_sizes(
         fraction = measured.fraction(lengths)
         if fraction < FEW and at:
             at -= 1
-        elif fraction > _MANY and at + 1 < len(TIERS):
+        elif fraction > _MANY and at + 1 in allowed:
             at += 1
     return found, notes
 
@@ -151,7 +161,10 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
-    most = {name: longest(name, facts, wish) for name in lengths}
-    # Scores alone read it; beyond `_MANY`, so that it keeps no larger networks from being tried.
-    most["train_extractor"] = min(most["train_extractor"], 3 * tier.enough["train_extractor"])
-    return Measured(tier, lengths, most, found)
+    larger = any(_may_suffice(facts, wish, each) for each in TIERS[TIERS.index(tier) + 1 :])
+    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, larger, found)
+
+
+def _may_suffice(facts: Facts, wish: Wish, tier: Tier) -> bool:
+    """Return whether so many images are worth networks of a size, however long they are trained."""
+    return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))

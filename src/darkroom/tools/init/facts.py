@@ -27,6 +27,7 @@ _SECONDS = 12.0  # of reading, after which no more are read,
 _ENOUGH = 100  # but for so many
 _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # pixels of an image that is still opened
+_OWN = 0.05  # fraction of the captions that no other image has, above which captions say more than classes
 _GREY = 4  # largest difference of two channels, of 255, that still is grey
 
 
@@ -76,8 +77,8 @@ class Facts:
 
     @property
     def has_captions(self) -> bool:
-        """Whether most images have a caption, and some have one of their own."""
-        return self.may_have_texts and self.captions > 0
+        """Whether most images have a caption, and many have one of their own."""
+        return self.may_have_texts and self.captions > _OWN
 
     @property
     def may_have_texts(self) -> bool:

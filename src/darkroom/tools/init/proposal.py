@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
 from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
-from darkroom.models.generators.dit.settings import DiTGenerated
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.prior.sample_settings import SampleText
 from darkroom.params.numbers import NO_FILE
@@ -17,19 +17,21 @@ from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.tiers import TRAININGS, Tier
 from darkroom.tools.preset import leaves
 
+PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
 # Small matrices: Muon takes as long as the passes (docs/quality.md).
+_SCHEDULES = {"wsd": "constant, with a decay at the end: more images may be added later"}
 _OPTIMIZERS = {"adamw": "in equal time it comes further than Muon", "muon": ""}
 # On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
 _CONVOLUTIONS = ("train_tokenizer", "train_decoder")
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
 _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
-# Largest number of times that a training sees an image: beyond it a network learns its images by heart.
-_EPOCHS = {"train_generator": 250, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
-_CAPTIONED = 60  # of a generator of captions, each of which names its image: the validation loss is lowest at 40
+# Largest number of times that a training sees an image: beyond it a network learns its images by heart. Diffusion sees
+# so many in all at least, however few there are: before that it draws nothing.
+_EPOCHS = {"train_generator": 150, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
+_LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
 _MOST_THREADS = 8  # of a training whose matrices are small
-_MANY = 1000  # epochs of the others, which learn no images by heart
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
 _GUIDANCE = 2.5  # of captions: a first choice, not compared yet
 
@@ -84,10 +86,14 @@ def splits(images: int) -> dict[str, float]:
     return {"train": round(1 - test - val, 2), "val": val, "test": test}
 
 
-def longest(training: str, facts: Facts, wish: Wish) -> int:
-    """Return the number of images after which a training would learn its images by heart."""
-    epochs = _CAPTIONED if training == "train_generator" and wish.captions else _EPOCHS.get(training, _MANY)
-    return int(epochs * facts.images * splits(facts.images)["train"])
+def longest(training: str, facts: Facts, tier: Tier) -> int:
+    """Return the number of images beyond which a training is not worth its time: it would learn them by heart.
+
+    Of what learns none by heart a multiple of what is enough.
+    """
+    if training not in _EPOCHS:
+        return PLENTY * tier.enough[training]
+    return max(_LEAST.get(training, 0), int(_EPOCHS[training] * facts.images * splits(facts.images)["train"]))
 
 
 def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
@@ -157,6 +163,7 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
             "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
             "batch": Choice(batch),
             "learning_rate": Choice(default.learning_rate),
+            "schedule": Choice(default.schedule, _SCHEDULES.get(default.schedule, "")),
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
@@ -169,10 +176,13 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
 
 
 def _threads(training: str, wish: Wish, machine: Machine) -> tuple[int, str]:
-    """Return the CPU threads of a training, and why where it has all: nothing long is trained beside it."""
-    if training in ("train_tokenizer", "train_generator") and not (machine.gpu or wish.unclip):
-        return min(machine.cores, _MOST_THREADS), "CPU threads: nothing long is trained beside it"
-    return machine.threads, ""
+    """Return the CPU threads of a training, and why where they are not those of two side by side."""
+    if machine.gpu or wish.unclip:
+        return min(machine.threads, _MOST_THREADS), ""
+    why = "CPU threads: all cores, one training after another"
+    if machine.cores > _MOST_THREADS:
+        why = "CPU threads: more do not help networks as small as these"
+    return min(machine.cores, _MOST_THREADS), why
 
 
 def _tokenizer(tier: Tier) -> dict[str, Choice]:
@@ -195,6 +205,8 @@ def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
         "train_generator.dit.model.width": Choice(width),
         "train_generator.dit.model.depth": Choice(depth),
         "train_generator.dit.model.heads": Choice(heads),
+        "train_generator.dit.diffusion.time_shift": Choice(2.0, "more noise, in which few images have more to teach"),
+        "train_generator.dit.model.dropout": Choice(0.0),
         "train_generator.dit.sampling.guidance": Choice(guidance),
         "sample_generator.common.images": Choice(Common().images, "the least for a distance with a small error"),
         "sample_generator.dit.guidance": Choice(guidance, why),
@@ -207,7 +219,9 @@ def _captions(facts: Facts) -> dict[str, Choice]:
         "train_generator.captions": Choice("data/shards", f"{facts.captioned:.0%} of the images have a caption"),
         f"{_DIT}.condition": Choice("caption", "its text encoder learns with it, from these captions alone"),
         f"{_DIT}.context_length": _context(facts),
-        f"{_DIT}.dropout": Choice(0.1, "a caption names its image, as an embedding does: less is learned by heart"),
+        "train_generator.dit.diffusion.word_dropout": Choice(
+            0.2, "a caption names its image: less is learned by heart"
+        ),
     }
 
 
@@ -216,7 +230,7 @@ def _classes() -> dict[str, Choice]:
         "train_generator.captions": Choice(NO_FILE),
         f"{_DIT}.condition": Choice("class"),
         f"{_DIT}.context_length": Choice(None),
-        f"{_DIT}.dropout": Choice(0.0),
+        "train_generator.dit.diffusion.word_dropout": Choice(DiTDiffusion().word_dropout),
     }
 
 

@@ -33,15 +33,16 @@ class Request:
         """Return the request of a command line.
 
         Raises:
-            DarkroomError: the time or the size is none.
+            DarkroomError: the time or the size is none, or two options contradict each other.
         """
         minutes = options.hours * 60 if options.hours is not None else options.minutes
         if not minutes > 0:
-            raise DarkroomError(f"--minutes is {minutes:g}, and must be above 0.")
+            said = f"--minutes is {minutes:g}" if options.hours is None else f"--hours is {options.hours:g}"
+            raise DarkroomError(f"{said}, and must be above 0.")
         if options.generator != "dit" and options.text is not None:
             raise DarkroomError(
                 f"--{'text' if options.text else 'no-text'} is for the generator dit: take it out, or --generator "
-                f"{options.generator}, which makes images of {'texts' if options.generator == 'unclip' else 'nothing'}."
+                f"{options.generator}, which makes {'images of texts' if options.generator == 'unclip' else 'none'}."
             )
         if options.size is not None and (options.size < 16 or options.size % 16):
             raise DarkroomError(f"--size is {options.size}, and must be a multiple of 16.")

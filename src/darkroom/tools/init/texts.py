@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,7 @@ def _captions(facts: Facts, wish: Wish) -> list[str]:
         why = "too few" if facts.captioned <= 0.5 else "always the same one, too little"
         return [f"{said}: {why} for images of texts."]
     if not facts.has_captions and not wish.text:
-        return [f"{said}, but none has one of its own: no images of texts, unless by --text."]
+        return [f"{said}, but few have one of their own: no images of texts, unless by --text."]
     if not wish.text:
         return [f"{said}; no images of texts are asked for."]
     if facts.long:
@@ -111,9 +112,9 @@ def _trainings(
 ) -> list[str]:
     train = facts.images * splits(facts.images)["train"]
     rows = [("training", "images seen", "each image", "time", "of enough")]
-    seconds = {name.partition("@")[0]: job.seconds for name, job in measured.found.jobs.items()}
+    jobs = {name.partition("@")[0]: name for name in measured.found.jobs}
     for name, images in lengths.items():
-        took = seconds[name] * images / measured.lengths[name]
+        took = measured.job_seconds(jobs[name], images / measured.lengths[name])
         part = images / measured.tier.enough[name]
         rows.append((name, f"{images:,}", f"{images / train:,.3g} ×", time_of(took), f"{part:,.0%}"))
     total = measured.seconds(lengths)
@@ -125,10 +126,13 @@ def _trainings(
     ]
     if total > minutes * 60:
         found.append(
-            f"That is more than asked for: less would show nothing. Give it --minutes {total / 60 / MARGIN:.0f}."
+            f"That is more than asked for: less would show nothing. Give it --minutes {math.ceil(total / 60 / MARGIN)}."
         )
     elif total < _UNUSED * minutes * 60:
-        found.append(f"No training is made longer: networks would learn {facts.images:,} images by heart.")
+        found.append(
+            f"No training is made longer: a generator would learn {facts.images:,} images by heart, and the others "
+            "have had plenty."
+        )
     if total <= minutes * 60 and measured.fraction(lengths) < _ENOUGH:
         found.append(_short(facts, measured, lengths))
     load = measured.found.whole.load
@@ -148,7 +152,8 @@ def _short(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> str:
         return f"{facts.images:,} images are few: more of them would help more than more time."
     fraction = measured.fraction(lengths)
     rough = "; forms will be rough" if fraction < _ROUGH else ""
-    enough = time_of(measured.seconds({name: measured.tier.enough[name] for name in lengths}))
+    wanted = {name: min(measured.tier.enough[name], measured.longest[name]) for name in lengths}
+    enough = time_of(measured.seconds(wanted))
     return (
         f"The time is short: {short} sees {fraction:.0%} of what is enough{rough}. "
         f"About {enough} would do for networks of this size."
@@ -166,7 +171,7 @@ def _alternatives(facts: Facts, minutes: float, measured: Measured, lengths: Map
             continue
         tight = measured.fraction(other) < FEW or measured.tier.minutes * 60 * MARGIN > seconds
         end = ""
-        if factor > 1 and measured.tier != TIERS[-1]:
+        if factor > 1 and measured.larger:
             end = ", or larger networks"
         elif factor < 1 and tight and measured.tier != TIERS[0]:
             end = ", or smaller networks"

@@ -62,8 +62,8 @@ def begin_from() -> tuple[str, list[str]]:
 def restored() -> Iterator[Callable[[str], None]]:
     """Give params.yaml back as it was, unless the block keeps another text.
 
-    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing. SIGTERM
-    ends the block as Ctrl-C does.
+    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing. So
+    does SIGTERM.
     """
     was = PARAMS.read_bytes()
     LAST.parent.mkdir(exist_ok=True)
@@ -71,7 +71,12 @@ def restored() -> Iterator[Callable[[str], None]]:
     if not was.decode("utf-8").startswith(MARK):
         write_bytes(BEFORE, was)
     kept: list[str] = []
-    handler = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+    def give_back(number: int, frame: object) -> None:
+        write_bytes(PARAMS, was)  # at once: a stage that is measured may take a while to end
+        sys.exit(128 + number)
+
+    handler = signal.signal(signal.SIGTERM, give_back)
     try:
         yield kept.append
     finally:
