@@ -19,6 +19,11 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+
+class Factor(float):
+    """Times what params.yaml says; lengths are whole batches."""
+
+
 ROOT = Path(__file__).resolve().parents[1]
 DIT, UNET = "train_generator.dit", "train_decoder.unets.base"
 # Keys by the section that they stand in, by recipe, by what is trained.
@@ -26,10 +31,10 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     "tokenizer": {
         "as it is": {},
         "AdamW": {"train_tokenizer.training": {"optimizer": "adamw"}},
-        "half the images": {"train_tokenizer.training": {"images": 0.5}},
-        "twice the images": {"train_tokenizer.training": {"images": 2.0}},
+        "half the images": {"train_tokenizer.training": {"images": Factor(0.5)}},
+        "twice the images": {"train_tokenizer.training": {"images": Factor(2.0)}},
         "wsd": {"train_tokenizer.training": {"schedule": "wsd"}},
-        "twice the learning rate": {"train_tokenizer.training": {"learning_rate": 0.004}},
+        "twice the learning rate": {"train_tokenizer.training": {"learning_rate": Factor(2.0)}},
         "half the batch": {"train_tokenizer.training": {"batch": 16}},
         "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
         "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
@@ -41,16 +46,16 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "AdamW": {"train_generator.training": {"optimizer": "adamw"}},
         "Muon": {"train_generator.training": {"optimizer": "muon"}},
         "Muon in chunks": {"train_generator.training": {"optimizer": "muon", "muon_chunks": True}},
-        "half the images": {"train_generator.training": {"images": 0.5}},
-        "twice the images": {"train_generator.training": {"images": 2.0}},
+        "half the images": {"train_generator.training": {"images": Factor(0.5)}},
+        "twice the images": {"train_generator.training": {"images": Factor(2.0)}},
         "modern block": {
             f"{DIT}.model": {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
         },
         "dropout 0.1": {f"{DIT}.model": {"dropout": 0.1}},
         "dropout 0.2": {f"{DIT}.model": {"dropout": 0.2}},
-        "four times the images": {"train_generator.training": {"images": 4.0}},
+        "four times the images": {"train_generator.training": {"images": Factor(4.0)}},
         "four times the images with word dropout 0.2": {
-            "train_generator.training": {"images": 4.0},
+            "train_generator.training": {"images": Factor(4.0)},
             f"{DIT}.diffusion": {"word_dropout": 0.2},
         },
         "word dropout 0.2": {f"{DIT}.diffusion": {"word_dropout": 0.2}},
@@ -76,7 +81,7 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             f"{DIT}.diffusion": {"time_shift": 2.0},
             f"{DIT}.representation": {"alignment": 0.2},
         },
-        "twice the learning rate": {"train_generator.training": {"learning_rate": 0.002}},
+        "twice the learning rate": {"train_generator.training": {"learning_rate": Factor(2.0)}},
         "pixels without a tokenizer": {
             "train_tokenizer": {"kind": "identity"},
             f"{DIT}.model": {"patch": 4, "patch_bottleneck": 32},
@@ -102,11 +107,11 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     },
     "text": {
         "as it is": {},
-        "half the images": {"train_decoder.training": {"images": 0.5}},
+        "half the images": {"train_decoder.training": {"images": Factor(0.5)}},
         "dropout 0.1": {f"{UNET}.model": {"dropout": 0.1}},
         "embedding noise 0.5": {f"{UNET}.diffusion": {"embedding_noise": 0.5}},
         "both": {f"{UNET}.model": {"dropout": 0.1}, f"{UNET}.diffusion": {"embedding_noise": 0.5}},
-        "CLIP by half the images": {"train_clip.training": {"images": 0.5}},
+        "CLIP by half the images": {"train_clip.training": {"images": Factor(0.5)}},
     },
 }
 TRAINED = {"tokenizer": "train_tokenizer", "generator": "train_generator", "text": "train_decoder"}
@@ -115,7 +120,7 @@ SCORES = {
     "generator": ("fd_debiased", "kid", "label_accuracy", "recall"),
     "text": ("fd_debiased", "kid", "label_accuracy", "psnr", "clip_image"),
 }
-_LENGTHS = ("images", "warmup")  # factors of what params.yaml says
+_LENGTHS = ("images", "warmup")
 
 
 def section_of(params: Any, path: str) -> Any:
@@ -128,13 +133,15 @@ def section_of(params: Any, path: str) -> Any:
 
 
 def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained: str) -> Any:
-    """Lay the keys of a recipe over the parameters; `images` as a factor shortens the warm-up, too."""
+    """Lay the keys of a recipe over the parameters; a factor of `images` is one of the warm-up, too."""
     for path, values in changes.items():
         section = section_of(params, path)
         for key, value in values.items():
-            if key == "images" and isinstance(value, float):
+            if key == "images" and isinstance(value, Factor):
                 for name in _LENGTHS:
                     section[name] = round(section[name] * value / section["batch"]) * section["batch"]
+            elif isinstance(value, Factor):
+                section[key] = float(section[key] * value)
             elif key == "weaker_images":  # the averages are kept after each sixteenth of the training
                 training = params["train_generator"]["training"]
                 section[key] = math.ceil(training["images"] * value / training["batch"]) * training["batch"]
@@ -142,6 +149,12 @@ def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained:
                 section[key] = value
     section_of(params, f"{trained}.training")["seed"] = seed
     return params
+
+
+def refusal() -> str:
+    """Return why params.yaml is not valid, as where a recipe is of captions and there are none; "": it is."""
+    done = subprocess.run(["darkroom", "check"], cwd=ROOT, capture_output=True, text=True)
+    return done.stderr.strip() if done.returncode else ""
 
 
 def repro(target: str) -> dict[str, Any]:
@@ -196,6 +209,9 @@ def main() -> None:
                 params = changed(yaml.load(text), RECIPES[args.target][recipe], seed, TRAINED[args.target])
                 with (ROOT / "params.yaml").open("w") as file:
                     yaml.dump(params, file)
+                if refused := refusal():
+                    print(f"{recipe} is left out: {refused}", file=sys.stderr)
+                    continue
                 row = {"recipe": recipe, "seed": seed, **repro(args.target)}
                 with args.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")

@@ -108,7 +108,7 @@ def test_labels_are_dropped_as_often_as_asked_and_never_in_validation():
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_words_are_hidden_as_often_as_asked_and_never_in_validation(dropout):
-    """Start, end and padding are never; which words are follows from the place in the sequence."""
+    """Start, end and padding are never; which words are hidden follows from the place in the sequence."""
     made, many = recipe(word_dropout=dropout), batch(list(range(2000)))
     made.modules["dit"] = lambda x, time, condition: made.calls.append(condition) or x
     made.calls = []

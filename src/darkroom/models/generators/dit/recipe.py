@@ -95,7 +95,7 @@ class DiTRecipe(GeneratorRecipe):
         self.evaluation, self.asked, self.augment = evaluation, asked, augment
         self.by_class = model.config.condition == "class"
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
-        self.columns = min(_COLUMNS, model.config.classes) if model.config.condition == "class" else _COLUMNS
+        self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
 
     @classmethod
     def build(

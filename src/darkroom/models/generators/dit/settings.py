@@ -23,7 +23,7 @@ from darkroom.params.section import Section
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
 Transform = Literal["mirror", "turn", "translation", "cutout"]  # in the order in which they are taken
 _BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
-_WORD_DROPOUT = 0.05  # enough for the unknown token, of which no training caption has one, to be learned
+_WORD_DROPOUT = 0.05  # enough to learn the unknown token, which no training caption has
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
 _SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
