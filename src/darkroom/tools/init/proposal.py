@@ -33,7 +33,7 @@ _EPOCHS = {"train_generator": 150, "train_decoder": 100, "train_prior": 40, "tra
 _LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
 _MOST_THREADS = 8  # of a training whose matrices are small
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
-_GUIDANCE = 2.5  # of captions: a first choice, not compared yet
+_GUIDANCE = 2.5  # of captions, of which weak guidance shows less: docs/quality.md
 
 
 class Choice(NamedTuple):
