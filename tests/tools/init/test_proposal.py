@@ -39,7 +39,7 @@ def test_few_images_shorten_what_learns_them_by_heart_but_not_to_nothing(tier: T
     few, some, many = most.values()
     assert all(few[name] <= some[name] <= many[name] for name in BATCH)
     assert few["train_generator"] / BATCH["train_generator"] == 500  # steps, before which it draws nothing
-    assert many["train_decoder"] < many["train_generator"] == int(150 * 3786 * 0.8)
+    assert many["train_prior"] < many["train_generator"] == int(100 * 3786 * 0.8)
     # What learns no images by heart is bound by what is enough, far above where larger networks are tried.
     assert few["train_tokenizer"] == many["train_tokenizer"] == 4 * tier.enough["train_tokenizer"]
 

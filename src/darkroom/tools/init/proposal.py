@@ -29,7 +29,7 @@ _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart. Diffusion sees
 # so many in all at least, however few there are: before that it draws nothing.
-_EPOCHS = {"train_generator": 150, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
+_EPOCHS = {"train_generator": 100, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
 _LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
 _MOST_THREADS = 8  # of a training whose matrices are small
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
