@@ -14,7 +14,7 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.kind_settings import READ, TEXTS
+from darkroom.models.generators.kind_settings import OF_ROWS
 from darkroom.models.generators.sample_settings import Common, Params
 from darkroom.processes.launch import rank
 from darkroom.stages.empty import write_no_samples
@@ -130,7 +130,7 @@ def _name(device: torch.device) -> str:
 
 def _read(condition: str, settings: Common) -> dict[str, str]:
     """Return where conditions are read, for the manifest: a split, or a file by its hash."""
-    if condition not in (*READ, *TEXTS):
+    if condition not in OF_ROWS:
         return {}
     captions = settings.captions
     return {"captions": sha256_file(Path(captions.file))} if captions.given else {"split": settings.split}

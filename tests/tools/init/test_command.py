@@ -86,6 +86,16 @@ def test_no_preset_that_was_applied_before_is_left_in_the_way(clone, quick, pict
     assert values() == expected
 
 
+def test_more_time_has_the_same_evaluator(clone, quick):
+    """Else its scores would be of another scale."""
+    found = []
+    for minutes in ("25", "40", "240"):
+        assert main(["init", "shapes", "--minutes", minutes]) == 0
+        found.append(values()["train_extractor"]["training"])
+        found.append(values()["train_tokenizer"]["training"]["images"])
+    assert found[0] == found[2] == found[4] and found[1] < found[3] < found[5]
+
+
 def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, capsys):
     root = str(pictures("mine", classes("cat", "dog", each=60)))
     before = Path("params.yaml").read_bytes()

@@ -13,7 +13,7 @@ from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.classifier.settings import CLASSIFIER
 from darkroom.models.generators.guides import require_guides
-from darkroom.models.generators.kind_settings import READ, TEXTS
+from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse, require_blocks, require_split
@@ -101,7 +101,7 @@ def _require_condition(params: Any) -> None:
     """Check that what images are asked to show is stored, and that nothing else is asked for."""
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
     condition = section.chosen.condition
-    if common.captions.given and condition not in (*READ, *TEXTS):
+    if common.captions.given and condition not in OF_ROWS:
         key = f"`train_generator.{section.kind}.model.condition` is {condition}, which reads no text"
         if not hasattr(section.chosen, "model"):
             key = f"`train_generator.kind` is {section.kind}, which reads no text"
@@ -121,7 +121,7 @@ def _require_condition(params: Any) -> None:
             f"`sample_generator.common.captions.file` is {captions.file} and `.clip` {captions.clip}, and {this}: set "
             f"`.clip` to {NO_FILE if condition == 'caption' else 'models/clip'}."
         )
-    if condition not in (*READ, *TEXTS):
+    if condition not in OF_ROWS:
         return
     if captions.given and condition == "image":
         refuse(

@@ -5,6 +5,7 @@ from darkroom.params import kinds
 # Of each condition that CLIP makes, the kinds of stored embeddings that are read; the first is pooled.
 READ = {"image": ("image",), "text": ("text",), "tokens": ("text", "encoding")}
 TEXTS = ("text", "tokens", "caption")  # the conditions that texts are
+OF_ROWS = tuple({**READ, **dict.fromkeys(TEXTS)})  # the conditions that are of the rows of a split
 
 
 class Kind(kinds.Kind):

@@ -23,6 +23,7 @@ from darkroom.tools.plan.schedule import Job, side_by_side
 from darkroom.tools.preset import DEFAULT, laid_over, overlay
 
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
+_EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
 
 
@@ -61,9 +62,11 @@ class Measured:
         return fixed + (seconds - fixed) * factor
 
     def fit(self, seconds: float) -> dict[str, int]:
-        """Return the images of each training that fit into the time."""
+        """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
         most = {name: max(2 * BATCH[name], images) for name, images in self.longest.items()}
-        return allot(self.ends, self.lengths, self.tier.enough, most, seconds)
+        measured = {name: images for name, images in self.lengths.items() if name != _EVALUATOR}
+        found = allot(self.ends, measured, self.tier.enough, most, seconds)
+        return {name: found.get(name, images) for name, images in self.lengths.items()}
 
     def seconds(self, lengths: Mapping[str, int]) -> float:
         """Return the seconds of the whole DAG with trainings of these lengths."""
@@ -72,6 +75,11 @@ class Measured:
     def fraction(self, lengths: Mapping[str, int]) -> float:
         """Return the smallest fraction of what is enough that a training gets."""
         return min(lengths[name] / self.tier.enough[name] for name in lengths)
+
+    def plenty(self, lengths: Mapping[str, int]) -> bool:
+        """Return whether each training sees many times what is enough, or as many images as it may."""
+        most = {name: min(_MANY * self.tier.enough[name], 0.9 * self.longest[name]) for name in lengths}
+        return all(lengths[name] >= most[name] for name in lengths if name != _EVALUATOR)
 
 
 def init(request: Request) -> str:
@@ -143,7 +151,7 @@ def _measure_sizes(
         fraction = measured.fraction(lengths)
         if fraction < FEW and at:
             at -= 1
-        elif fraction > _MANY and at + 1 in allowed:
+        elif measured.plenty(lengths) and at + 1 in allowed:
             at += 1
     return found, notes
 

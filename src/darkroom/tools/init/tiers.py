@@ -38,7 +38,8 @@ class Tier:
     tokenizer: width of each level; each but the last halves the resolution.
     dit: width, depth and heads of the transformer.
     unet: width of each level of the decoder's U-Net, which works on latents.
-    enough: images that each training should see; trainings are lengthened and shortened in this proportion.
+    enough: images that each training should see; trainings are lengthened and shortened in this proportion, but for the
+        evaluator's.
     """
 
     name: str
@@ -87,7 +88,7 @@ TIERS = (
         unet=(96, 192),
         enough={
             "train_tokenizer": 120_000,
-            "train_extractor": 96_000,
+            "train_extractor": ExtractorTraining().images,
             "train_generator": 640_000,
             "train_clip": 160_000,
             "train_decoder": 400_000,

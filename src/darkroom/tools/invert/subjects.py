@@ -25,7 +25,7 @@ from darkroom.models.generators.conditions import Condition, condition_of
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.tools.images import preparation, read_image
 from darkroom.tools.sample.classes import MODEL, numbers_of
-from darkroom.tools.sample.unseen import stored_texts
+from darkroom.tools.sample.texts import stored_texts
 
 # From numbers of images, modulo their count, to what the network reads.
 Conditions = Callable[[NDArray[np.int64]], Condition]

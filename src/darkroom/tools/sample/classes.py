@@ -146,7 +146,7 @@ def text_pictures(
 
     def asked() -> "list[Asked]":
         from darkroom.models.generators.texts import asked_texts
-        from darkroom.tools.sample.unseen import stored_texts
+        from darkroom.tools.sample.texts import stored_texts
 
         stored = stored_texts(texts, manifest, MODEL)
         return [

@@ -24,7 +24,7 @@ from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
 from darkroom.tools.bands import Named
 from darkroom.tools.images import preparation, read_image
-from darkroom.tools.sample.unseen import unseen_words
+from darkroom.tools.sample.texts import unseen_words
 
 _BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
 _WHITE = 128  # grey levels from which a mask is white
