@@ -270,7 +270,7 @@ def test_a_flow_without_a_velocity_at_data_is_refused(
 def test_a_generator_of_texts_reads_captions(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest alone is of texts: what is asked of CLIP is what the images are captioned with."""
     from darkroom.tools.invert import subjects
-    from darkroom.tools.sample import unseen
+    from darkroom.tools.sample import texts as module
 
     asked: list[list[str]] = []
 
@@ -278,9 +278,9 @@ def test_a_generator_of_texts_reads_captions(clone: Path, monkeypatch: pytest.Mo
         asked.append(list(texts))
         return {"text": torch.arange(4.0 * len(texts)).reshape(-1, 4) + 1}
 
-    monkeypatch.setattr(unseen, "embedded", embedded)
-    monkeypatch.setattr(unseen, "load_clip", lambda: None)
-    monkeypatch.setattr(unseen, "unseen_words", lambda texts, clip: [])
+    monkeypatch.setattr(module, "embedded", embedded)
+    monkeypatch.setattr(module, "load_clip", lambda: None)
+    monkeypatch.setattr(module, "unseen_words", lambda texts, clip: [])
     found = subjects.stored("test", 12, [])
     captions = found.captions
     manifest = json.loads(Path("models/generator/manifest.json").read_text()) | {"condition": "text"}
