@@ -1,5 +1,6 @@
 # One DAG, two engines: dvc.yaml says what a stage reads and writes and what is stale, Snakemake runs that in parallel.
 import sys
+from pathlib import Path
 
 from snakemake.utils import min_version
 
@@ -33,3 +34,10 @@ rule stale:
         temp(touch(MARKER)),
     priority: 2  # all before any stage, so that the stages' own priorities choose among all that may begin
     localrule: True
+
+
+onsuccess:
+    if workflow.is_main_process and Path("reports/index.html").is_file():
+        print(
+            "The page: reports/index.html. `darkroom scores` prints its scores, `darkroom show` draws its pictures."
+        )

@@ -26,18 +26,21 @@ class Headline:
     se_text: str = ""
 
 
-def _share(title: str, fraction: float, n: int, says: str) -> Headline:
+def _share(title: str, fraction: float, n: int, says: str, more: str = "") -> Headline:
     low, high = wilson(fraction, n)
-    sentence = f"of {n:,} {says} (95% interval {fixed(100 * low, 1)} to {percent(high)})."
+    sentence = f"of {n:,} {says} (95% interval {fixed(100 * low, 1)} to {percent(high)}).{more}"
     return Headline(title, fraction, percent(fraction), sentence)
 
 
 def _real_share(made: Scored) -> str:
-    """Return what held-out real images of the same classes get, for the sentence on a label accuracy."""
+    """Return a sentence on what held-out real images of the same classes get, and a constant answer; "": not known."""
     real = made.card.baselines.label_accuracy
     if real is None or real.held_out is None:
         return ""
-    return f", which recognises {percent(real.held_out)} of held-out ones"
+    return (
+        f" Of held-out real images it recognises {percent(real.held_out)}; a constant answer would be right for "
+        f"{percent(real.constant)}."
+    )
 
 
 def _conditioned(conditioned: Conditioned | None, of: str, labelled: bool) -> Iterator[Headline]:
@@ -50,8 +53,8 @@ def _conditioned(conditioned: Conditioned | None, of: str, labelled: bool) -> It
         yield _share(f"Colour and form, of {of}", scores["colour_and_form"], n, says)
     elif labelled and "label_accuracy" in scores:
         says = f"images made of {of} are classified as the class of the original image, by the same classifier"
-        says += _real_share(conditioned.scored)
-        yield _share(f"Label accuracy, of {of}", scores["label_accuracy"], n, says)
+        more = _real_share(conditioned.scored)
+        yield _share(f"Label accuracy, of {of}", scores["label_accuracy"], n, says, more)
 
 
 def _difference(run: Number, real: Number, split: str) -> str:
@@ -133,8 +136,8 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 f"Label accuracy{of}",
                 fraction,
                 n,
-                "generated images are classified as the requested class, by a classifier trained on real images"
-                + (_real_share(made) if made else ""),
+                "generated images are classified as the requested class, by a classifier trained on real images",
+                _real_share(made) if made else "",
             )
         )
     if made is not None:

@@ -119,8 +119,9 @@ def _percent(fraction: float) -> str:
 def _memorised(training: Training) -> Finding | None:
     """Return whether the validation loss has risen from its lowest by more than its noise, and the training loss not.
 
-    What is only too sure of itself has not memorised: a classifier whose accuracy does not fall while its loss rises, a
-    CLIP that finds as many captions. The Fréchet distance says nothing here: copies of training images have the best.
+    What is only too sure of itself has not memorised: a classifier whose accuracy does not fall by more than its noise
+    while its loss rises, a CLIP that finds as many captions. The Fréchet distance says nothing here: copies of training
+    images have the best.
     """
     points = training.val.points
     lowest = training.val.lowest
@@ -137,12 +138,23 @@ def _memorised(training: Training) -> Finding | None:
     if not _near(training.train.points, points[-1][0]) < _near(training.train.points, lowest[0]):
         return None
     judged = rest_of(training.judge, training.judged.points) if training.judge in _SURE else ()
-    if judged and _near(judged, points[-1][0]) <= _near(judged, lowest[0]):
-        return None
-    return Finding(
+    if judged:
+        chance = 2 * _noise([value for _, value in judged])
+        if _near(judged, points[-1][0]) <= _near(judged, lowest[0]) + (chance if math.isfinite(chance) else 0.0):
+            return None
+    risen = (
         f"The validation loss was lowest at image {lowest[0]:,.0f} and has risen by {rise:.0%} since, while the "
-        f"training loss fell: it memorises. `select: best` in `{section_of(training.name)}` keeps the weights of the "
-        "lowest; more or augmented data would help.",
+        "training loss fell: "
+    )
+    if training.judge == "eval/fd_debiased":  # images may get better long after
+        return Finding(
+            f"{risen}it begins to know its images by heart. Samples may get better all the same; whether they are "
+            "copies, the page says under Memorisation.",
+            warning=True,
+        )
+    return Finding(
+        f"{risen}it memorises. `select: best` in `{section_of(training.name)}` keeps the weights of the lowest; more "
+        "or augmented data would help.",
         warning=True,
     )
 
