@@ -35,7 +35,7 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "twice the images": {"train_tokenizer.training": {"images": Factor(2.0)}},
         "wsd": {"train_tokenizer.training": {"schedule": "wsd"}},
         "twice the learning rate": {"train_tokenizer.training": {"learning_rate": Factor(2.0)}},
-        "half the batch": {"train_tokenizer.training": {"batch": 16}},
+        "half the batch": {"train_tokenizer.training": {"batch": Factor(0.5)}},
         "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
         "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
         "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
@@ -141,7 +141,8 @@ def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained:
                 for name in _LENGTHS:
                     section[name] = round(section[name] * value / section["batch"]) * section["batch"]
             elif isinstance(value, Factor):
-                section[key] = float(section[key] * value)
+                whole = isinstance(section[key], int)
+                section[key] = int(section[key] * value) if whole else float(section[key] * value)
             elif key == "weaker_images":  # the averages are kept after each sixteenth of the training
                 training = params["train_generator"]["training"]
                 section[key] = math.ceil(training["images"] * value / training["batch"]) * training["batch"]

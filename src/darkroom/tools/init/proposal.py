@@ -19,8 +19,8 @@ from darkroom.tools.preset import leaves
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
-# Small matrices: Muon takes as long as the passes (docs/quality.md).
 _SCHEDULES = {"wsd": "constant, with a decay at the end: more images may be added later"}
+# Small matrices: Muon takes as long as the passes (docs/quality.md).
 _OPTIMIZERS = {"adamw": "in equal time it comes further than Muon", "muon": ""}
 # On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
 _CONVOLUTIONS = ("train_tokenizer", "train_decoder")
@@ -181,7 +181,7 @@ def _threads(training: str, wish: Wish, machine: Machine) -> tuple[int, str]:
         return min(machine.threads, _MOST_THREADS), ""
     why = "CPU threads: all cores, one training after another"
     if machine.cores > _MOST_THREADS:
-        why = "CPU threads: more do not help networks as small as these"
+        why = f"CPU threads: {_MOST_THREADS} at most, as the matrices are small"
     return min(machine.cores, _MOST_THREADS), why
 
 

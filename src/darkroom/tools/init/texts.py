@@ -130,8 +130,7 @@ def _trainings(
         )
     elif total < _UNUSED * minutes * 60:
         found.append(
-            f"No training is made longer: a generator would learn {facts.images:,} images by heart, and the others "
-            "have had plenty."
+            f"No training is made longer: more would teach little, or a generator {facts.images:,} images by heart."
         )
     if total <= minutes * 60 and measured.fraction(lengths) < _ENOUGH:
         found.append(_short(facts, measured, lengths))

@@ -62,8 +62,8 @@ def begin_from() -> tuple[str, list[str]]:
 def restored() -> Iterator[Callable[[str], None]]:
     """Give params.yaml back as it was, unless the block keeps another text.
 
-    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing. So
-    does SIGTERM.
+    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing.
+    SIGTERM gives it back at once.
     """
     was = PARAMS.read_bytes()
     LAST.parent.mkdir(exist_ok=True)
