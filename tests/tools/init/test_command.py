@@ -9,6 +9,7 @@ import yaml
 
 from darkroom.check.check import check
 from darkroom.cli import main
+from darkroom.models.evaluators.extractor.settings import ExtractorTraining
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
 from darkroom.tools.init import command, writing
@@ -94,6 +95,12 @@ def test_more_time_has_the_same_evaluator(clone, quick):
         found.append(values()["train_extractor"]["training"])
         found.append(values()["train_tokenizer"]["training"]["images"])
     assert found[0] == found[2] == found[4] and found[1] < found[3] < found[5]
+    assert found[0]["images"] == ExtractorTraining().images
+
+
+def test_sizes_that_so_few_images_are_not_worth_are_not_measured(clone, quick, pictures):
+    assert main(["init", str(pictures("mine", classes("cat", "dog", each=60))), "--hours", "12"]) == 0
+    assert [seen["train_generator"]["dit"]["model"]["width"] for seen in quick] == [128]
 
 
 def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, capsys):

@@ -93,6 +93,14 @@ def test_texts_are_refused_where_there_are_no_captions(clone, quick, capsys, pic
     assert "--text: images of texts are learned of captions" in refused(capsys, str(root), "--text")
 
 
+def test_captions_that_are_always_the_same_are_told_of(clone, quick, capsys, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(40)])
+    for path in root.glob("*.png"):
+        path.with_suffix(".txt").write_text("a thing")
+    assert "100% have one, always the same" in refused(capsys, str(root), "--text")
+    assert "--hours is -1, and must be above 0" in refused(capsys, str(root), "--hours", "-1")
+
+
 @pytest.mark.parametrize(("option", "generator"), [("--text", "unclip"), ("--no-text", "none")])
 def test_texts_are_chosen_for_the_transformer_alone(clone, capsys, option, generator):
     assert f"{option} is for the generator dit" in refused(capsys, "digits", option, "--generator", generator)
