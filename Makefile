@@ -9,8 +9,6 @@ demo: setup
 	.venv/bin/snakemake --cores all --quiet host rules
 	@echo
 	@.venv/bin/darkroom scores
-	@echo
-	@echo "The page: reports/index.html"
 
 # The same on rendered, captioned scenes, where a text becomes an image. It lays presets/shapes-text.yaml over params.yaml;
 # what was committed comes back by `git checkout . && dvc checkout`.
@@ -20,7 +18,7 @@ demo-text: setup
 	@echo
 	@.venv/bin/darkroom scores
 	@echo
-	@echo 'The page: reports/index.html. Then: .venv/bin/darkroom sample --text "a large red star at the left"'
+	@echo 'Draw your own words: .venv/bin/darkroom sample --text "a large red star at the left"'
 
 # The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`: 12 minutes on two cores.
 demo-colour: setup
@@ -30,7 +28,7 @@ demo-colour: setup
 	@echo
 	@.venv/bin/darkroom scores
 	@echo
-	@echo 'The page: reports/index.html. Then: .venv/bin/darkroom sample --text "red heart"'
+	@echo 'Draw your own words: .venv/bin/darkroom sample --text "red heart"'
 
 test: setup
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m "not slow"

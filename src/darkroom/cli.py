@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     versus.add_argument("new", nargs="?", default="workspace", help="the same; the working tree")
     versus.add_argument("--seeds", action="store_true", help="with the experiments that differ in seeds alone")
-    versus.add_argument("--all", action="store_true", help="also the scores that are equal in both")
+    versus.add_argument("--all", action="store_true", help="also the scores that are equal in both, or do not compare")
     versus.add_argument("--md", action="store_true", help="print Markdown")
     told = commands.add_parser("scores", help="all scores of a revision, with their standard errors")
     told.add_argument("revision", nargs="?", default="workspace", help="a commit, branch, tag or experiment; here")

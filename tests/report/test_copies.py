@@ -120,6 +120,14 @@ def test_real_images_and_neighbours_stand_beside_generated_ones(made: Path) -> N
     assert [int(str(tag["width"])) for tag in pictures if "eal " in str(tag["alt"])][:2] == 2 * [3 * 98 + 2]
 
 
+def test_real_images_of_captions_stand_in_no_column(made: Path) -> None:
+    beside(CLASSES, 1, originals="test")
+    html = render("title", read_inputs())
+    page = Page(html)
+    assert page.faults == [] and "real, that these captions are of, from the test split" in page.text
+    assert html.count('<div class="columns"') == 2  # of the generated and the neighbours
+
+
 def test_real_images_stand_there_where_no_copies_were_looked_for(made: Path) -> None:
     beside([], 0)
     page = Page(render("title", read_inputs()))

@@ -42,6 +42,13 @@ def test_the_rows_are_named_by_the_images_seen(made: Path) -> None:
     assert "original1,0002,500" in decoded.text and "below the real ones" in decoded.text
 
 
+def test_columns_of_texts_have_them_above(made: Path) -> None:
+    strip("generator", 2, captions=["a red <ring>", "two dogs"])
+    page = Page(section(render("title", read_inputs()), "samples"))
+    titles = [str(attributes["title"]) for tag, attributes in page.tags if tag == "span" and "title" in attributes]
+    assert titles[-2:] == ["a red <ring>", "two dogs"] and "a red <ring>\ntwo dogs" in page.text
+
+
 def test_each_u_net_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     project(told=True)

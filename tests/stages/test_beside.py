@@ -1,16 +1,18 @@
 """Real images beside generated ones: a class a column, drawn at random, and the nearest of the first generated ones."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.memorisation import Near
 from darkroom.metrics.nearest import Found
-from darkroom.stages.beside import columns_of, draw_neighbours, draw_real
+from darkroom.stages.beside import columns_of, draw_neighbours, draw_originals, draw_real
 from data.making import make_part
 
 COLUMNS = ["3", "11", "nobody", "0"]
@@ -84,3 +86,20 @@ def test_images_without_classes_stand_ten_in_a_row(train: ImageShards, made: Ima
     pictures = shown(tmp_path / "near.png")
     assert pictures.shape[:2] == (6, 10)
     np.testing.assert_array_equal(pictures[::3].reshape(20, 3, 6, 6)[:12], made.__getitems__(range(12)))
+
+
+def test_real_images_of_captions_stand_where_the_images_of_these_do(
+    train: ImageShards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of a caption that an image lacks its key is meant; of one that several have, the first."""
+    captions, keys = list(train.captions), train.keys_of(range(len(train)))
+    captions[9] = captions[7]
+    monkeypatch.setattr(ImageShards, "captions", captions)
+    rows = [7, 4, *range(80, 10, -1)]
+    asked = [captions[row] or keys[row] for row in rows]
+    assert captions[4] is None and draw_originals(tmp_path / "real.png", SimpleNamespace(captions=asked), train)
+    expected = captioned_grid([train[row][None] for row in rows[:64]], asked[:64], 8)
+    with Image.open(tmp_path / "real.png") as picture:
+        np.testing.assert_array_equal(np.asarray(picture), np.asarray(expected))
+    assert not draw_originals(tmp_path / "other.png", SimpleNamespace(captions=["of none"]), train)
+    assert not (tmp_path / "other.png").exists()

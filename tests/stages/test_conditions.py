@@ -65,6 +65,10 @@ def test_each_condition_is_trained_sampled_and_scored(clone, condition):
     assert ("clip" in trained) == (condition in ("image", "text", "tokens"))
     assert ("class_counts" in trained) == (condition == "class")
     assert len(list(Path("logs/train_generator").rglob("*.png"))) == 2
+    strip = json.loads(Path("curves/generator/strip.json").read_text())
+    val = ImageShards.open_parts(["one"], "val")
+    assert set(strip.get("captions", [])) <= {*val.captions, *val.keys_of(range(len(val)))}
+    assert len(strip.get("captions", [])) == (0 if condition in ("class", "none") else 10)
     drawn = {path.stem for path in Path("curves/generator").rglob("eval/*.tsv")}
     assert {"fd", "kid"} <= drawn and ("label_accuracy" in drawn) == (condition != "none")
     images, manifest = sample(condition, images=14)
@@ -82,6 +86,8 @@ def test_each_condition_is_trained_sampled_and_scored(clone, condition):
     score_generator.run(validate(score_settings.Params, given))
     scores = json.loads(Path("metrics/generator.json").read_text())
     assert ("label_accuracy" in scores) == (condition != "none") and np.isfinite(scores["fd"])
+    nearest = json.loads(Path("samples/nearest/generator/manifest.json").read_text())
+    assert nearest.get("originals") == (None if condition in ("class", "none") else "test")
 
 
 def test_images_are_those_of_their_captions_in_any_request(clone):
@@ -148,8 +154,28 @@ def test_own_captions_need_no_clip(clone, capsys):
     np.testing.assert_array_equal(rows[1], alone[0])
     assert (rows[0] != rows[1]).any()
     said = capsys.readouterr().out
-    assert "no caption that models/generator was trained on holds 'zebra'" in said and "'blue'" not in said
+    assert "no caption that models/generator was trained on holds 'zebra'" in said and "holds 'blue'" not in said
     assert "'a ring of two red circles' is cut to the 5 tokens that models/generator reads" in said
+
+
+def test_a_word_of_few_captions_is_named_with_their_number(clone, monkeypatch, capsys):
+    train("caption")
+    write_params("caption", {"captions": "data/shards"})
+    texts = [text.split() for text in ImageShards.open_parts(["one"], "train").captions if text]
+    counts = {word: sum(word in text for text in texts) for text in texts for word in text}
+    rare = min(counts, key=counts.__getitem__)
+    monkeypatch.setattr("darkroom.tools.sample.texts._FEW", counts[rare] + 1)
+    draw("--text", " ".join(counts))
+    said = {line for line in capsys.readouterr().out.splitlines() if line.startswith("note: '")}
+    expected = {
+        f"note: {word!r} is in {count} of the captions that models/generator was trained on: too few to know it well"
+        for word, count in counts.items()
+        if count == counts[rare]
+    }
+    assert said - {line for line in said if "is cut to" in line} == expected
+    monkeypatch.setattr("darkroom.tools.sample.texts._FEW", counts[rare])
+    draw("--text", rare)
+    assert "too few" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("condition", ["tokens", "caption"])

@@ -65,6 +65,13 @@ def test_a_row_for_each_point_below_the_originals(tmp_path) -> None:
     assert first == [200, 200] and [row[1] for row in rows] == [7] * 4 and len({row[0] for row in rows}) == 4
 
 
+def test_texts_that_its_images_are_of_are_kept(tmp_path) -> None:
+    recipe = Shades()
+    recipe.captions = ["dark", "seven"]
+    train(recipe, training(), run(), places(tmp_path))
+    assert json.loads((tmp_path / "curves/strip.json").read_text())["captions"] == ["dark", "seven"]
+
+
 def test_it_shows_the_averaged_weights(tmp_path) -> None:
     trainer = train(Shades(), training(), run(), places(tmp_path))
     assert shades(tmp_path)[-1][0] == int(trainer.ema.state["second"]["bias"].abs() * 1e6) % 256

@@ -1,4 +1,4 @@
-"""The page's pictures of real images beside generated ones: some at random, and the nearest of some."""
+"""The page's pictures of real images beside generated ones: at random, of their captions, and nearest to them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,15 @@ class Beside:
     """Real images beside some samples.
 
     columns: the classes of the columns of both pictures; empty where the samples have no classes.
-    real: real images of these classes, drawn at random.
+    real: real images of these classes, drawn at random, or of the samples' captions.
+    originals: the split of real images of the samples' captions, which stand in the places of these; "": the former.
     neighbours: samples, and below each the nearest training images; None where no image was looked for.
     rows: the names of the rows of `neighbours`.
     """
 
     columns: list[str]
     real: Picture
+    originals: str
     neighbours: Picture | None
     rows: list[str]
 
@@ -42,4 +44,4 @@ def read_beside(name: str) -> Beside | None:
         )
     neighbours = read_png(folder / "neighbours.png") if facts.neighbours else None
     rows = ["generated", "nearest in features", "nearest in pixels"] * facts.neighbours
-    return Beside(facts.columns, read_png(folder / "real.png"), neighbours, rows)
+    return Beside(facts.columns, read_png(folder / "real.png"), facts.originals, neighbours, rows)

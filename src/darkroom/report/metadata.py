@@ -150,6 +150,7 @@ class NearestFacts(Metadata):
 
     nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
     columns: the classes of the columns of the pictures of real images beside samples.
+    originals: the split of the real images, where they are those of the samples' captions; they stand in no column.
     neighbours: rows of samples above their neighbours.
     reason: why no image was looked for.
     """
@@ -162,6 +163,7 @@ class NearestFacts(Metadata):
     floor: Scores = {}
     nearer: Scores = {}
     columns: list[str] = []
+    originals: str = ""
     neighbours: int = 0
     files: dict[str, str] = {}
     reason: str = ""

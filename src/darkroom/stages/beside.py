@@ -1,6 +1,7 @@
 """Draws real images beside generated ones, for people: `real.png` and `neighbours.png` of `samples/nearest/NAME/`.
 
-Both have a class a column, as the grid of samples; of images without classes, as many in a row.
+Both have a class a column, as the grid of samples; of images without classes, as many in a row. Beside images of stored
+captions stand those that the captions are of.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.memorisation import Near
+from darkroom.stages.generated import CAPTIONED, save_captioned
 
 REAL, NEIGHBOURS = "real.png", "neighbours.png"
 COLUMNS = 10  # as in the grid of samples
@@ -39,6 +41,28 @@ def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
     else:
         places = list(_taken(rows, COLUMNS * _REAL_ROWS))
     save_png(path, contact_sheet(_images(train, places), len(columns) or min(COLUMNS, len(places))))
+
+
+def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
+    """Draw the real images that the captions of the first samples are of, in the places of these; return whether.
+
+    Of a caption that several images have, the first one is drawn. Nothing is drawn where a caption (in place of a
+    missing one, a key) is of none, or where images are remote.
+
+    Args:
+        path: the PNG.
+        made: the samples.
+        images: the split of the captions.
+    """
+    captions = [caption or "" for caption in made.captions[:CAPTIONED]]
+    if images.remote:
+        return False
+    names = [caption or key for caption, key in zip(images.captions, images.keys_of(range(len(images))), strict=True)]
+    rows = dict(zip(reversed(names), reversed(range(len(names))), strict=True))
+    if not rows.keys() >= set(captions):
+        return False
+    save_captioned(path, list(images.__getitems__([rows[caption] for caption in captions])), captions)
+    return True
 
 
 def _taken(rows: NDArray[np.int64], count: int) -> list[int]:

@@ -20,7 +20,7 @@ from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.score_settings import ScoreGenerator
-from darkroom.stages.beside import NEIGHBOURS, REAL, columns_of, draw_neighbours, draw_real
+from darkroom.stages.beside import NEIGHBOURS, REAL, columns_of, draw_neighbours, draw_originals, draw_real
 from darkroom.stages.empty import NEAREST
 from darkroom.stages.further import Further
 from darkroom.terminal.progress import with_progress
@@ -52,10 +52,18 @@ def find_copies(
     parts = list(catalog.parts)
     train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, held_out))
     columns = columns_of(made.labels, catalog.classes)
+
+    def real(out: Path) -> dict[str, str]:
+        """Draw real images; return the split that they are of, where they are those of the samples' captions."""
+        split = samples["sampler"].get("split")
+        if split and draw_originals(out / REAL, made, ImageShards.open_parts(parts, split)):
+            return {"originals": split}
+        draw_real(out / REAL, train, columns)
+        return {}
+
     if not settings.copies.images:
         with atomic_folder(out) as temporary:
-            draw_real(temporary / REAL, train, columns)
-            _describe(temporary, folder, columns, images=0, reason="`copies.images` is 0")
+            _describe(temporary, folder, columns, **real(temporary), images=0, reason="`copies.images` is 0")
         return Further()
     network = network.to(device).eval()
 
@@ -95,11 +103,11 @@ def find_copies(
         write_bytes(temporary / "distances.tsv", _table(sets, train).encode())
         for space in SPACES:
             _draw(temporary / f"{space}.png", space, sets, train, settings.copies.pairs)
-        draw_real(temporary / REAL, train, columns)
         _describe(
             temporary,
             folder,
             columns,
+            **real(temporary),
             neighbours=draw_neighbours(temporary / NEIGHBOURS, made, panel.made, train, columns),
             images=len(panel.made.rows),
             held_out={"split": held_out, "images": len(panel.held_out.rows)},

@@ -24,6 +24,7 @@ from darkroom.terminal.progress import with_progress
 GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
 _GROUPS = 8, 8  # of the grid with captions: images in a row, and rows
+CAPTIONED = math.prod(_GROUPS)
 
 Images = NDArray[np.uint8]  # (N, C, H, W)
 
@@ -40,7 +41,7 @@ class Shown:
         self._captions = captions
         plain = labels is None or captions is not None
         found = [None] if plain or labels is None else np.unique(labels)[:_COLUMNS].tolist()
-        self._most = _ROWS * (_COLUMNS if plain else 1) if captions is None else math.prod(_GROUPS)
+        self._most = _ROWS * (_COLUMNS if plain else 1) if captions is None else CAPTIONED
         self._columns: dict[int | None, list[Images]] = {label: [] for label in found}
 
     def add(self, image: Images, label: int | None) -> None:
@@ -53,8 +54,7 @@ class Shown:
         """Write the grid; where a class has fewer images than others its column ends in white."""
         columns = list(self._columns.values())
         if self._captions is not None:
-            groups = [image[None] for image in columns[0]]
-            save_png(path, captioned_grid(groups, self._captions[: len(groups)], _GROUPS[0]))
+            save_captioned(path, columns[0], self._captions)
             return
         if None in self._columns:
             images, width = columns[0], min(_COLUMNS, len(columns[0]))
@@ -63,6 +63,12 @@ class Shown:
             rows = range(max(map(len, columns)))
             images = [column[row] if row < len(column) else blank for row in rows for column in columns]
         save_png(path, contact_sheet(np.stack(images), width))
+
+
+def save_captioned(path: Path, images: Sequence[Images], captions: Sequence[str]) -> None:
+    """Write the first images, (C, H, W) each, eight in a row and eight rows at most, with their captions below."""
+    groups = [image[None] for image in images[:CAPTIONED]]
+    save_png(path, captioned_grid(groups, captions[: len(groups)], _GROUPS[0]))
 
 
 def numbered(

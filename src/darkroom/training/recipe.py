@@ -132,6 +132,7 @@ class Recipe:
     judge: the record by which a training with `min_improvement` ends: of images that are not trained on.
     knows_length: whether more than the learning rate depends on how long the training will be.
     by_class: whether image i of `strip` is one of class i.
+    captions: what the images of `strip` were made of; empty: of no texts.
     histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
     average: of the modules' weights, which the loop keeps and sets here: a loss may call the modules with these weights
         (`average.applied`), without gradients and before the pass that it differentiates.
@@ -148,6 +149,7 @@ class Recipe:
     judge: str = "val/loss"
     knows_length: bool = False
     by_class: bool = False
+    captions: Sequence[str] = ()
     histograms: Mapping[str, NDArray[np.int64]] = {}
     average: Average | None = None
 

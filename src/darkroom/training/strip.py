@@ -81,5 +81,6 @@ def write(folder: Path, trainer: Trainer) -> None:
     rows = [trainer.strip[images] for images in points]
     rows = rows if originals is None else [reduced(np.asarray(originals)), *rows]
     save_png(folder / PICTURE, contact_sheet(np.concatenate(rows), len(rows[0])))
-    facts = {"images": points, "originals": originals is not None, "by_class": trainer.recipe.by_class}
-    write_json(folder / FACTS, facts)
+    recipe = trainer.recipe
+    facts = {"images": points, "originals": originals is not None, "by_class": recipe.by_class}
+    write_json(folder / FACTS, facts | ({"captions": list(recipe.captions)} if recipe.captions else {}))

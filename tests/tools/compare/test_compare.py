@@ -207,12 +207,25 @@ def test_scores_that_are_equal_are_counted_and_shown_when_asked_for(repository, 
     assert "generator.fd" in (printed := capsys.readouterr().out) and "equal in both" not in printed
 
 
+def test_scores_that_do_not_compare_are_counted_and_shown_when_asked_for(repository, capsys):
+    """As those of other data, before they are committed as the baseline."""
+    protocol = {**PROTOCOL, "n_fake": 5, **dict.fromkeys(("a", "b", "c", "d"), 1)}
+    (repository / "cards/generator.json").write_text(json.dumps({"protocol": protocol}))
+    assert main(["compare"]) == 0
+    printed = capsys.readouterr().out
+    assert "generator: 1 scores do not compare, for these differ: a, b, c, d and 1 more." in printed
+    assert "generator.fd" not in printed and "commit what you have" in printed and "training seeds" not in printed
+    assert main(["compare", "--all"]) == 0
+    printed = capsys.readouterr().out
+    assert "not comparable: a, b, c, d, n_fake" in printed and "do not compare" not in printed
+
+
 def test_scores_that_one_of_two_has_alone_are_named(repository, capsys):
     """As those of the generator, once `train_generator.kind` is none."""
     for folder in ("metrics", "cards"):
         (repository / folder / "generator.json").write_text("{}")
     assert main(["compare"]) == 0
-    assert "\nHEAD alone has scores of: generator.\n" in capsys.readouterr().out + "\n"
+    assert "HEAD alone has scores of: generator." in capsys.readouterr().out.splitlines()
 
 
 def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):

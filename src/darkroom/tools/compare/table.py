@@ -1,11 +1,13 @@
 """The tables that `darkroom scores` and `darkroom compare` print."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
-from darkroom.tools.compare.verdicts import EQUAL, THRESHOLD, compare, standard_error
+from darkroom.tools.compare.verdicts import EQUAL, THRESHOLD, Row, compare, standard_error
 
 _NOTE = "±: one standard error, of the samples alone."
 _NOTES = {
@@ -13,6 +15,7 @@ _NOTES = {
     True: "±: one standard error, of several runs what shows between them. Below Student's t of the difference's, 95%, "
     "it is within noise.",
 }
+_NAMED = 4  # of what differs between two protocols
 _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 
@@ -40,14 +43,14 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: b
         new: the same.
         markdown: whether the table is Markdown.
         seeds: take in the experiments that differ from either in seeds alone.
-        everything: also the scores that are equal in both.
+        everything: also the scores that are equal in both, or do not compare.
 
     Raises:
         DarkroomError: an unknown revision, or one without metrics; several that differ in more than seeds.
     """
     found = [read_runs(revisions, seeds) for revisions in (old, new)]
     every = compare(*found)
-    rows = [row for row in every if everything or row.verdict != EQUAL]
+    rows = [row for row in every if everything or not (row.differing or row.verdict == EQUAL)]
     frame = pd.DataFrame(
         {
             "score": [f"{row.file}.{row.name}" for row in rows],
@@ -58,9 +61,11 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: b
         }
     )
     text = f"{_text(frame, markdown)}\n\n{_NOTES[max(each.runs for each in found) > 1]}\n" if rows else ""
-    equal = len(every) - len(rows)
-    same = f"{equal} scores are equal in both: `--all` shows them." if equal else ""
-    note = f"{same}{more_copies(found[0], found[1], rows)}{_trained(*found)}{_alone(*found)}"
+    equal = sum(row.verdict == EQUAL for row in every)
+    same = f"{equal} scores are equal in both: `--all` shows them." if equal and not everything else ""
+    apart = "" if everything else _apart(every)
+    trained = _trained(*found) if rows else ""
+    note = f"{same}{apart}{more_copies(found[0], found[1], rows)}{trained}{_alone(*found)}"
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
@@ -84,6 +89,26 @@ def scores(revision: str, markdown: bool) -> str:
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:
     return frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
+
+
+def _apart(rows: Sequence[Row]) -> str:
+    """Return a line for each file with scores that do not compare, and what to do where none does."""
+    files = {row.file: [each for each in rows if each.file == row.file and each.differing] for row in rows}
+    lines = []
+    for file, apart in files.items():
+        if apart:
+            why = list(dict.fromkeys(key for row in apart for key in row.differing))
+            more = f" and {len(why) - _NAMED} more" if len(why) > _NAMED else ""
+            lines.append(
+                f"\n{file}: {len(apart)} scores do not compare, for these differ: {', '.join(why[:_NAMED])}{more}. "
+                "`--all` shows them."
+            )
+    if rows and all(row.differing for row in rows):
+        lines.append(
+            "\nIs it other data, or another evaluator? Then commit what you have, and compare later changes with it: "
+            "`git add params.yaml dvc.lock metrics cards && git commit`."
+        )
+    return "".join(lines)
 
 
 def _trained(old: Results, new: Results) -> str:

@@ -32,7 +32,11 @@ EVALUATED = {"decoder", "generator", "text", "tokenizer_samples"}  # the files
 
 @dataclass(frozen=True)
 class Row:
-    """One score in two revisions; an error that is not known is None."""
+    """One score in two revisions; an error that is not known is None.
+
+    differing: what of the two protocols keeps it from being compared.
+    between: whether both errors were seen between runs.
+    """
 
     file: str
     name: str
@@ -41,8 +45,9 @@ class Row:
     old_se: float | None
     new_se: float | None
     verdict: str
-    between: bool = False  # whether both errors were seen between runs
+    between: bool = False
     runs: tuple[int, int] = (1, 1)
+    differing: tuple[str, ...] = ()
 
     @property
     def difference(self) -> float:
@@ -118,10 +123,10 @@ def _error(of: Results, file: str, name: str) -> float | None:
     return standard_error(name, of.metrics[file]) if found is None else found
 
 
-def _verdict(row: Row, protocol: list[str]) -> str:
+def _verdict(row: Row) -> str:
     difference, se = row.difference, row.se
-    if protocol:
-        return f"not comparable: {', '.join(protocol)}"
+    if row.differing:
+        return f"not comparable: {', '.join(row.differing)}"
     if difference == 0:
         return EQUAL
     better = (difference > 0) == _known(row.name).higher_is_better
@@ -155,6 +160,7 @@ def compare(old: Results, new: Results) -> list[Row]:
             old_se, new_se = _error(old, file, name), _error(new, file, name)
             seen = [name in each.errors.get(file, {}) for each in (old, new)]
             runs = old.runs if seen[0] else 1, new.runs if seen[1] else 1
-            row = Row(file, name, before[name], after[name], old_se, new_se, "", all(seen), runs)
-            rows.append(replace(row, verdict=_verdict(row, protocol_of(name, file, protocol))))
+            differing = tuple(protocol_of(name, file, protocol))
+            row = Row(file, name, before[name], after[name], old_se, new_se, "", all(seen), runs, differing)
+            rows.append(replace(row, verdict=_verdict(row)))
     return rows

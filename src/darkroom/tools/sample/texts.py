@@ -1,12 +1,12 @@
-"""What a generator reads of texts, and the words that it, or its CLIP, has never seen."""
+"""What a generator reads of texts, and the words that it, or its CLIP, has seen too seldom to know them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
@@ -23,6 +23,7 @@ from darkroom.models.generators.captions import read
 from darkroom.models.generators.texts import embedded
 
 _MOST = 50_000  # distinct captions: with more, reading them takes longer than sampling the images
+_FEW = 5  # training captions below which a word is named
 
 
 def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model: Path) -> dict[str, Tensor]:
@@ -41,37 +42,54 @@ def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model
         for text in given:
             if tokens_of([text], OPENAI, truncate=True).argmax() >= length:
                 print(f"note: {text!r} is cut to the {length} tokens that {model} reads")
-        unseen, whose, found = _not_in(given, known, OPENAI), model, read(texts, length)
-    else:
-        clip = load_clip()
-        found = embedded(clip, [text or "" for text in texts], manifest)
-        there = torch.tensor([text is not None for text in texts])
-        found = {name: value * there.reshape(-1, *(1,) * (value.ndim - 1)) for name, value in found.items()}
-        unseen, whose = unseen_words(given, clip), CLIP_FOLDER
-    for word in unseen:
-        print(f"note: no caption that {whose} was trained on holds {word!r}: it may make of it what it likes")
+        _note(given, model, _counted(length, manifest["catalog"]) or dict.fromkeys(known.tolist(), _FEW))
+        return read(texts, length)
+    clip = load_clip()
+    note_words(given, clip)
+    found = embedded(clip, [text or "" for text in texts], manifest)
+    there = torch.tensor([text is not None for text in texts])
+    return {name: value * there.reshape(-1, *(1,) * (value.ndim - 1)) for name, value in found.items()}
+
+
+def note_words(texts: Sequence[str], clip: Clip) -> None:
+    """Print a note on each word of texts that few training captions of CLIP hold, or none.
+
+    Nothing is printed for a published CLIP, without the training data, or with too many captions.
+    """
+    if read_manifest(CLIP_FOLDER, CLIP)["source"] == "trained" and (counts := _counted(clip.context_length)):
+        _note(texts, CLIP_FOLDER, counts)
+
+
+def _counted(context: int, of: str | None = None) -> dict[int, int]:
+    """Return in how many training captions each token is; nothing where they are not there, or too many.
+
+    Args:
+        context: tokens that are read of a caption.
+        of: the fingerprint of the catalog that is meant; None: of any.
+    """
+    try:
+        catalog = load_catalog(shards=None)
+        if of not in (None, catalog.fingerprint):
+            return {}
+        column = ImageShards.open_parts(list(catalog.parts), "train").caption_column
+    except ArtifactError:
+        return {}
+    different = column.drop_null().value_counts()
+    if len(different) > _MOST:
+        return {}
+    tokens = tokens_of(different.field("values").to_pylist(), context, truncate=True)
+    found: Counter[int] = Counter()
+    for row, images in zip(tokens, different.field("counts").to_pylist(), strict=True):
+        found.update(dict.fromkeys(np.unique(row).tolist(), images))
     return found
 
 
-def unseen_words(texts: Sequence[str], clip: Clip) -> list[str]:
-    """Return the words of texts with a token that is in no training caption, each word once, in their order.
-
-    The list is empty for a published CLIP, without the training data, or with too many captions.
-    """
-    if read_manifest(CLIP_FOLDER, CLIP)["source"] != "trained":
-        return []
-    try:
-        column = ImageShards.open_parts(list(load_catalog(shards=None).parts), "train").caption_column
-    except ArtifactError:
-        return []
-    captions = column.unique().drop_null().to_pylist()
-    if len(captions) > _MOST:
-        return []
-    return _not_in(texts, np.unique(tokens_of(captions, clip.context_length, truncate=True)), clip.context_length)
-
-
-def _not_in(texts: Sequence[str], known: NDArray[Any], context: int) -> list[str]:
-    """Return the words of texts with a token that is not known, each once, in their order."""
-    words = dict.fromkeys(word for text in texts for word in text.split())
-    known = np.append(known, 0)  # padding
-    return [word for word in words if not np.isin(tokens_of([word], context, truncate=True), known).all()]
+def _note(texts: Sequence[str], whose: Path, counts: Mapping[int, int]) -> None:
+    """Print a note on each word of texts whose rarest token is in few captions, each once, in their order."""
+    for word in dict.fromkeys(word for text in texts for word in text.split()):
+        tokens = tokens_of([word], OPENAI, truncate=True)[0]
+        count = min(counts.get(token, 0) for token in tokens[tokens > 0].tolist())
+        if not count:
+            print(f"note: no caption that {whose} was trained on holds {word!r}: it may make of it what it likes")
+        elif count < _FEW:
+            print(f"note: {word!r} is in {count} of the captions that {whose} was trained on: too few to know it well")

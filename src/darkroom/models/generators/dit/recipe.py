@@ -96,6 +96,7 @@ class DiTRecipe(GeneratorRecipe):
         self.by_class = model.config.condition == "class"
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
+        self.captions = asked.caption(np.arange(self.columns)) if asked and asked.caption else ()
 
     @classmethod
     def build(
