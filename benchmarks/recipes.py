@@ -81,6 +81,15 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             f"{DIT}.diffusion": {"time_shift": 2.0},
             f"{DIT}.representation": {"alignment": 0.2},
         },
+        "wsd with time shift 2 and twice the learning rate": {
+            "train_generator.training": {"schedule": "wsd", "learning_rate": Factor(2.0)},
+            f"{DIT}.diffusion": {"time_shift": 2.0},
+        },
+        "wsd with time shift 2 and autoguidance": {
+            "train_generator.training": {"schedule": "wsd", "ema_profiles": [0.05, 0.1]},
+            f"{DIT}.diffusion": {"time_shift": 2.0},
+            "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.25},
+        },
         "twice the learning rate": {"train_generator.training": {"learning_rate": Factor(2.0)}},
         "pixels without a tokenizer": {
             "train_tokenizer": {"kind": "identity"},
