@@ -60,6 +60,9 @@ def parser() -> argparse.ArgumentParser:
     ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
     ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
     ahead.add_argument("--json", action="store_true", help="print JSON")
+    tuned = commands.add_parser("tune", help="try the switches that make a training quicker here, and set what pays")
+    tuned.add_argument("stages", nargs="*", help="stages that train; without: all that are trained")
+    tuned.add_argument("--write", action="store_true", help="set in params.yaml what pays")
     reason = commands.add_parser("why", help="which parameter, input or function made a stage stale")
     reason.add_argument("stage", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")
     commands.add_parser("doctor", help="check the installation and this clone, and say what to do")
@@ -325,6 +328,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.tools.plan.plan import plan
 
             print(plan(options.stages, options.all, options.json))
+        elif options.command == "tune":
+            from darkroom.tools.tune.command import tune
+
+            for line in tune(options.stages, options.write):
+                print(line, flush=True)
         elif options.command == "why":
             from darkroom.dag.why import why
 

@@ -24,7 +24,7 @@ from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.lock_file import keep
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.cache import GIGABYTES
-from darkroom.environment import choose_device, set_threads
+from darkroom.environment import choose_device, keep_compiled, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import OUTPUTS, address, file_name, given, processes, threads
@@ -172,6 +172,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))
     choose_device(params.run.device)
+    keep_compiled()
     set_cache(params.run.cache_gb)
     name = address(stage, item)
     require_writable(LOGS / "runs.jsonl")

@@ -110,13 +110,9 @@ class Trainer:
 
     def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> bool:
         """Take the optimizer step of one phase; return False where it was left out."""
-        seed_rng(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
-        for each in self.optimizers.values():  # a loss may reach into another phase's module
-            each.zero_grad(set_to_none=True)
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
         set_rates(optimizer, self.settings, self.images, phase.rate)
-        losses = self._backward(phase, pieces)
-        scaler.unscale_(optimizer)
+        losses = self.gradients(phase, batch, pieces)
         limits = (phase.clip_norm, self.settings.clip_norm, float("inf"))
         limit = next(limit for limit in limits if limit is not None)
         norm = whole(torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit))
@@ -133,6 +129,15 @@ class Trainer:
             self.window.add({f"skipped/{phase.module}": float(not taken)})
         scaler.update()
         return taken
+
+    def gradients(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> dict[str, Tensor]:
+        """Give the phase's module the gradient of a batch, cut into micro-batches, and return the losses."""
+        seed_rng(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
+        for each in self.optimizers.values():  # a loss may reach into another phase's module
+            each.zero_grad(set_to_none=True)
+        losses = self._backward(phase, pieces)
+        self.scalers[phase.module].unscale_(self.optimizers[phase.module])
+        return losses
 
     def _backward(self, phase: Phase, pieces: Sequence[Batch]) -> dict[str, Tensor]:
         """Add up the gradients of the loss over micro-batches, weighted by their fraction of the batch."""

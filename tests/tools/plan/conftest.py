@@ -57,8 +57,8 @@ def quick(clone, monkeypatch):
             self.set_result(found)
 
     @contextmanager
-    def here(count):
-        def submit(name, on):
+    def here(count, *modules):
+        def submit(task, name, on):
             with monkeypatch.context() as only, chdir(clone):
                 for variable in ("HF_HUB_OFFLINE", "http_proxy", "https_proxy"):
                     only.setenv(variable, "")

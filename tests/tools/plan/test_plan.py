@@ -56,7 +56,7 @@ def planned(*names, **how):
 def unmeasured(monkeypatch):
     """A second for each stage, and nothing is run."""
     monkeypatch.setattr(
-        plan, "_measured", lambda submit, names, *_: {name: StagePlan(name, seconds=1) for name in names}
+        plan, "in_miniature", lambda submit, names, *_: {name: StagePlan(name, seconds=1) for name in names}
     )
 
 
@@ -246,7 +246,7 @@ def test_stages_of_one_thread_run_side_by_side_and_the_others_alone(monkeypatch)
     monkeypatch.setattr(plan, "core_count", lambda: 2)
     beside, waiting = [], {}
 
-    def submit(name, on):
+    def submit(task, name, on):
         waiting[name] = Future()
         return waiting[name]
 
@@ -260,7 +260,7 @@ def test_stages_of_one_thread_run_side_by_side_and_the_others_alone(monkeypatch)
     names = ["ingest@first", "catalog", "train_generator", "train_clip", "score_generator"]
     needs = {name: set() for name in names} | {"score_generator": {"train_generator"}}
     params = {"run": {"ingest_processes": 2, "device": "cpu"}, "train_generator": {"training": {"threads": 2}}}
-    found = plan._measured(submit, names, Miniature(Path(), {}), Dag(names, set(), needs), params)
+    found = plan.in_miniature(submit, names, Miniature(Path(), {}), Dag(names, set(), needs), params)
     assert found.keys() == set(names)
     assert beside == [
         ["train_generator"],
@@ -288,9 +288,9 @@ def test_two_processes_measure_what_one_would(clone, monkeypatch):
     dag = Dag(
         names, set(names), {name: set(names[:at]) - ({names[0]} if at == 1 else set()) for at, name in enumerate(names)}
     )
-    with forks(2) as submit, scratch() as folder:
+    with forks(2, "darkroom.tools.plan.body") as submit, scratch() as folder:
         on = Miniature(folder, count_images(dag.stale))
-        found = plan._measured(submit, names[2:], on, dag, read_params(Path("params.yaml")))
+        found = plan.in_miniature(submit, names[2:], on, dag, read_params(Path("params.yaml")))
     trained = found["train_extractor"]
     assert trained.parameters > 0 and trained.seconds > 0 and trained.wall > 0 < trained.work and not trained.notes
     assert found["train_extractor"].seconds > found["catalog"].seconds > 0

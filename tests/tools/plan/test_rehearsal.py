@@ -170,7 +170,7 @@ def test_what_follows_a_step_is_part_of_it_and_the_first_step_is_not_rehearsed(c
 
 def test_a_phase_that_begins_late_takes_its_turn_and_one_that_never_does_not():
     for start, begins in ((24, 24), (30, 32), (64, 8)):
-        assert rehearsal._start(Painter(start=start), training()) == begins
+        assert rehearsal.first_image(Painter(start=start), training()) == begins
 
 
 def test_weights_stay(clocked, rehearsed):

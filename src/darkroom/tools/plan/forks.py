@@ -1,8 +1,9 @@
-"""Runs stages in miniature, each in a process forked from one that has loaded what stages load.
+"""Runs tasks, each in a process forked from one that has loaded what stages load.
 
-What a process unpickles it imports: this module imports nothing that takes long.
+What a process unpickles it imports: this module imports nothing that takes long, and a task is a name.
 """
 
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,43 +11,44 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from darkroom.tools.plan.stage_plan import StagePlan
-
-if TYPE_CHECKING:
-    from darkroom.tools.plan.miniature import Miniature
-
-Submit = Callable[[str, "Miniature"], Future[StagePlan]]
+Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and what it is given
 
 
 @contextmanager
-def forks(count: int) -> Iterator[Submit]:
-    """Start loading what stages load, and yield what runs a stage there, at most `count` at a time."""
+def forks(count: int, *modules: str) -> Iterator[Submit]:
+    """Start loading what stages load, and yield what runs a task there, at most `count` at a time.
+
+    The task's answer is None where a signal ended it, as where the machine runs out of memory.
+
+    Args:
+        count: processes at a time.
+        modules: of the tasks, which are loaded once.
+    """
     source = str(Path(__file__).resolve().parents[3])  # not what an installation elsewhere would give it
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     context = get_context("forkserver")
-    context.set_forkserver_preload(["darkroom.tools.plan.libraries", "darkroom.tools.plan.body"])
+    context.set_forkserver_preload(["darkroom.tools.plan.libraries", *modules])
 
-    def run(name: str, on: "Miniature") -> StagePlan:
+    def run(task: str, *given: Any) -> Any:
         answer, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_rehearse, args=(theirs, name, on), daemon=False)
+        process = context.Process(target=_answer, args=(theirs, task, given), daemon=False)
         process.start()
         theirs.close()
         try:
-            found: StagePlan = answer.recv()
-        except EOFError:  # the machine ran out of memory, say
-            found = StagePlan(name, source="not measured", notes=[f"{name} was ended by a signal in miniature"])
+            found = answer.recv()
+        except EOFError:
+            found = None
         process.join()
         return found
 
     # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
     with ThreadPoolExecutor(count) as pool:
         pool.submit(context.Process(target=abs, args=(0,)).start)  # starts the process that loads
-        yield lambda name, on: pool.submit(run, name, on)
+        yield lambda task, *given: pool.submit(run, task, *given)
 
 
-def _rehearse(answer: Connection, name: str, on: "Miniature") -> None:
-    from darkroom.tools.plan.body import rehearse
-
-    answer.send(rehearse(name, on))
+def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
+    module, _, function = task.partition(":")
+    answer.send(getattr(importlib.import_module(module), function)(*given))

@@ -25,6 +25,7 @@ from darkroom.tools.plan.stage_plan import StagePlan, grown
 from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
 from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
 
+REHEARSE = "darkroom.tools.plan.body:rehearse"
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
 
 
@@ -54,7 +55,7 @@ def _gpu(params: Mapping[str, Any]) -> bool:
     return params["run"]["device"] != "cpu" and shutil.which("nvidia-smi") is not None
 
 
-def _measured(
+def in_miniature(
     submit: Submit, names: Sequence[str], on: Miniature, dag: Dag, params: Mapping[str, Any]
 ) -> dict[str, StagePlan]:
     """Return the plans of stages and of all that they need, run in miniature in the order of the DAG.
@@ -79,9 +80,12 @@ def _measured(
             if any(found[each].source in UNKNOWN for each in dag.needs[name]):
                 found[name] = StagePlan(name, source="not measured")
             else:
-                running[submit(name, on)] = name
+                running[submit(REHEARSE, name, on)] = name
         for done in wait(running, return_when=FIRST_COMPLETED).done:
-            found[running.pop(done)] = done.result()
+            name = running.pop(done)
+            found[name] = done.result() or StagePlan(
+                name, source="not measured", notes=[f"{name} was ended by a signal in miniature"]
+            )
     return found
 
 
@@ -231,7 +235,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    with forks(1 if _gpu(params) else min(2, core_count())) as submit:
+    with forks(1 if _gpu(params) else min(2, core_count()), REHEARSE.partition(":")[0]) as submit:
         began = time.process_time()
         dag = ask_dvc()
         asked, write = time.process_time() - began, lock_seconds()
@@ -244,7 +248,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         for fewer in (scale, 2 * scale) if scale > 1 else (1,):
             ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
             with scratch(ready) as folder:
-                found.append(_measured(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
+                found.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
         plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
     keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
     last = last_runs(LOGS / "runs.jsonl", machine(), keys)

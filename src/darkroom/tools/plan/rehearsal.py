@@ -71,9 +71,9 @@ class Rehearsal:
         self._require_memory(recipe.whole_batch)
         trainer = Trainer(recipe, _alone(settings), _here(run), places)
         self.state = (run.keep + 1) * trainer.checkpoint_bytes
-        start = _start(recipe, trainer.settings)
+        start = first_image(recipe, trainer.settings)
         trainer.images = start
-        steps = _steps(trainer, start)
+        steps = endless(trainer, start)
         self._count_operations(trainer, next(steps), settings)
         self._require_memory(recipe.whole_batch)
         self._time(trainer, settings, run, steps)
@@ -181,14 +181,14 @@ def _here(run: Run) -> Run:
     return run.model_copy(update={"workers": 0, **elsewhere})
 
 
-def _start(recipe: Recipe, settings: Training) -> int:
+def first_image(recipe: Recipe, settings: Training) -> int:
     """Return the image at which all phases take a turn, and not the very first one, at which codebooks begin."""
     starts = max((phase.start for phase in recipe.phases if phase.start < settings.images), default=0)
     batch = settings.batch
     return min(batch * max(1, -(-starts // batch)), settings.images - batch)
 
 
-def _steps(trainer: Trainer, start: int) -> Iterator[Batch]:
+def endless(trainer: Trainer, start: int) -> Iterator[Batch]:
     """Yield batches without end: those from `start` to the end of the training, again and again."""
     while True:
         trainer.images = start
