@@ -111,6 +111,29 @@ def test_layout_and_compilation_train_to_the_same_numbers_and_names(tmp_path, sw
     assert weights(resumed) == weights(other)
 
 
+class Dropping(Pictures):
+    """The same with dropout, which must draw the same numbers whether compiled or not."""
+
+    def __init__(self):
+        super().__init__()
+        self.modules["net"].insert(2, nn.Dropout(0.5))
+
+
+def test_what_was_compiled_is_found_again_and_dropout_draws_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+    found = []
+    for name in ("first", "second"):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        found.append(train(Dropping(), training(compile=True), run(), places(tmp_path / name)))
+        compiled = torch._dynamo.utils.counters["inductor"]
+        assert bool(compiled["fxgraph_cache_hit"]) == (name == "second") != bool(compiled["fxgraph_cache_miss"])
+    assert any((tmp_path / "compiled").rglob("*")) and weights(found[0]) == weights(found[1])
+    plain = train(Dropping(), training(), run(), places(tmp_path / "plain"))
+    for name, value in plain.modules["net"].state_dict().items():
+        assert torch.allclose(value, found[0].modules["net"].state_dict()[name], atol=1e-4)
+
+
 def test_channels_last_is_the_layout(tmp_path):
     net = Pictures().modules["net"]
     set_memory_format(net, training(channels_last=True))

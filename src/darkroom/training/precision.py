@@ -50,6 +50,7 @@ def set_memory_format(module: nn.Module, settings: Training) -> None:
     if settings.compile:
         # The adaptive weight of a discriminator differentiates a part of the graph before the whole of it.
         torch._functorch.config.donated_buffer = False
+        torch._inductor.config.fallback_random = True  # dropout draws what it draws without compilation
         module.compile(dynamic=False)
 
 

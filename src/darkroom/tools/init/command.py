@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
@@ -12,7 +13,6 @@ from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.machine import Machine, this_machine
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
-from darkroom.tools.init.quiet import quiet
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import entry, opened, stand_in
 from darkroom.tools.init.texts import after, report
@@ -21,7 +21,9 @@ from darkroom.tools.init.writing import begin_from, header, restored, text_of
 from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, side_by_side
 from darkroom.tools.preset import DEFAULT, laid_over, overlay
+from darkroom.tools.quiet import quiet
 
+_LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
 _EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
@@ -162,7 +164,7 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     wish = replace(wish, source=stand_in(wish.source, facts.images, facts.found))
     write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths)).encode())
-    with quiet():
+    with quiet(_LOG):
         found = planned(everything=True, history=False)
     assert found is not None
     for each in found.plans:

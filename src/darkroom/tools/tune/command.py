@@ -4,6 +4,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from darkroom.dag.stages import FOREACH, TRAININGS
 from darkroom.environment import choose_device, keep_compiled
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.tables import aligned, bytes_of
 from darkroom.tools.cores import core_count
@@ -25,8 +27,10 @@ from darkroom.tools.plan.plan import REHEARSE, in_miniature
 from darkroom.tools.plan.stale import Dag, ask_dvc
 from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.preset import laid_over
+from darkroom.tools.quiet import quiet
 from darkroom.tools.tune.search import RUN_KEYS, SHARE, Changes, Found, Tried, search
 
+_LOG = Path("logs/tune.log")
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
 _HEADER = ("", "updates/s", "the first", "memory", "loss", "gradient", "all updates", "")
 
@@ -55,28 +59,38 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
     choose_device(params["run"]["device"])
     keep_compiled()
     gpu = params["run"]["device"] != "cpu" and shutil.which("nvidia-smi") is not None
-    dag = ask_dvc()
-    chosen = _chosen(names, dag)
     found: list[Tuned] = []
-    with forks(core_count(), *(task.partition(":")[0] for task in (REHEARSE, _ATTEMPT))) as submit:
-        parts = count_images(dag.stale)
-        scale = -(-sum(count for _, count in parts.values()) // IMAGES)
-        above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
-        ready = ingested(parts, dag.stale) if scale == 1 else set()
-        with scratch(ready) as folder:
-            on = Miniature(folder, parts, scale, ready)
+    with ExitStack() as stack:
+        with quiet(_LOG):
+            dag = ask_dvc()
+            chosen = _chosen(names, dag)
+            above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
+            submit = stack.enter_context(
+                forks(core_count(), *(task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)))
+            )
+            on = stack.enter_context(_miniature(dag))
             plans = in_miniature(submit, above, on, dag, params)
-            for stage in chosen:
-                lacking = [name for name in above if name in dag.needs[stage] and plans[name].source in UNKNOWN]
-                if lacking:
-                    yield f"{stage}: not tried, as {lacking[0]} cannot run here; `darkroom plan {lacking[0]}` says why."
-                    continue
-                yield f"{stage} …"
-                tuned = _tuned(submit, stage, on, gpu)
-                if names or not tuned.tried[0].found.why:
-                    yield from _told(tuned)
-                    found.append(tuned)
-    yield from _end(found, params, write)
+        for stage in chosen:
+            lacking = [name for name in above if name in dag.needs[stage] and plans[name].source in UNKNOWN]
+            if lacking:
+                yield f"{stage}: not tried, as {lacking[0]} cannot run here; `darkroom plan {lacking[0]}` says why."
+                continue
+            print(f"{stage} …", flush=True)
+            tuned = _tuned(submit, stage, on, gpu)
+            if names or not tuned.tried[0].found.why:
+                yield from _told(tuned)
+                found.append(tuned)
+    yield from _end(found, write)
+
+
+@contextmanager
+def _miniature(dag: Dag) -> Iterator[Miniature]:
+    """Yield where stages run, on 2,000 images at most."""
+    parts = count_images(dag.stale)
+    scale = -(-sum(count for _, count in parts.values()) // IMAGES)
+    ready = ingested(parts, dag.stale) if scale == 1 else set()
+    with scratch(ready) as folder:
+        yield Miniature(folder, parts, scale, ready)
 
 
 def _chosen(names: Sequence[str], dag: Dag) -> list[str]:
@@ -138,8 +152,9 @@ def _row(tried: Tried) -> tuple[str, ...]:
     )
 
 
-def _end(found: Sequence[Tuned], params: Mapping[str, Any], write: bool) -> Iterator[str]:
+def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
     """Yield what to set, and set it where that is wanted."""
+    params = read_yaml(PARAMS)
     new = {key: value for tuned in found for key, value in _keys(tuned, params).items()}
     shared = _of_all(found)
     if not new and not shared:

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +32,7 @@ from darkroom.training.trainer import Places, Trainer
 
 BUDGET = 1.5  # seconds that optimizer steps are repeated for
 _WARM = 8  # optimizer steps before losses and gradients are looked at: many networks begin with layers of zeros
+_MANY = 64  # optimizer steps at least from which batches are taken
 _GENTLE = 0.1  # fraction of the learning rate in these, which has no warm-up
 _PROBES = 4  # batches of which losses are compared, and of the first gradients
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
@@ -46,15 +48,18 @@ class Trial:
 
     changes: to the training's settings and to `run`.
     exact: file with weights, losses and gradient of exact settings, which the first trial writes.
+    before: bytes that the process has in memory before.
     """
 
     changes: Changes
     exact: Path
+    before: int
     found: Found | None = None
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
         """Take the place of `darkroom.training.loop.train`. Raises _Enough."""
         now = {key: getattr(run if key in RUN_KEYS else settings, key) for key in KEYS}
+        updates = settings.images // settings.batch
         settings = _here(settings, {key: value for key, value in self.changes.items() if key not in RUN_KEYS})
         run = _alone(run, {key: value for key, value in self.changes.items() if key in RUN_KEYS})
         torch.set_num_threads(settings.threads)
@@ -70,11 +75,11 @@ class Trial:
         losses, gradient = _probed(trainer, probes)
         seconds = _timed(trainer, steps)
         self.found = Found(
-            updates=settings.images // settings.batch,
+            updates=updates,
             batch=settings.batch,
             seconds=seconds,
             first=max(0.0, first - seconds),
-            memory=_memory(),
+            memory=_memory() - self.before * (not torch.cuda.is_available()),
             loss=float((losses - exact["losses"]).mean().abs() / exact["losses"].mean().abs()),
             gradient=_apart(gradient, exact["gradient"]),
             loss_noise=exact["loss_noise"],
@@ -110,7 +115,7 @@ def attempt(name: str, on: Miniature, changes: Changes, exact: Path) -> Found:
     """
     stage, _, item = name.partition("@")
     enter(on.folder, download=False)
-    trial = Trial(changes, exact)
+    trial = Trial(changes, exact, psutil.Process().memory_info().rss)
     with (
         (on.folder / "logs" / f"tune-{name}.log").open("a") as said,
         contextlib.redirect_stdout(said),
@@ -136,7 +141,7 @@ def _here(settings: Training, changes: dict[str, Any]) -> Training:
         update={
             "processes": 1,
             "batch": batch,
-            "images": settings.images // settings.batch * batch,
+            "images": max(settings.images // settings.batch, _MANY) * batch,
             "learning_rate": _GENTLE * settings.learning_rate,
             "schedule": "constant",
             "groups": [group.model_copy(update={"schedule": None}) for group in settings.groups],

@@ -8,20 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LOG = Path("logs/init.log")
-
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet(log: Path) -> Iterator[None]:
     """Send to a log what this process and those that it starts print."""
-    LOG.parent.mkdir(exist_ok=True)
+    log.parent.mkdir(exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     kept = {number: os.dup(number) for number in (1, 2)}
     try:
-        with LOG.open("wb") as log:
+        with log.open("wb") as file:
             for number in kept:
-                os.dup2(log.fileno(), number)
+                os.dup2(file.fileno(), number)
         yield
     finally:
         sys.stdout.flush()

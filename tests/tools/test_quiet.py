@@ -3,15 +3,14 @@
 import subprocess
 import sys
 
-from darkroom.tools.init.quiet import LOG
-
 SCRIPT = """
 import subprocess, sys
-from darkroom.tools.init.quiet import quiet
+from pathlib import Path
+from darkroom.tools.quiet import quiet
 
 print("before")
 try:
-    with quiet():
+    with quiet(Path("logs/x.log")):
         subprocess.run([sys.executable, "-c", "import sys; print('chatter'); print('warning', file=sys.stderr)"])
         print("of this process", file=sys.stderr)
         raise KeyboardInterrupt
@@ -23,4 +22,4 @@ except KeyboardInterrupt:
 def test_what_processes_print_goes_to_the_log_and_nothing_behind_it(tmp_path):
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("before\nafter\n", "")
-    assert set((tmp_path / LOG).read_text().splitlines()) == {"chatter", "warning", "of this process"}
+    assert set((tmp_path / "logs/x.log").read_text().splitlines()) == {"chatter", "warning", "of this process"}
