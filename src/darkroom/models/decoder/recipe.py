@@ -102,9 +102,9 @@ class DecoderRecipe(Recipe):
         noise = numbers[:, :size].unflatten(1, shape)
         low = numbers[:, size : 2 * size].unflatten(1, shape) if config.low_noise else noise
         rest = numbers[:, -embedding:] if embedding else numbers[:, :0]
-        uniform = torch.from_numpy(uniforms).to(torch.float32)
-        time = self.objective.times(uniform[:, _TIME].numpy())
-        return _Random(noise, low, rest, uniform.to(device), time.to(device))
+        uniform = uniforms.astype(np.float32)
+        time = self.objective.times(uniform[:, _TIME])
+        return _Random(noise, low, rest, torch.from_numpy(uniform).to(device), time.to(device))
 
     def _losses(self, batch: Batch, random: _Random, drops: bool) -> dict[str, Tensor]:
         whole = self.space.data(batch.data)  # (N, C, S, S), S of the data

@@ -138,6 +138,7 @@ class AveragedCodebook(Quantiser):
             ema_update=not settings.learnable_codebook,
         )
         self.register_buffer("ready", torch.tensor(not settings.kmeans_init))
+        self._begun = False
         if settings.affine_param:  # moving averages, by channel
             self.register_buffer("measured", torch.tensor(False))
             for what in ("batch", "codebook"):
@@ -220,13 +221,14 @@ class AveragedCodebook(Quantiser):
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
         """Move the codebook; draws from torch's global generator for its beginning and for dead codes."""
-        if self.ready:
+        if self._begun or self.ready:  # asked in the first update alone: to ask waits for the device
             if self.settings.affine_param:
                 latents = self._measure(latents)
             self.average.update_indices(latents, codes)
         else:
             self.average.begin(rearrange(latents, "n c h w -> (n h w) c"))
             self.ready.fill_(True)
+        self._begun = True
         super().update(latents, codes)
 
     def _measure(self, latents: Tensor) -> Tensor:

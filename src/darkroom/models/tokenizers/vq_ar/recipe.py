@@ -38,6 +38,7 @@ class VQARRecipe(TokenizerRecipe):
         """Move the codebook behind each step; score its own images where `train_tokenizer.evaluate` asks for it."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in self.model.decoder.layers]
+        self._begun = False  # whether an update has asked if the codebook has begun: to ask waits for the device
         if self.evaluation is not None:
             self.evaluations.append((self.evaluation.settings.every, self.score_own_images))
 
@@ -54,10 +55,11 @@ class VQARRecipe(TokenizerRecipe):
     def move_codebook(self, batch: Batch) -> None:
         """Move the codebook by the latents and codes of all processes, as they were before the optimizer step."""
         latents, codes = self.quantised(batch, "vq_ar/codebook")
-        if self.settings.kmeans_init and not self.model.started:
-            self.model.start_codebook(latents)
-        else:
+        if self._begun or not self.settings.kmeans_init or self.model.started:
             self.model.move_codebook(latents, codes)
+        else:
+            self.model.start_codebook(latents)
+        self._begun = True
 
     def score_own_images(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_tokenizer.evaluate`, of its own images; under FSDP nothing."""

@@ -1,0 +1,136 @@
+"""What a GPU asks of each training's update, asserted without one, on the real body of each stage.
+
+No operation makes the host wait for the device, the networks are captured whole by torch.compile, and weights stay in
+float32 where the computations are not. Two things do wait, and are left out: CLIP counts the captions of a batch that
+differ, and a codebook looks for dead codes (the library's).
+"""
+
+import contextlib
+from contextlib import chdir
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from vector_quantize_pytorch.vector_quantize_pytorch import Codebook
+
+from darkroom.check.check import schema
+from darkroom.dag.stages import TRAININGS
+from darkroom.params.section import validate
+from darkroom.params.stage import given
+from darkroom.tools.plan.body import importlib, rehearse
+from darkroom.tools.plan.miniature import Miniature, count_images, enter, scratch
+from darkroom.tools.plan.rehearsal import endless, first_image
+from darkroom.training import finite
+from darkroom.training.loop import replaced_by
+from darkroom.training.trainer import Trainer
+from tools.plan.conftest import clone  # noqa: F401
+from tools.plan.test_plan import KNOWN, change
+
+aten = torch.ops.aten
+WAITING = {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim, aten.equal}
+READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__")
+
+
+class WaitsError(AssertionError):
+    """The host would wait for the device."""
+
+
+class Device(TorchDispatchMode):
+    """Refuses operations whose result the host needs before it goes on."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        masks = func.overloadpacket in (aten.index, aten.index_put_, aten.index_put) and any(
+            isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bool for leaf in tree_leaves(args[1])
+        )
+        if func.overloadpacket in WAITING or masks:
+            raise WaitsError(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def no_waiting(monkeypatch):
+    """Refuse inside the block what makes the host wait, but for what is read one step later on purpose."""
+    with monkeypatch.context() as only, Device():
+        for name in READING:
+
+            def refuse(self, *_, name=name, **__):
+                raise WaitsError(f"Tensor.{name}")
+
+            only.setattr(torch.Tensor, name, refuse)
+        # On CPUs it looks at the values first, on GPUs it does not.
+        only.setattr(functional, "one_hot", lambda rows, size: rows[..., None] == torch.arange(size))
+        yield
+
+
+class Enough(BaseException):
+    """Ends the body of a stage after its updates."""
+
+
+def updates(stage, item, on, monkeypatch):
+    """Return what was wrong with a training's updates, by what; nothing where it was as it should be."""
+    wrong = {}
+
+    def loop(recipe, settings, run, places):
+        settings = settings.model_copy(update={"images": 64 * settings.batch, "warmup": 0, "precision": "bf16"})
+        trainer = Trainer(recipe, settings, run, places)
+        trainer.finite._deferred = True  # as on a GPU
+        recipe.merge = False  # CLIP's count of captions
+        steps = endless(trainer, first_image(recipe, settings))
+        trainer.step(next(steps))
+        batch = next(steps)
+        try:
+            with no_waiting(monkeypatch):
+                trainer.step(batch)
+        except WaitsError as error:
+            wrong["waits"] = str(error)
+        dtypes = {p.dtype for module in trainer.modules.values() for p in module.parameters()}
+        if dtypes != {torch.float32}:
+            wrong["weights"] = str(dtypes)
+        for phase in recipe.phases:
+            recipe.modules[phase.module].compile(fullgraph=True, dynamic=False, backend="eager")
+        try:
+            trainer.step(next(steps))
+        except Exception as error:
+            wrong["graph"] = f"{type(error).__name__}: {error}"[:400]
+        raise Enough
+
+    monkeypatch.setattr(finite.Finite, "settle", lambda self, images: None)  # it reads what is one step old
+    monkeypatch.setattr(Codebook, "expire_codes_", lambda self, *_, **__: None)
+    enter(on.folder, download=False)
+    params = validate(schema(stage), given(stage, item or None))
+    body = importlib.import_module(f"darkroom.stages.{stage}").run
+    with replaced_by(loop), contextlib.suppress(Enough):
+        body(params, item) if item else body(params)
+    torch._dynamo.reset()
+    return wrong
+
+
+def found_in(names, folder, monkeypatch):
+    """Run stages in miniature, and return what is wrong with the updates of those that train."""
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.setattr("darkroom.tools.plan.rehearsal.BUDGET", 0.0)
+    found = {}
+    with scratch() as copy:
+        on = Miniature(copy, count_images(set(names)))
+        for name in names:
+            stage, _, item = name.partition("@")
+            if stage in TRAININGS:
+                with chdir(folder):
+                    found[name] = updates(stage, item, on, monkeypatch)
+            with chdir(folder):
+                assert rehearse(name, on).source == "measured", name
+    return {name: wrong for name, wrong in found.items() if wrong}
+
+
+def test_no_training_of_the_dag_waits_for_its_device(clone, monkeypatch):  # noqa: F811
+    needed = [name for name in KNOWN if not name.startswith(("score", "sample", "report", "reference"))]
+    assert found_in(needed, clone, monkeypatch) == {}
+
+
+@pytest.mark.parametrize("kind", ["dvae", "vqgan", "vq_ar"])
+def test_no_tokenizer_waits_for_its_device(clone, kind, monkeypatch):  # noqa: F811
+    change(clone, "train_tokenizer", "kind", value=kind)
+    needed = ["ingest@first", "ingest@second", "catalog", "train_tokenizer"]
+    assert found_in(needed, clone, monkeypatch) == {}
