@@ -63,6 +63,9 @@ def parser() -> argparse.ArgumentParser:
     tuned = commands.add_parser("tune", help="try the switches that make a training quicker here, and set what pays")
     tuned.add_argument("stages", nargs="*", help="stages that train; without: all that are trained")
     tuned.add_argument("--write", action="store_true", help="set in params.yaml what pays")
+    commands.add_parser(
+        "times", help="when each stage of the last run began, how long it took, what the end waited for"
+    )
     reason = commands.add_parser("why", help="which parameter, input or function made a stage stale")
     reason.add_argument("stage", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")
     commands.add_parser("doctor", help="check the installation and this clone, and say what to do")
@@ -333,6 +336,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             for line in tune(options.stages, options.write):
                 print(line, flush=True)
+        elif options.command == "times":
+            from darkroom.tools.times import times
+
+            print(times())
         elif options.command == "why":
             from darkroom.dag.why import why
 

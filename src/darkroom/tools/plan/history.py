@@ -32,7 +32,7 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
     """
     found: dict[str, Run] = {}
     begun: dict[str, int] = {}  # starts without an end: after a kill the next body may do the rest alone
-    for line in _lines(path):
+    for line in events(path):
         stage, event = str(line.get("stage")), line.get("event")
         if event == "start":
             begun[stage] = begun.get(stage, 0) + 1
@@ -44,7 +44,8 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
     return found
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def events(path: Path) -> list[dict[str, Any]]:
+    """Return what a history tells of, in its order; nothing where it is missing."""
     if not path.is_file():
         return []
     found = []

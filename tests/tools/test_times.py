@@ -1,0 +1,82 @@
+"""The last run as a chart: which bodies are of it, which ones the end waited for, and how they are drawn."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from darkroom.cli import main
+from darkroom.errors import DarkroomError
+from darkroom.tools.times import Body, last_run, times, waited_for
+
+ROOT = Path(__file__).resolve().parents[2]
+# Names, and the seconds at which each body began and ended.
+RUN = {
+    "catalog": (0, 2),
+    "train_tokenizer": (3, 40),
+    "train_extractor": (3, 20),
+    "score_tokenizer": (41, 41.5),
+    "encode_latents@first": (41, 45),
+    "train_generator": (46, 90),
+    "report": (91, 95),
+}
+
+
+def history(run, begin=0.0):
+    """Return the events of a run, in the order of their times."""
+    events = [
+        {"stage": stage, "event": event, "time": begin + time}
+        for stage, at in run.items()
+        for event, time in zip(("start", "end"), at, strict=True)
+    ]
+    return sorted(events, key=lambda event: event["time"])
+
+
+def test_the_last_run_begins_after_a_pause_and_has_what_came_to_its_end():
+    earlier = history(RUN)
+    again = [{"stage": "train_generator", "event": "start", "time": 900.0}]  # killed
+    last = history({"train_generator": (910, 950), "report": (952, 953)})
+    assert [(body.stage, body.begin) for body in last_run([*earlier, *again, *last])] == [
+        ("train_generator", 910),
+        ("report", 952),
+    ]
+    assert {body.stage for body in last_run(earlier)} == RUN.keys()
+    assert last_run([]) == []
+
+
+def test_the_end_waited_for_the_last_of_what_each_needs():
+    after = {
+        "catalog": {"train_tokenizer", "train_extractor", "encode_latents", "train_generator", "report"},
+        "train_tokenizer": {"encode_latents", "train_generator", "report"},
+        "encode_latents": {"train_generator", "report"},
+        "train_generator": {"report"},
+        "train_extractor": {"report"},
+    }
+    bodies = [Body(stage, *at) for stage, at in RUN.items()]
+    chain = {body.stage for body in waited_for(bodies, after)}
+    assert chain == RUN.keys() - {"train_extractor", "score_tokenizer"}
+
+
+def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    with pytest.raises(DarkroomError, match="tells of no stage"):
+        times()
+    (tmp_path / "logs").mkdir()
+    text = "".join(f"{json.dumps(event)}\n" for event in history(RUN, begin=1e9))
+    (tmp_path / "logs/runs.jsonl").write_text(f'{text}{{"stage": "cut o')
+    lines = times(width=80).splitlines()
+    assert max(map(len, lines[:7])) == 80
+    bars = {line.split()[0]: (line.index("█"), line.count("█")) for line in lines if "█" in line}
+    assert bars.keys() == RUN.keys() - {"score_tokenizer"}
+    assert bars["train_tokenizer"][0] == bars["train_extractor"][0] > bars["catalog"][0]
+    assert bars["train_tokenizer"][1] > 1.9 * bars["train_extractor"][1]
+    assert sum(bars["report"]) == 80
+    assert "train_generator *" in "\n".join(lines) and "train_extractor *" not in "\n".join(lines)
+    assert lines[-2:] == [
+        "7 stages in 1 min 35 s; * the end waited for: 1 min 31 s of that.",
+        "1 of them took less than a second each.",
+    ]
+    assert main(["times"]) == 0 and "train_tokenizer" in capsys.readouterr().out
