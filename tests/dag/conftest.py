@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from dag.sandbox import ENGINES, Sandbox, side_by_side
+from dag.sandbox import ENGINES, SAID, Sandbox, side_by_side
 
 COMMITTED = "committed"
 
@@ -16,7 +16,7 @@ def _make(roots: dict[str, Path]) -> None:
 
     def run(engine: str) -> Sandbox:
         sandbox = Sandbox.clone(roots[engine])
-        sandbox.run(*ENGINES[engine])
+        (sandbox.root.parent / SAID).write_text(sandbox.run(*ENGINES[engine]))
         return sandbox
 
     told = side_by_side({engine: partial(run, engine) for engine in ENGINES})

@@ -70,6 +70,9 @@ def _works(number: int, session: int) -> bool:
         return False
 
 
+SAID = "said.txt"  # beside a clone, what the engine printed
+
+
 class Sandbox:
     """A repository of its own under `root`."""
 
