@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from darkroom import runner
+from darkroom.dag.expected import write_expected
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
@@ -94,6 +95,8 @@ def project(tmp_path, monkeypatch):
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", os.environ.get(f"{name}_NUM_THREADS", "1"))
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")  # what a run sets is undone
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
 
     def give(body):
         monkeypatch.setitem(sys.modules, "darkroom.stages.report", types.SimpleNamespace(run=body))
@@ -109,8 +112,21 @@ def history():
 def test_a_body_that_runs_is_in_the_history_and_its_words_in_the_log(project, capsys, tmp_path):
     project(lambda params: print("hello"))("report", None)
     assert history() == ["start", "end"]
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".darkroom/cache/compiled")
     assert "[report] hello\n" in capsys.readouterr().out
     assert (tmp_path / "logs" / "report.log").read_text().startswith("hello\ndone in ")
+
+
+def test_a_stage_says_what_is_left_of_the_dag_where_that_was_measured(project, capsys):
+    Path("params.yaml").write_text("a: 1\n")
+    Path(".darkroom").mkdir()
+    write_expected("a: 1\n", {"report": 90.0})
+    run = project(lambda params: print("hello"))
+    run("report", None)
+    assert "about 1:30 to the end of the whole DAG" in capsys.readouterr().out
+    Path("params.yaml").write_text("a: 2\n")
+    run("report", None)
+    assert "to the end" not in capsys.readouterr().out
 
 
 def test_a_body_that_fails_has_no_end(project):

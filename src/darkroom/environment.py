@@ -1,7 +1,6 @@
 """What must be set before NumPy and torch are loaded: threads and devices. Part of the code of every stage."""
 
 import os
-from pathlib import Path
 
 # How long OpenMP's threads spin for each other before they leave the core to other work: turns of libgomp's loop, tens
 # of microseconds, and milliseconds of LLVM's and Intel's library. Libgomp's own 300,000 turns are several milliseconds
@@ -29,11 +28,3 @@ def choose_device(device: str) -> None:
         # A scheduler that gave this job devices 2 and 3 means device 3 by cuda:1.
         os.environ["CUDA_VISIBLE_DEVICES"] = seen[number] if number < len(seen) else "" if seen else str(number)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
-
-def keep_compiled() -> None:
-    """Let torch keep in this clone what `compile: true` has compiled, so that the next training need not compile it.
-
-    A person who sets TORCHINDUCTOR_CACHE_DIR decides.
-    """
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(".darkroom/cache/compiled").absolute()))

@@ -21,10 +21,11 @@ import psutil
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
 from darkroom.dag.dvc_cache import lost_of, message
+from darkroom.dag.expected import expected_left
 from darkroom.dag.lock_file import keep
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.cache import GIGABYTES
-from darkroom.environment import choose_device, keep_compiled, set_threads
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import OUTPUTS, address, file_name, given, processes, threads
@@ -33,6 +34,8 @@ from darkroom.processes.stopping import stoppable, watch
 from darkroom.report.curves import CURVES, read_training
 from darkroom.report.learning import findings
 from darkroom.terminal.terminal import Bar, Tee
+from darkroom.training.compiled import keep_compiled
+from darkroom.training.journal import duration
 from darkroom.training.state import changed_since, declared, sweep
 
 LOGS = Path("logs")
@@ -190,6 +193,8 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _require_cached(stage, item)
             _require_hashed(stage, item)
             _note("start", name)
+            if left := expected_left(name):
+                print(f"about {duration(left)} to the end of the whole DAG, as `darkroom init` measured")
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()

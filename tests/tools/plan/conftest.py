@@ -37,6 +37,7 @@ def clone(tmp_path, monkeypatch):
         shutil.copy(SOURCE / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / ".darkroom/cache/compiled"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCE / "src"))
     libraries = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")]
     for name in (*libraries, "CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):

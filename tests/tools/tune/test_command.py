@@ -1,22 +1,27 @@
-"""`darkroom tune`, where nothing is trained: what it says, and what it writes."""
+"""`darkroom tune`: what it says, and what it writes."""
 
+import os
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from darkroom.check.check import check
+from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.stage_plan import StagePlan
 from darkroom.tools.plan.stale import Dag
-from darkroom.tools.tune import command
+from darkroom.tools.tune import command, search
 from darkroom.tools.tune.command import tune
 from darkroom.tools.tune.search import Found
 from tools.plan.conftest import clone  # noqa: F401
 from tools.tune.test_search import EXACTLY, NOW, Machine
 
 STAGES = ["ingest@first", "train_extractor", "train_generator", "train_classifier"]
+UNETS = ["ingest@first", "train_decoder@base", "train_decoder@up"]
+IDLE = Found(why="with these parameters nothing is trained")
 
 
 @pytest.fixture
@@ -27,71 +32,114 @@ def machine(clone, monkeypatch):  # noqa: F811
     def nothing(*given):
         yield None
 
-    def says(machine, **others):
+    def says(machine, others=(), stages=STAGES):
+        others = dict(others)
+
         def submit(task, stage, on, changes, exact):
             class Done:
                 def result(self):
-                    return others[stage] if stage in others else machine(changes)
+                    found = others.get(stage, machine)
+                    return found(changes) if callable(found) else found
 
             return Done()
 
         @contextmanager
         def forks(count, *modules):
+            assert os.environ["OMP_NUM_THREADS"] == "2"
             yield submit
 
         monkeypatch.setattr(command, "forks", forks)
         monkeypatch.setattr(command, "_miniature", nothing)
         monkeypatch.setattr(command, "core_count", lambda: 2)
-        needs = {name: {STAGES[0]} - {name} for name in STAGES}
-        monkeypatch.setattr(command, "ask_dvc", lambda: Dag(STAGES, set(STAGES), needs))
-        monkeypatch.setattr(
-            command, "in_miniature", lambda submit, names, *_: {name: StagePlan(name) for name in names}
-        )
+        monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+        needs = {name: {stages[0]} - {name} for name in stages}
+        monkeypatch.setattr(command, "ask_dvc", lambda: Dag(stages, set(stages), needs))
+        monkeypatch.setattr(command, "in_miniature", lambda _, names, *rest: {name: StagePlan(name) for name in names})
         return clone
 
     return says
 
 
+def value(clone, *path):  # noqa: F811
+    """Return what params.yaml says under a key; None where it says nothing."""
+    found = read_yaml(clone / "params.yaml")
+    for name in path:
+        found = (found or {}).get(name)
+    return found
+
+
 def test_what_pays_is_said_and_written_where_that_is_wanted(machine):
     quick = Machine({("threads", 2): 0.6, ("precision", "bf16"): 0.8, ("micro_batch", 32): 0.9})
-    clone = machine(quick, train_classifier=Found(why="nothing is trained"))  # noqa: F811
+    clone = machine(quick, {"train_classifier": IDLE})  # noqa: F811
     before = (clone / "params.yaml").read_text()
     said = "\n".join(tune())
-    assert "train_extractor: 1,000 updates of 64 images" in said and "train_classifier" not in said
+    assert "train_extractor: 1,000 updates of 64 images" in said and "train_classifier:" not in said
     assert "train_generator.training.threads: 2" in said and "run.micro_batch: 32" in said and "--write" in said
     assert (clone / "params.yaml").read_text() == before
     list(tune(write=True))
-    params = read_yaml(clone / "params.yaml")
-    check(params)
+    check()
     for stage in ("train_extractor", "train_generator"):
-        assert params[stage]["training"]["threads"] == 2 and params[stage]["training"]["precision"] == "bf16"
-    assert params["run"]["micro_batch"] == 32 and params["train_classifier"]["training"].get("precision") != "bf16"
+        assert value(clone, stage, "training", "threads") == 2
+        assert value(clone, stage, "training", "precision") == "bf16"
+    assert value(clone, "run", "micro_batch") == 32
+    assert value(clone, "train_classifier", "training", "precision") != "bf16"
 
 
 def test_a_key_of_run_is_set_where_all_trainings_take_it(machine):
-    clone = machine(Machine({("micro_batch", 32): 0.9}), train_generator=EXACTLY)  # noqa: F811
-    list(tune(["train_extractor", "train_generator"], write=True))
-    assert read_yaml(clone / "params.yaml")["run"].get("micro_batch") is None
-    list(tune(["train_extractor"], write=True))
-    assert read_yaml(clone / "params.yaml")["run"]["micro_batch"] == 32
+    clone = machine(Machine({("micro_batch", 32): 0.9}), {"train_generator": Machine(), "train_classifier": IDLE})  # noqa: F811
+    list(tune(write=True))
+    assert value(clone, "run", "micro_batch") is None
+    list(tune(["train_extractor", "train_classifier"], write=True))
+    assert value(clone, "run", "micro_batch") == 32
+
+
+def test_each_u_net_has_its_own_keys_and_threads_only_where_all_take_them(machine):
+    quick = {("threads", 2): 0.5, ("precision", "bf16"): 0.5}
+    other = Machine({("threads", 2): 0.5}, precision_bf16={"departure": 1.0})
+    clone = machine(Machine(quick), {"train_decoder@up": other}, UNETS)  # noqa: F811
+    list(tune(["train_decoder@base"], write=True))
+    assert value(clone, "train_decoder", "training", "threads") != 2
+    assert value(clone, "train_decoder", "unets", "base", "training", "precision") == "bf16"
+    list(tune(write=True))
+    assert value(clone, "train_decoder", "training", "threads") == 2
+    assert value(clone, "train_decoder", "unets", "up", "training", "precision") is None
+    assert value(clone, "train_decoder", "training", "precision") != "bf16"
 
 
 def test_settings_that_depart_are_taken_back(machine):
     now = {**NOW, "precision": "bf16"}
 
     def lossy(changes):
-        return replace(EXACTLY, now=now, loss=float({**now, **changes}["precision"] == "bf16"))
+        return replace(EXACTLY, now=now, departure=float({**now, **(changes or {})}["precision"] == "bf16"))
 
     clone = machine(lossy)  # noqa: F811
     list(tune(["train_extractor"], write=True))
-    assert read_yaml(clone / "params.yaml")["train_extractor"]["training"]["precision"] == "fp32"
+    assert value(clone, "train_extractor", "training", "precision") == "fp32"
+
+
+def test_what_is_not_allowed_here_is_said_and_the_rest_written(machine, monkeypatch):
+    clone = machine(Machine({("threads", 2): 0.6, ("compile", True): 0.5}))  # noqa: F811
+
+    def refuses(values):
+        if (values["train_extractor"]["training"] or {}).get("compile"):
+            raise DarkroomError("no compilation of this one.")
+
+    monkeypatch.setattr(command, "check", lambda values=None: values and refuses(values))
+    said = "\n".join(tune(["train_extractor"], write=True))
+    assert "train_extractor.training.compile: true would pay, and is not allowed here: no compilation" in said
+    assert value(clone, "train_extractor", "training", "threads") == 2
+    assert not value(clone, "train_extractor", "training", "compile")
 
 
 def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, monkeypatch):
-    machine(Machine(), train_classifier=Found(why="with these parameters nothing is trained"))
-    assert list(tune(["train_extractor"]))[-1] == "Nothing pays: params.yaml stays as it is."
-    assert "train_classifier: with these parameters nothing is trained." in list(tune(["train_classifier"]))
-    with pytest.raises(DarkroomError, match="no training `sample_generator`"):
+    broken = Found(why="it needs about 90 GB")
+    machine(Machine(), {"train_classifier": IDLE, "train_generator": broken})
+    said = list(tune())
+    assert said[-1] == "Nothing pays: params.yaml stays as it is."
+    assert "train_generator: it needs about 90 GB." in said
+    said = list(tune(["train_classifier"]))
+    assert said[-2:] == ["train_classifier: with these parameters nothing is trained.", "No training was tried."]
+    with pytest.raises(DarkroomError, match="no stage `sample_generator`"):
         list(tune(["sample_generator"]))
     monkeypatch.setattr(
         command, "in_miniature", lambda *_: {STAGES[0]: StagePlan(STAGES[0], source="not measured", notes=["no disk"])}
@@ -99,6 +147,22 @@ def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, m
     assert "train_extractor: not tried, as ingest@first cannot run here" in next(iter(tune(["train_extractor"])))
 
 
-def test_a_training_that_a_signal_ends_is_told_of(machine):
-    machine(lambda changes: None if changes.get("compile") else EXACTLY)
-    assert "ended by a signal" in "\n".join(tune(["train_extractor"]))
+def test_a_training_that_a_signal_ends_is_told_of_and_a_busy_machine_is(machine, monkeypatch):
+    machine(lambda changes: None if (changes or {}).get("compile") else EXACTLY)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 0.0, 0.0))
+    said = "\n".join(tune(["train_extractor"]))
+    assert "ended by a signal" in said and said.startswith("Others use this machine now")
+
+
+def test_a_training_is_tried_in_processes_of_its_own(clone, monkeypatch, capsys):  # noqa: F811
+    """The whole way once, but for DVC, with one change."""
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    names = ["ingest@first", "ingest@second", "catalog", "train_extractor"]
+    needs = {name: set(names[:at]) - ({names[0]} if at == 1 else set()) for at, name in enumerate(names)}
+    monkeypatch.setattr(command, "ask_dvc", lambda: Dag(names, set(names), needs))
+    monkeypatch.setattr(search, "_options", lambda *_: [("precision", ("bf16",))])
+    assert main(["tune", "train_extractor"]) == 0
+    said = capsys.readouterr().out
+    rows = {name: line for line in said.splitlines() for name in ("as it is", "bf16") if line.startswith(f"  {name}")}
+    differences = {name: [float(each) for each in re.findall(r"([\d.]+)%", line)] for name, line in rows.items()}
+    assert differences["as it is"] == [0.0, 0.0] and differences["bf16"][1] > 0

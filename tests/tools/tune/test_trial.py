@@ -6,11 +6,16 @@ import pytest
 import torch
 
 from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.body import rehearse
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
-from darkroom.tools.tune import command, trial
-from darkroom.tools.tune.search import EXACT, KEYS, search
-from tools.plan.conftest import clone  # noqa: F401
+from darkroom.tools.tune import search, trial
+from darkroom.tools.tune.places import KEYS, key_of, laid
+from darkroom.tools.tune.search import EXACT
+from darkroom.training.recipe import Phase
+from helpers import run, training
+from tools.plan.conftest import SOURCE, clone  # noqa: F401
+from training.toy import Toy, places
 
 STAGE = "train_extractor"
 
@@ -34,16 +39,20 @@ def attempts(clone, tmp_path, monkeypatch):  # noqa: F811
 
 
 def test_time_memory_loss_and_gradient_are_found(attempts):
+    said = attempts(None)
+    assert said.now.keys() == {*KEYS, "processes"} and said.now["precision"] == "fp32" and not said.updates
     exact = attempts(EXACT)
     assert not exact.why and exact.updates > 0 and exact.batch > 1 and exact.seconds > 0
-    assert exact.loss == exact.gradient == 0.0 and exact.loss_noise > 0 and exact.gradient_noise > 0.01
-    assert exact.convolutions and exact.cuts and exact.now.keys() == set(KEYS)
+    assert exact.loss == exact.gradient == exact.departure == 0.0 and exact.noise > 0.01
+    assert exact.convolutions and exact.cuts and not exact.gpu
     again = attempts({})
     assert again.loss == again.gradient == 0.0  # the same weights, batches and dropout
     halves = attempts({"micro_batch": exact.batch // 2})
-    assert halves.loss < 1e-3 and 0 < halves.gradient < 1e-4  # but for what dropout draws of each: there is none here
+    assert halves.now["micro_batch"] == exact.batch // 2 and halves.loss < 1e-3
     bf16 = attempts({"precision": "bf16"})
-    assert 1e-4 < bf16.gradient < 0.1 * exact.gradient_noise and not bf16.departs(exact)
+    assert bf16.now["precision"] == "bf16" and bf16.gradient > 1e-4
+    assert bf16.departure == pytest.approx(bf16.gradient / exact.noise, rel=1e-3) or bf16.departure > bf16.gradient
+    assert not bf16.departs
 
 
 def test_a_setting_in_which_the_network_computes_something_else_is_refused(attempts, monkeypatch):
@@ -54,7 +63,8 @@ def test_a_setting_in_which_the_network_computes_something_else_is_refused(attem
         return logits(self, features) * (1.5 if torch.is_autocast_enabled("cpu") else 1.0)
 
     monkeypatch.setattr(Classifier, "logits", lossy)
-    found = {each.label: each for each in search(attempts, 1, False) if each.label in ("bf16", "as it is")}
+    monkeypatch.setattr(search, "_options", lambda *_: [("precision", ("fp32", "bf16"))])
+    found = {each.label: each for each in search.search(attempts, 1)}
     assert found["bf16"].verdict == "departs" and found["as it is"].verdict == ""
 
 
@@ -64,13 +74,46 @@ def test_what_cannot_be_trained_is_a_reason(attempts, monkeypatch):
     assert "nothing is trained" in attempts({}).why
 
 
+class Pair(Toy):
+    """Two phases: the loss of the second is a hundred times that of the first, and depends on a switch."""
+
+    shift = 0.0
+
+    def __init__(self):
+        super().__init__()
+        self.phases = (
+            self.phases[0],
+            Phase("second", lambda batch: {"loss": 100 + self.shift + self.two(batch)["loss"]}),
+        )
+
+
+def test_a_loss_departs_in_the_phase_in_which_it_does(tmp_path):
+    """Neither the other phase's level nor its sign hides it."""
+
+    def departure(shift):
+        recipe = Pair()
+        recipe.shift = shift
+        found = trial.Trial(tmp_path / "exact.pt", 0)
+        with pytest.raises(trial._Enough):
+            found.train(recipe, training(), run(), places(tmp_path / str(shift)))
+        return found.found
+
+    assert departure(0.0).departure == 0.0
+    assert departure(0.5).departs and departure(0.5).loss == pytest.approx(0.005, rel=0.1)
+
+
 def test_the_keys_that_decide_are_those_that_are_set():
     params = {
         "train_tokenizer": {"kind": "dvae", "training": {"images": 64}, "dvae": {"training": {"precision": "fp32"}}},
-        "train_decoder": {"training": {"threads": 1}, "unets": {"base": {"training": None}}},
+        "train_decoder": {"training": {"precision": "fp32"}, "unets": {"base": {"training": None}}},
     }
-    assert command._place("train_tokenizer", "precision", params) == "train_tokenizer.dvae.training"
-    assert command._place("train_tokenizer", "threads", params) == "train_tokenizer.training"
-    assert command._place("train_decoder@base", "threads", params) == "train_decoder.training"
-    assert command._place("train_decoder@base", "compile", params) == "train_decoder.unets.base.training"
-    assert command._place("train_clip", "compile", params) == "train_clip.training"
+    assert key_of("train_tokenizer", "precision", params) == "train_tokenizer.dvae.training.precision"
+    assert key_of("train_tokenizer", "threads", params) == "train_tokenizer.training.threads"
+    assert key_of("train_tokenizer", "workers", params) == "run.workers"
+    assert key_of("train_decoder@base", "precision", params) == "train_decoder.unets.base.training.precision"
+    assert key_of("train_decoder@base", "threads", params) == "train_decoder.training.threads"  # of the whole stage
+    assert key_of("train_clip", "compile", params) == "train_clip.training.compile"
+    found = laid(params, "train_decoder@base", {"compile": True, "workers": 1})
+    assert found["train_decoder"]["unets"]["base"]["training"] == {"compile": True} and found["run"] == {"workers": 1}
+    committed = read_yaml(SOURCE / "params.yaml")
+    assert key_of("train_decoder@base", "threads", committed) == "train_decoder.training.threads"

@@ -239,7 +239,7 @@ class AveragedCodebook(Quantiser):
         }
         rows = {"batch": rearrange(latents, "n c h w -> (n h w) c"), "codebook": self.average.codebook}
         for what, decay in decays.items():
-            weight = 1 - decay if self.measured else 1.0
+            weight = torch.where(self.measured, 1 - decay, 1.0)  # without asking the device
             getattr(self, f"{what}_mean").lerp_(rows[what].mean(dim=0), weight)
             getattr(self, f"{what}_variance").lerp_(rows[what].var(dim=0, unbiased=False), weight)
         self.measured.fill_(True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from darkroom.artifacts.atomic import write_bytes
+from darkroom.dag.expected import write_expected
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.tools.init.allotting import FEW, MARGIN, allot
@@ -19,13 +20,14 @@ from darkroom.tools.init.texts import after, report
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import begin_from, header, restored, text_of
 from darkroom.tools.plan.plan import Planned, planned
-from darkroom.tools.plan.schedule import Job, side_by_side
+from darkroom.tools.plan.schedule import Job, ends, side_by_side
 from darkroom.tools.preset import DEFAULT, laid_over, overlay
 from darkroom.tools.quiet import quiet
 
 _LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
 _EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
+_LONG = 30.0  # seconds of a stage, from which on it says what is left of the DAG
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
 
 
@@ -51,11 +53,20 @@ class Measured:
 
     def ends(self, factors: Mapping[str, float]) -> float:
         """Return the seconds of the whole DAG where trainings are by these factors as long as measured."""
-        jobs = {
+        return self.found.whole.between + side_by_side(self._jobs(factors), self.found.needs, self.found.whole.cores)
+
+    def left(self, lengths: Mapping[str, int]) -> dict[str, float]:
+        """Return the seconds from the start of each long stage to the end of the DAG, by trainings of these lengths."""
+        jobs = self._jobs({name: lengths[name] / self.lengths[name] for name in lengths})
+        found = ends(jobs, self.found.needs, self.found.whole.cores)
+        last = max(found.values())
+        return {name: last - end + jobs[name].seconds for name, end in found.items() if jobs[name].seconds >= _LONG}
+
+    def _jobs(self, factors: Mapping[str, float]) -> dict[str, Job]:
+        return {
             name: Job(self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)), job.threads, job.gpu)
             for name, job in self.found.jobs.items()
         }
-        return self.found.whole.between + side_by_side(jobs, self.found.needs, self.found.whole.cores)
 
     def job_seconds(self, name: str, factor: float) -> float:
         """Return the seconds of a job by this factor as long as measured; what it takes before its images stays."""
@@ -114,6 +125,7 @@ def init(request: Request) -> str:
         written = text_of(before, choices, header(request, text))
         if not request.dry_run:
             keep(written)
+            write_expected(written, measured.left(lengths))
     return "\n".join([text, "", *after(wish, request)])
 
 

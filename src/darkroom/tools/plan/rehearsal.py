@@ -69,7 +69,7 @@ class Rehearsal:
         self.parameters = sum(p.numel() for p in _trained(recipe))
         self.memory = memory_of(recipe, settings)
         self._require_memory(recipe.whole_batch)
-        trainer = Trainer(recipe, _alone(settings), _here(run), places)
+        trainer = Trainer(recipe, alone(settings), here(run), places)
         self.state = (run.keep + 1) * trainer.checkpoint_bytes
         start = first_image(recipe, trainer.settings)
         trainer.images = start
@@ -160,7 +160,7 @@ def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
     }
 
 
-def _alone(settings: Training) -> Training:
+def alone(settings: Training) -> Training:
     """Return the settings of one process, which takes its part of each batch."""
     batch = settings.batch // settings.processes
     return settings.model_copy(
@@ -175,7 +175,7 @@ def _alone(settings: Training) -> Training:
     )
 
 
-def _here(run: Run) -> Run:
+def here(run: Run) -> Run:
     """Return how a training runs that talks to nobody."""
     elsewhere: dict[str, Any] = {"accelerate": None, "checkpoints_from": None, "checkpoints_to": None, "trackers": []}
     return run.model_copy(update={"workers": 0, **elsewhere})

@@ -2,7 +2,7 @@
 
 # No effect on any output: writes params.yaml, which the stages depend on key by key
 
-import shutil
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from typing import Any
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check, read_params
-from darkroom.dag.stages import FOREACH, TRAININGS
-from darkroom.environment import choose_device, keep_compiled
+from darkroom.dag.stages import TRAININGS
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
@@ -23,16 +23,20 @@ from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.numbers import time_of
-from darkroom.tools.plan.plan import REHEARSE, in_miniature
+from darkroom.tools.plan.plan import REHEARSE, choose, in_miniature
 from darkroom.tools.plan.stale import Dag, ask_dvc
 from darkroom.tools.plan.table import UNKNOWN
-from darkroom.tools.preset import laid_over
+from darkroom.tools.preset import laid_over, shown
 from darkroom.tools.quiet import quiet
-from darkroom.tools.tune.search import RUN_KEYS, SHARE, Changes, Found, Tried, search
+from darkroom.tools.tune.places import is_shared, key_of
+from darkroom.tools.tune.search import TOLERANCE, Changes, Found, Tried, search
+from darkroom.training.compiled import keep_compiled
 
 _LOG = Path("logs/tune.log")
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
-_HEADER = ("", "updates/s", "the first", "memory", "loss", "gradient", "all updates", "")
+_IDLE = "nothing is trained"  # in the reason of a training that these parameters do not have
+_BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
+_HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
 
 
 @dataclass(frozen=True)
@@ -56,18 +60,20 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
     """
     check()
     params = read_params()
+    set_threads(core_count())  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
     keep_compiled()
-    gpu = params["run"]["device"] != "cpu" and shutil.which("nvidia-smi") is not None
+    if os.getloadavg()[0] > _BUSY:
+        yield "Others use this machine now: times are of what they leave."
     found: list[Tuned] = []
     with ExitStack() as stack:
         with quiet(_LOG):
             dag = ask_dvc()
-            chosen = _chosen(names, dag)
+            known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
+            chosen = choose(names, known, set(), everything=True)
             above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
-            submit = stack.enter_context(
-                forks(core_count(), *(task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)))
-            )
+            modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
+            submit = stack.enter_context(forks(core_count(), *modules))
             on = stack.enter_context(_miniature(dag))
             plans = in_miniature(submit, above, on, dag, params)
         for stage in chosen:
@@ -75,12 +81,15 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
             if lacking:
                 yield f"{stage}: not tried, as {lacking[0]} cannot run here; `darkroom plan {lacking[0]}` says why."
                 continue
-            print(f"{stage} …", flush=True)
-            tuned = _tuned(submit, stage, on, gpu)
-            if names or not tuned.tried[0].found.why:
-                yield from _told(tuned)
+            yield f"{stage} …"
+            tuned = _tuned(submit, stage, on)
+            why = tuned.tried[0].found.why
+            if not why:
+                yield from _table(tuned)
                 found.append(tuned)
-    yield from _end(found, write)
+            elif names or _IDLE not in why:
+                yield f"{stage}: {why}."
+    yield from _end(found, known, write)
 
 
 @contextmanager
@@ -93,47 +102,31 @@ def _miniature(dag: Dag) -> Iterator[Miniature]:
         yield Miniature(folder, parts, scale, ready)
 
 
-def _chosen(names: Sequence[str], dag: Dag) -> list[str]:
-    """Return the trainings that are meant, each with all its items. Raises DarkroomError naming what is none."""
-    known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
-    for name in names:
-        if not any(name in (each, each.partition("@")[0]) for each in known):
-            raise DarkroomError(f"there is no training `{name}`; there are: {', '.join(known)}.")
-    return [each for each in known if not names or each in names or each.partition("@")[0] in names]
-
-
-def _tuned(submit: Submit, stage: str, on: Miniature, gpu: bool) -> Tuned:
+def _tuned(submit: Submit, stage: str, on: Miniature) -> Tuned:
     """Try the settings of a training, one at a time: nothing else runs meanwhile."""
     with TemporaryDirectory(prefix="darkroom-tune-") as folder:
         exact = Path(folder) / "exact.pt"
 
-        def attempt(changes: Changes) -> Found:
+        def attempt(changes: Changes | None) -> Found:
             answer: Found | None = submit(_ATTEMPT, stage, on, changes, exact).result()
             return answer or Found(why="it was ended by a signal, as where memory runs out")
 
-        tried = list(search(attempt, core_count(), gpu))
+        tried = list(search(attempt, core_count()))
+    now = tried[0].found.now
     taken = [each for each in tried if each.verdict in ("", "taken")]
-    return Tuned(stage, tried, _beside(tried[0].found.now, taken[-1].changes) if taken else {})
+    changes = taken[-1].changes if taken else {}
+    return Tuned(stage, tried, {key: value for key, value in changes.items() if now[key] != value})
 
 
-def _beside(now: Changes, changes: Changes) -> dict[str, Any]:
-    """Return those of some changes that params.yaml does not say already."""
-    return {key: value for key, value in changes.items() if now[key] != value}
-
-
-def _told(tuned: Tuned) -> Iterator[str]:
+def _table(tuned: Tuned) -> Iterator[str]:
     """Yield a table of what was tried."""
     exact = tuned.tried[0].found
-    if exact.why:
-        yield f"{tuned.stage}: {exact.why}."
-        return
     yield f"{tuned.stage}: {exact.updates:,} updates of {exact.batch} images"
     yield from (f"  {line}" for line in aligned([_HEADER, *map(_row, tuned.tried)]))
-    noise = (
-        f"from batch to batch the loss differs by {exact.loss_noise:.2%}, the gradient by {exact.gradient_noise:.0%}"
+    yield (
+        f"  Loss and gradient: differences from exact settings. From batch to batch the gradient differs by "
+        f"{exact.noise:.0%}; what departs by more than {TOLERANCE:.0%} of what batches do is refused."
     )
-    yield f"  Exact settings: {noise}. What departs by more than {SHARE:.0%} of that is refused."
-    yield ""
 
 
 def _row(tried: Tried) -> tuple[str, ...]:
@@ -152,51 +145,54 @@ def _row(tried: Tried) -> tuple[str, ...]:
     )
 
 
-def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
-    """Yield what to set, and set it where that is wanted."""
-    params = read_yaml(PARAMS)
-    new = {key: value for tuned in found for key, value in _keys(tuned, params).items()}
-    shared = _of_all(found)
-    if not new and not shared:
+def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[str]:
+    """Yield what to set, and set it where that is wanted.
+
+    Args:
+        found: trainings that were tried.
+        known: the names of all trainings.
+        write: whether params.yaml gets the settings that pay.
+    """
+    if not found:
+        yield "No training was tried."
+        return
+    new: dict[str, Any] = {}
+    for key, value in _wanted(found, known).items():
+        try:
+            check(parse_yaml(_text({**new, key: value}), PARAMS))
+        except DarkroomError as error:
+            yield f"{key}: {shown(value)} would pay, and is not allowed here: {error}"
+        else:
+            new[key] = value
+    if not new:
         yield "Nothing pays: params.yaml stays as it is."
         return
-    for key, value in {**new, **shared}.items():
-        yield f"{key}: {value}"
+    yield from (f"{key}: {shown(value)}" for key, value in new.items())
     if not write:
         yield "`--write` sets them; trainings whose settings change run again."
         return
-    text = laid_over(PARAMS.read_text(encoding="utf-8"), {**new, **shared})
-    check(parse_yaml(text, PARAMS))
-    write_bytes(PARAMS, text.encode())
+    write_bytes(PARAMS, _text(new).encode())
     yield "params.yaml has them now. The trainings whose settings changed run again."
 
 
-def _of_all(found: Sequence[Tuned]) -> dict[str, Any]:
-    """Return the keys of `run` that each training that was tried takes: they are of all."""
-    changes = [{key: value for key, value in tuned.changes.items() if key in RUN_KEYS} for tuned in found]
-    common = set.intersection(*(set(each.items()) for each in changes)) if changes else set()
-    return {f"run.{key}": value for key, value in sorted(common)}
+def _text(new: Mapping[str, Any]) -> str:
+    return laid_over(PARAMS.read_text(encoding="utf-8"), new)
 
 
-def _keys(tuned: Tuned, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes of a training under the keys of params.yaml that decide."""
-    changes = {key: value for key, value in tuned.changes.items() if key not in RUN_KEYS}
-    return {f"{_place(tuned.stage, key, params)}.{key}": value for key, value in changes.items()}
+def _wanted(found: Sequence[Tuned], known: Sequence[str]) -> dict[str, Any]:
+    """Return the values that pay, by the keys of params.yaml that decide.
 
-
-def _place(name: str, key: str, params: Mapping[str, Any]) -> str:
-    """Return the section of a key of a training: the most particular one that has it, or the stage's or item's own."""
-    stage, _, item = name.partition("@")
-    section = params.get(stage) or {}
-    kind = section.get("kind", section.get("source"))
-    own = [f"{FOREACH[stage]}.{item}.training"] if item else []
-    places = [*own, *([f"{stage}.{kind}.training"] if kind else []), f"{stage}.training"]
-    return next((place for place in places if key in _at(params, place)), places[0] if item else places[-1])
-
-
-def _at(params: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Return a section; an empty one where there is none."""
-    found: Any = params
-    for name in path.split("."):
-        found = (found or {}).get(name)
-    return found or {}
+    One that several trainings share is among them where all of them were tried and took it: of `run` all that were
+    tried, of a stage with several U-Nets all of these.
+    """
+    params = read_yaml(PARAMS)
+    wanted: dict[str, Any] = {}
+    for tuned in found:
+        for key, value in tuned.changes.items():
+            stage = tuned.stage.partition("@")[0]
+            same = [each for each in known if each.partition("@")[0] == stage]
+            sharing = [each.stage for each in found] if key_of(tuned.stage, key, params).startswith("run.") else same
+            took = [each.stage for each in found if each.changes.get(key) == value]
+            if not is_shared(tuned.stage, key) or set(sharing) <= set(took):
+                wanted[key_of(tuned.stage, key, params)] = value
+    return wanted

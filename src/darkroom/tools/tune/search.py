@@ -1,16 +1,16 @@
 """Which settings a training is tried with, one change after another, and which of them are taken. Loads no torch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from darkroom.tools.tune.places import RUN_KEYS
 
 Changes = Mapping[str, Any]  # of keys of `training` and of `run`
 
-RUN_KEYS = ("micro_batch", "workers", "activation_checkpointing")  # of `run`, which all trainings share
-KEYS = ("threads", "precision", "tf32", "channels_last", "compile", *RUN_KEYS)
 EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "channels_last": False}
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
-SHARE = 0.1  # of the noise between batches: a gradient or a loss that departs further is another training
+TOLERANCE = 0.1  # in standard deviations between batches: what departs further is another training
 _SMALLEST = 8  # images of a micro-batch
 _READERS = (1, 2)  # processes that read
 
@@ -24,12 +24,16 @@ class Found:
     batch: images in one, of one process.
     seconds: of an optimizer step, with its reading.
     first: seconds that the first one takes more, as compiling does.
-    memory: most bytes of the process, or of the GPU's tensors.
-    loss, gradient: relative differences from exact settings, of the mean loss and of the gradient of one batch.
-    loss_noise, gradient_noise: the same between one batch and another, with exact settings.
+    memory: most bytes of the process beside its libraries, or of the GPU's tensors.
+    loss: relative difference of the mean loss from exact settings, of the phase where it is the largest.
+    gradient: relative difference of a batch's gradient from that of exact settings.
+    departure: the larger of both, in standard deviations between batches.
+    noise: standard deviation of the gradient between batches, relative to it, with exact settings.
     convolutions, checkpoints, cuts: whether there are layers that know a memory layout, blocks whose activations may be
         computed again, and batches that may be cut.
-    now: what params.yaml says of the keys that are tried.
+    now: what the settings say of the keys that are tried, and `processes`; of the first that is yielded, what
+        params.yaml says.
+    gpu: whether it runs on a GPU.
     """
 
     why: str = ""
@@ -40,21 +44,23 @@ class Found:
     memory: int = 0
     loss: float = 0.0
     gradient: float = 0.0
-    loss_noise: float = 0.0
-    gradient_noise: float = 0.0
+    departure: float = 0.0
+    noise: float = 0.0
     convolutions: bool = False
     checkpoints: bool = False
     cuts: bool = False
     now: Changes = field(default_factory=dict)
+    gpu: bool = False
 
     @property
     def whole(self) -> float:
         """Seconds of all optimizer steps of the training."""
         return self.first + self.updates * self.seconds
 
-    def departs(self, exact: "Found") -> bool:
-        """Return whether loss or gradient differ from those of exact settings by more than a part of their noise."""
-        return self.gradient > SHARE * exact.gradient_noise or self.loss > SHARE * exact.loss_noise
+    @property
+    def departs(self) -> bool:
+        """Return whether this is another training than that of exact settings; what is no number departs."""
+        return not self.departure <= TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -71,70 +77,88 @@ class Tried:
     verdict: str
 
 
-Attempt = Callable[[Changes], Found]
+Attempt = Callable[[Changes | None], Found]  # with changes beside params.yaml; None: says what params.yaml says
 
 
-def search(attempt: Attempt, cores: int, gpu: bool) -> Iterator[Tried]:
+def search(attempt: Attempt, cores: int) -> Iterator[Tried]:
     """Yield what was tried, as it was: exact settings, those of params.yaml, and one change after another.
 
-    A change that is quicker and does not depart is kept, and the next ones are tried beside it.
+    A change that is quicker, twice, and does not depart is kept, and the next ones are tried beside it.
 
     Args:
-        attempt: trains for some optimizer steps with changes beside params.yaml, the first time with exact settings.
+        attempt: trains for some optimizer steps; the first time with exact settings.
         cores: CPU threads that there are.
-        gpu: whether networks run on a GPU.
     """
-    exact = attempt(EXACT)
+    asked = attempt(None)
+    exact = asked if asked.why else attempt(EXACT)
     if exact.why:
         yield Tried(EXACT, "exact", exact, f"cannot run: {exact.why}")
         return
-    now = exact.now
+    now, exact = asked.now, replace(exact, now=asked.now)
     plain = all(now[key] == value for key, value in EXACT.items())
     yield Tried(EXACT, "as it is" if plain else "exact", exact, "")
     best, kept = exact, dict[str, Any]()
     if not plain:
         best = attempt({})
-        verdict = f"cannot run: {best.why}" if best.why else "departs" if best.departs(exact) else ""
+        verdict = f"cannot run: {best.why}" if best.why else "departs" if best.departs else ""
         yield Tried({}, "as it is", best, verdict)
         if verdict:
             best, kept = exact, {key: value for key, value in EXACT.items() if now[key] != value}
-    for key, values in _options(exact, now, cores, gpu):
+    for key, values in _options(exact, now, cores):
         for value in values:
             if value == kept.get(key, now[key]):
                 continue
-            found = attempt({**kept, key: value})
-            tried = Tried({**kept, key: value}, label(key, value), found, _verdict(found, exact, best))
-            yield tried
-            if tried.verdict == "taken":
-                best, kept = found, dict(tried.changes)
+            changes = {**kept, key: value}
+            found = attempt(changes)
+            verdict = _verdict(found, best, key)
+            if verdict == "taken":
+                best, found, verdict = _again(attempt, (kept, best), (changes, found))
+            yield Tried(changes, label(key, value), found, verdict)
+            if verdict == "taken":
+                best, kept = found, changes
             elif key == "threads" and value > kept.get(key, now[key]):
-                break  # nor will still more be
+                break  # nor will still more be quicker
 
 
-def _options(exact: Found, now: Changes, cores: int, gpu: bool) -> Iterator[tuple[str, Sequence[Any]]]:
+def _options(exact: Found, now: Changes, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield the keys that are tried, in their order, and their values."""
-    if not gpu:
-        yield "threads", sorted({cores, *(1 << power for power in range(cores.bit_length()))})
+    if not exact.gpu:
+        most = max(1, cores // now["processes"])
+        yield "threads", sorted({most, *(1 << power for power in range(most.bit_length()))})
     yield "precision", ("fp32", "bf16")
-    if gpu:
-        yield "tf32", (True,)
+    if exact.gpu:
+        yield "tf32", (False, True)
     if exact.convolutions:
-        yield "channels_last", (not now["channels_last"],)
-    yield "compile", (not now["compile"],)
+        yield "channels_last", (False, True)
+    yield "compile", (False, True)
     if exact.cuts:
         halves = [exact.batch >> power for power in (1, 2) if exact.batch >> power >= _SMALLEST]
         yield "micro_batch", (None, *halves)
     yield "workers", (0, *(readers for readers in _READERS if readers < max(2, cores)))
     if exact.checkpoints:
-        yield "activation_checkpointing", (not now["activation_checkpointing"],)
+        yield "activation_checkpointing", (False, True)
 
 
-def _verdict(found: Found, exact: Found, best: Found) -> str:
+def _verdict(found: Found, best: Found, key: str) -> str:
     if found.why:
         return f"cannot run: {found.why}"
-    if found.departs(exact):
+    if found.departs and key not in RUN_KEYS:  # these change the order of sums, and what dropout draws
         return "departs"
     return "taken" if found.whole < PAYS * best.whole else "no quicker"
+
+
+def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, Found]) -> tuple[Found, Found, str]:
+    """Measure the best setting and a quicker one once more, in turn; return both by their mean times, and the verdict.
+
+    Both pairs must agree: of a dozen changes some are quicker by chance.
+    """
+    one, two = (attempt(changes) for changes, _ in (best, other))
+    first, second = (
+        replace(before, seconds=(before.seconds + again.seconds) / 2)
+        for (_, before), again in ((best, one), (other, two))
+    )
+    agrees = other[1].first + two.updates * two.seconds < PAYS * (best[1].first + one.updates * one.seconds)
+    return first, second, "taken" if agrees and not (one.why or two.why) else "no quicker"
 
 
 def label(key: str, value: Any) -> str:
@@ -146,4 +170,4 @@ def label(key: str, value: Any) -> str:
     words = key.replace("_", " ")
     if isinstance(value, bool):
         return words if value else f"no {words}"
-    return f"{words} {'whole' if value is None else value}"
+    return f"{words}: {'null' if value is None else value}"
