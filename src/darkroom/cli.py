@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
     ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
     ahead.add_argument("--json", action="store_true", help="print JSON")
-    tuned = commands.add_parser("tune", help="try the switches that make a training quicker here, and set what pays")
+    tuned = commands.add_parser("tune", help="try here which switches make a training quicker and change nothing else")
     tuned.add_argument("stages", nargs="*", help="stages that train; without: all that are trained")
     tuned.add_argument("--write", action="store_true", help="set in params.yaml what pays")
     commands.add_parser(

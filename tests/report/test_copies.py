@@ -124,7 +124,7 @@ def test_real_images_of_captions_stand_in_no_column(made: Path) -> None:
     beside(CLASSES, 1, originals="test")
     html = render("title", read_inputs())
     page = Page(html)
-    assert page.faults == [] and "real, that these captions are of, from the test split" in page.text
+    assert page.faults == [] and "real images of these captions, from the test split" in page.text
     assert html.count('<div class="columns"') == 2  # of the generated and the neighbours
 
 

@@ -91,15 +91,17 @@ def test_images_without_classes_stand_ten_in_a_row(train: ImageShards, made: Ima
 def test_real_images_of_captions_stand_where_the_images_of_these_do(
     train: ImageShards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In place of a caption that an image lacks its key is meant; of one that several have, the first."""
+    """In place of a caption that an image lacks its key is meant; of one that several have, they take turns."""
     captions, keys = list(train.captions), train.keys_of(range(len(train)))
     captions[9] = captions[7]
     monkeypatch.setattr(ImageShards, "captions", captions)
-    rows = [7, 4, *range(80, 10, -1)]
+    rows = [7, 4, 9, 7, *range(80, 10, -1)]
     asked = [captions[row] or keys[row] for row in rows]
     assert captions[4] is None and draw_originals(tmp_path / "real.png", SimpleNamespace(captions=asked), train)
     expected = captioned_grid([train[row][None] for row in rows[:64]], asked[:64], 8)
     with Image.open(tmp_path / "real.png") as picture:
         np.testing.assert_array_equal(np.asarray(picture), np.asarray(expected))
     assert not draw_originals(tmp_path / "other.png", SimpleNamespace(captions=["of none"]), train)
+    monkeypatch.setattr(ImageShards, "remote", True)
+    assert not draw_originals(tmp_path / "other.png", SimpleNamespace(captions=asked), train)
     assert not (tmp_path / "other.png").exists()

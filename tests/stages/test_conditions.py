@@ -168,7 +168,7 @@ def test_a_word_of_few_captions_is_named_with_their_number(clone, monkeypatch, c
     draw("--text", " ".join(counts))
     said = {line for line in capsys.readouterr().out.splitlines() if line.startswith("note: '")}
     expected = {
-        f"note: {word!r} is in {count} of the captions that models/generator was trained on: too few to know it well"
+        f"note: {word!r} is in at most {count} captions that models/generator was trained on: too few to know it"
         for word, count in counts.items()
         if count == counts[rare]
     }

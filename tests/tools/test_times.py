@@ -34,7 +34,7 @@ def history(run, begin=0.0):
 
 
 def test_the_last_run_begins_after_a_pause_and_has_what_came_to_its_end():
-    earlier = history(RUN)
+    earlier = history(RUN, begin=-2000.0)
     again = [{"stage": "train_generator", "event": "start", "time": 900.0}]  # killed
     last = history({"train_generator": (910, 950), "report": (952, 953)})
     assert [(body.stage, body.begin) for body in last_run([*earlier, *again, *last])] == [
@@ -43,19 +43,35 @@ def test_the_last_run_begins_after_a_pause_and_has_what_came_to_its_end():
     ]
     assert {body.stage for body in last_run(earlier)} == RUN.keys()
     assert last_run([]) == []
+    twice = [*history({"catalog": (0, 1), "report": (2, 3)}), *history({"report": (10, 12)})]
+    assert [body.begin for body in last_run(twice)] == [10]  # the same stage again
+
+
+AFTER = {
+    "catalog": {"train_tokenizer", "train_extractor", "encode_latents", "train_generator", "report"},
+    "train_tokenizer": {"encode_latents", "train_generator", "report"},
+    "encode_latents": {"train_generator", "report"},
+    "train_generator": {"report"},
+    "train_extractor": {"report"},
+}
 
 
 def test_the_end_waited_for_the_last_of_what_each_needs():
-    after = {
-        "catalog": {"train_tokenizer", "train_extractor", "encode_latents", "train_generator", "report"},
-        "train_tokenizer": {"encode_latents", "train_generator", "report"},
-        "encode_latents": {"train_generator", "report"},
-        "train_generator": {"report"},
-        "train_extractor": {"report"},
-    }
     bodies = [Body(stage, *at) for stage, at in RUN.items()]
-    chain = {body.stage for body in waited_for(bodies, after)}
+    chain = {body.stage for body in waited_for(bodies, AFTER)}
     assert chain == RUN.keys() - {"train_extractor", "score_tokenizer"}
+
+
+def test_one_after_another_the_end_waited_for_all():
+    names = ["catalog", "train_tokenizer", "train_extractor", "report"]
+    bodies = [Body(name, 10 * at, 10 * at + 9) for at, name in enumerate(names)]
+    assert waited_for(bodies, AFTER) == set(bodies)
+
+
+def test_of_another_part_nothing_is_needed():
+    after = {"ingest": {"encode_latents"}}
+    bodies = [Body("ingest@one", 0, 8), Body("ingest@two", 0, 9), Body("encode_latents@one", 10, 20)]
+    assert {body.stage for body in waited_for(bodies, after)} == {"ingest@one", "encode_latents@one"}
 
 
 def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
@@ -77,6 +93,6 @@ def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
     assert "train_generator *" in "\n".join(lines) and "train_extractor *" not in "\n".join(lines)
     assert lines[-2:] == [
         "7 stages in 1 min 35 s; * the end waited for: 1 min 31 s of that.",
-        "1 of them took less than a second each.",
+        "1 of them took less than a second.",
     ]
     assert main(["times"]) == 0 and "train_tokenizer" in capsys.readouterr().out

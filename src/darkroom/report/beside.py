@@ -16,7 +16,7 @@ class Beside:
 
     columns: the classes of the columns of both pictures; empty where the samples have no classes.
     real: real images of these classes, drawn at random, or of the samples' captions.
-    originals: the split of real images of the samples' captions, which stand in the places of these; "": the former.
+    originals: the split of the real images of the samples' captions, in the places of these; "": they are at random.
     neighbours: samples, and below each the nearest training images; None where no image was looked for.
     rows: the names of the rows of `neighbours`.
     """

@@ -5,6 +5,7 @@ captions stand those that the captions are of.
 """
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
 def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
     """Draw the real images that the captions of the first samples are of, in the places of these; return whether.
 
-    Of a caption that several images have, the first one is drawn. Nothing is drawn where a caption (in place of a
+    Of a caption that several images have, each sample has the next one. Nothing is drawn where a caption (in place of a
     missing one, a key) is of none, or where images are remote.
 
     Args:
@@ -57,11 +58,13 @@ def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
     captions = [caption or "" for caption in made.captions[:CAPTIONED]]
     if images.remote:
         return False
-    names = [caption or key for caption, key in zip(images.captions, images.keys_of(range(len(images))), strict=True)]
-    rows = dict(zip(reversed(names), reversed(range(len(names))), strict=True))
+    rows: dict[str, list[int]] = {}
+    for row, (key, caption) in enumerate(zip(images.keys_of(range(len(images))), images.captions, strict=True)):
+        rows.setdefault(caption or key, []).append(row)
     if not rows.keys() >= set(captions):
         return False
-    save_captioned(path, list(images.__getitems__([rows[caption] for caption in captions])), captions)
+    turns = {caption: cycle(of) for caption, of in rows.items()}
+    save_captioned(path, list(images.__getitems__([next(turns[caption]) for caption in captions])), captions)
     return True
 
 

@@ -53,17 +53,18 @@ def find_copies(
     train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, held_out))
     columns = columns_of(made.labels, catalog.classes)
 
-    def real(out: Path) -> dict[str, str]:
-        """Draw real images; return the split that they are of, where they are those of the samples' captions."""
+    def draw_beside(folder: Path) -> dict[str, str]:
+        """Draw real images; return their split where they are those of the samples' captions, for the manifest."""
         split = samples["sampler"].get("split")
-        if split and draw_originals(out / REAL, made, ImageShards.open_parts(parts, split)):
+        if split and draw_originals(folder / REAL, made, ImageShards.open_parts(parts, split)):
             return {"originals": split}
-        draw_real(out / REAL, train, columns)
+        draw_real(folder / REAL, train, columns)
         return {}
 
     if not settings.copies.images:
         with atomic_folder(out) as temporary:
-            _describe(temporary, folder, columns, **real(temporary), images=0, reason="`copies.images` is 0")
+            beside = draw_beside(temporary)
+            _describe(temporary, folder, columns, **beside, images=0, reason="`copies.images` is 0")
         return Further()
     network = network.to(device).eval()
 
@@ -103,11 +104,12 @@ def find_copies(
         write_bytes(temporary / "distances.tsv", _table(sets, train).encode())
         for space in SPACES:
             _draw(temporary / f"{space}.png", space, sets, train, settings.copies.pairs)
+        beside = draw_beside(temporary)
         _describe(
             temporary,
             folder,
             columns,
-            **real(temporary),
+            **beside,
             neighbours=draw_neighbours(temporary / NEIGHBOURS, made, panel.made, train, columns),
             images=len(panel.made.rows),
             held_out={"split": held_out, "images": len(panel.held_out.rows)},

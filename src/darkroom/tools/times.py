@@ -9,6 +9,7 @@ from typing import Any
 
 from darkroom.check.check import read_params
 from darkroom.dag.graph import below, consumers
+from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml
 from darkroom.terminal.half_blocks import columns_of_terminal
@@ -17,7 +18,8 @@ from darkroom.tools.plan.history import events
 from darkroom.tools.plan.numbers import time_of
 
 _RUNS = Path("logs/runs.jsonl")
-_PAUSE = 90.0  # seconds without a stage, after which another run has begun
+_PAUSE = 300.0  # seconds without a stage, after which another run has begun: DVC may hash for minutes
+_NEXT = 5.0  # seconds between the end of what a stage waits for and its begin, at most
 _SHORT = 1.0  # seconds below which stages are counted together
 _LEAST, _BAR = 20, "█"
 
@@ -34,6 +36,8 @@ class Body:
 def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     """Return the bodies of the last run of an engine that came to their ends, in the order in which they began.
 
+    A run begins after a pause, or where a stage runs again.
+
     Args:
         history: events of stages' bodies.
     """
@@ -45,29 +49,36 @@ def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
             begun[stage] = float(event["time"])
         elif event.get("event") == "end" and stage in begun:
             found.append(Body(stage, begun.pop(stage), float(event["time"])))
-    found.sort(key=lambda body: body.begin)
-    first = 0
-    for at in range(1, len(found)):
-        if found[at].begin - max(body.end for body in found[first:at]) > _PAUSE:
-            first = at
-    return found[first:]
+    run: list[Body] = []
+    for body in sorted(found, key=lambda body: body.begin):
+        again = any(body.stage == each.stage for each in run)
+        if run and (again or body.begin - max(each.end for each in run) > _PAUSE):
+            run = []
+        run.append(body)
+    return run
 
 
 def waited_for(bodies: Sequence[Body], after: Mapping[str, set[str]]) -> set[Body]:
-    """Return the bodies that the end of a run waited for: the last one, of what it needs the last, and so on.
+    """Return the bodies that the end of a run waited for: the last one, what that waited for, and so on.
+
+    A stage waits for the last of what it needs, or where that had ended long before, for a core: for what ended last.
 
     Args:
         bodies: of one run.
         after: by stage, the stages that depend on it.
     """
     chain = {last := max(bodies, key=lambda body: body.end)}
-    while before := [body for body in bodies if _name(last) in after.get(_name(body), ()) and body.end <= last.begin]:
-        chain.add(last := max(before, key=lambda body: body.end))
+    while before := [body for body in bodies if body.end <= last.begin and body not in chain]:
+        latest = max(before, key=lambda body: body.end)
+        needed = [body for body in before if _is_needed(body, last, after) and body.end >= latest.end - _NEXT]
+        chain.add(last := max(needed or [latest], key=lambda body: body.end))
     return chain
 
 
-def _name(body: Body) -> str:
-    return body.stage.partition("@")[0]
+def _is_needed(body: Body, by: Body, after: Mapping[str, set[str]]) -> bool:
+    (stage, _, item), (other, _, its) = body.stage.partition("@"), by.stage.partition("@")
+    same = FOREACH.get(stage) == FOREACH.get(other)  # of another part nothing is needed
+    return other in after.get(stage, ()) and not (item and its and same and item != its)
 
 
 def times(width: int | None = None) -> str:
@@ -92,17 +103,12 @@ def times(width: int | None = None) -> str:
     lines = aligned([("stage", "after", "took"), *rows])
     room = max(_LEAST, (width or columns_of_terminal()) - max(map(len, lines)) - 2)
     bars = [_bar(body, start, end, room) for body in long]
-    drawn = [lines[0], *(f"{line}  {bar}" for line, bar in zip(_padded(lines[1:], lines), bars, strict=True))]
+    drawn = [lines[0], *(f"{line}  {bar}" for line, bar in zip(lines[1:], bars, strict=True))]
     on_way = sum(body.end - body.begin for body in chain)
     short = len(bodies) - len(long)
     told = [f"{len(bodies)} stages in {time_of(end - start)}; * the end waited for: {time_of(on_way)} of that."]
-    told += [f"{short} of them took less than a second each."] if short else []
+    told += [f"{short} of them took less than a second."] if short else []
     return "\n".join([*drawn, "", *told])
-
-
-def _padded(lines: Sequence[str], all_lines: Sequence[str]) -> list[str]:
-    width = max(map(len, all_lines))
-    return [line.ljust(width) for line in lines]
 
 
 def _bar(body: Body, start: float, end: float, room: int) -> str:

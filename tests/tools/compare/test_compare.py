@@ -213,11 +213,23 @@ def test_scores_that_do_not_compare_are_counted_and_shown_when_asked_for(reposit
     (repository / "cards/generator.json").write_text(json.dumps({"protocol": protocol}))
     assert main(["compare"]) == 0
     printed = capsys.readouterr().out
-    assert "generator: 1 scores do not compare, for these differ: a, b, c, d and 1 more." in printed
+    assert "generator: 1 score does not compare, since these differ: a, b, c, d and 1 more." in printed
     assert "generator.fd" not in printed and "commit what you have" in printed and "training seeds" not in printed
     assert main(["compare", "--all"]) == 0
     printed = capsys.readouterr().out
-    assert "not comparable: a, b, c, d, n_fake" in printed and "do not compare" not in printed
+    assert "not comparable: a, b, c, d, n_fake" in printed and "not compare," not in printed
+    git("commit", "-qam", "other data")
+    assert main(["compare", "HEAD~1", "HEAD"]) == 0
+    assert "commit what you have" not in capsys.readouterr().out
+    scores = {"fd": 2.0, "fd_se": 0.01, "clip_text": 0.5, "n": 10}
+    for clip, commit in (("a", True), ("b", False)):
+        (repository / "metrics/generator.json").write_text(json.dumps(scores))
+        (repository / "cards/generator.json").write_text(json.dumps({"protocol": {**PROTOCOL, "clip": clip}}))
+        if commit:
+            git("commit", "-qam", "with CLIP")
+    assert main(["compare"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 score does not compare, since these differ: clip." in printed and "commit what you have" not in printed
 
 
 def test_scores_that_one_of_two_has_alone_are_named(repository, capsys):

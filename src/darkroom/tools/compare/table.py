@@ -63,7 +63,7 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: b
     text = f"{_text(frame, markdown)}\n\n{_NOTES[max(each.runs for each in found) > 1]}\n" if rows else ""
     equal = sum(row.verdict == EQUAL for row in every)
     same = f"{equal} scores are equal in both: `--all` shows them." if equal and not everything else ""
-    apart = "" if everything else _apart(every)
+    apart = "" if everything else _apart(every, new == WORKSPACE)
     trained = _trained(*found) if rows else ""
     note = f"{same}{apart}{more_copies(found[0], found[1], rows)}{trained}{_alone(*found)}"
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
@@ -91,19 +91,25 @@ def _text(frame: pd.DataFrame, markdown: bool) -> str:
     return frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
 
 
-def _apart(rows: Sequence[Row]) -> str:
-    """Return a line for each file with scores that do not compare, and what to do where none does."""
+def _apart(rows: Sequence[Row], here: bool) -> str:
+    """Return a line for each file with scores that do not compare.
+
+    Args:
+        rows: all.
+        here: whether the new side is the working tree, of which it is said what to do where nothing compares.
+    """
     files = {row.file: [each for each in rows if each.file == row.file and each.differing] for row in rows}
     lines = []
     for file, apart in files.items():
         if apart:
             why = list(dict.fromkeys(key for row in apart for key in row.differing))
             more = f" and {len(why) - _NAMED} more" if len(why) > _NAMED else ""
+            many = f"{len(apart)} scores do" if len(apart) > 1 else "1 score does"
             lines.append(
-                f"\n{file}: {len(apart)} scores do not compare, for these differ: {', '.join(why[:_NAMED])}{more}. "
+                f"\n{file}: {many} not compare, since these differ: {', '.join(why[:_NAMED])}{more}. "
                 "`--all` shows them."
             )
-    if rows and all(row.differing for row in rows):
+    if here and rows and all(row.differing for row in rows):
         lines.append(
             "\nIs it other data, or another evaluator? Then commit what you have, and compare later changes with it: "
             "`git add params.yaml dvc.lock metrics cards && git commit`."

@@ -92,4 +92,4 @@ def _note(texts: Sequence[str], whose: Path, counts: Mapping[int, int]) -> None:
         if not count:
             print(f"note: no caption that {whose} was trained on holds {word!r}: it may make of it what it likes")
         elif count < _FEW:
-            print(f"note: {word!r} is in {count} of the captions that {whose} was trained on: too few to know it well")
+            print(f"note: {word!r} is in at most {count} captions that {whose} was trained on: too few to know it")
