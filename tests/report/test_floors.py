@@ -67,5 +67,8 @@ def test_the_headline_compares_the_classes_that_held_out_images_have() -> None:
     left_out = {"held_out": {"classes": [CLASSES[2]], "fraction": 0.325, "samples": samples}}
     with_scores({}, baselines={"left_out": left_out})
     text = page().text
-    assert f"Without {CLASSES[2]}, of which the test split has no or too few images, they score 2.12 ± 0.25" in text
-    assert "38 real images of that split 1.4 ± 1.2: the difference, 0.8 ± 1.2, is within two standard errors" in text
+    assert f"Without {CLASSES[2]}, of which the test split has no or too few images, it is 2.12 ± 0.25" in text
+    assert (
+        "38 real images of the test split score 1.4 ± 1.2: the difference, 0.8 ± 1.2, is within two standard errors"
+        in text
+    )

@@ -142,7 +142,7 @@ def test_samples_of_no_class_stand_in_no_columns(made: Path, condition: str, say
 def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough(made: Path) -> None:
     name = "Fréchet distance, without its bias"
     (before,) = [line for line in headlines(read_inputs()) if line.title == name]
-    assert before.value == DIT["fd_debiased"] and "real images of the train split" in before.sentence
+    assert before.value == DIT["fd_debiased"] and "the real ones of the train split; less is better" in before.sentence
     assert "too small to be the reference" in before.sentence and "260 images; 640 are needed" in before.sentence
     inputs = read_inputs()
     facts = inputs.reference.extractors["in_domain"]
@@ -161,8 +161,8 @@ def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough
         baselines=card["baselines"] | {"train": trained},
     )
     (line,) = [line for line in headlines(read_inputs()) if line.title == name]
-    assert line.value == 9.25 and "real images of the test split, which no training saw" in line.sentence
-    assert "Real images of the train split, 40 of the same classes, score 8.25 ± 0.50" in line.sentence
+    assert line.value == 9.25 and "the real ones of the test split, which no training saw" in line.sentence
+    assert "40 real images of the train split, of the same classes, score 8.25 ± 0.50" in line.sentence
     assert "too small" not in line.sentence
     assert [value for value, _ in page().rows["fd_held_out_debiased"]] == [9.25, 0.5, 8.25, 0.5]
 

@@ -90,31 +90,34 @@ def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline
     run, real = value_of(name, made.scores), debiased(floor)
     if run is None:
         return None
-    sentence = f"from the real images of the {splits[0]} split{', which no training saw' * (name == unseen)}."
+    unseen_too = ", which no training saw" * (name == unseen)
+    sentence = (
+        f"how far the generated images lie from the real ones of the {splits[0]} split{unseen_too}; less is better."
+    )
     same = debiased(left_out.samples.get(extractor, {})) if left_out else None
-    if real is not None and left_out and same:
-        sentence += (
-            f" Without {listed(left_out.classes)}, of which the {splits[1]} split has no or too few images, they "
-            f"score {same.text} ± {same.se_text}, and {floor['n']:,.0f} real images of that split {real.text} ± "
-            f"{real.se_text}: {_difference(same, real, splits[0])}."
-        )
-    elif real is not None:
-        sentence += (
-            f" Real images of the {splits[1]} split, {floor['n']:,.0f} of the same classes, score "
-            f"{real.text} ± {real.se_text}: {_difference(run, real, splits[0])}."
-        )
+    if real is not None:
+        as_many = f" {floor['n']:,.0f} real images of the {splits[1]} split"
+        if left_out and same:
+            sentence += (
+                f" Without {listed(left_out.classes)}, of which the {splits[1]} split has no or too few images, it is "
+                f"{same.text} ± {same.se_text};{as_many} score {real.text} ± {real.se_text}: "
+                f"{_difference(same, real, splits[0])}."
+            )
+        else:
+            sentence += f"{as_many}, of the same classes, score {real.text} ± {real.se_text}: "
+            sentence += f"{_difference(run, real, splits[0])}."
     there = reference.extractors[extractor]
     needed = ENOUGH * there.dim
     if name != unseen and there.held_out["n"] < needed:
         sentence += (
             f" The {reference.held_out} split ({there.held_out['n']:,.0f} images; {needed:,} are needed) is too small "
-            "to be the reference, so this distance rewards copies: see Memorisation."
+            "to be the reference, so copies of training images lower this distance: see Memorisation."
         )
     elif name != unseen and (kept := _kept(made, extractor)) is not None and kept < needed:
         sentence += (
             f" `reference_stats.kid_images` keeps {kept:,} of the {there.held_out['n']:,.0f} images of the "
-            f"{reference.held_out} split, which would be the reference from {needed:,} on, so this distance rewards "
-            "copies: see Memorisation."
+            f"{reference.held_out} split, which would be the reference from {needed:,} on, so copies of "
+            "training images lower this distance: see Memorisation."
         )
     return Headline(f"{DISTANCES[extractor]}, without its bias{of}", run.value, run.text, sentence, run.se, run.se_text)
 
