@@ -65,6 +65,12 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "augmentation 0.15 by mirror and translation": {
             f"{DIT}.augment": {"probability": 0.15, "transforms": ["mirror", "translation"]}
         },
+        "balance 0.5": {DIT: {"balance": 0.5}},
+        "wsd with time shift 2 and balance 0.5": {
+            "train_generator.training": {"schedule": "wsd"},
+            f"{DIT}.diffusion": {"time_shift": 2.0},
+            DIT: {"balance": 0.5},
+        },
         "dispersive loss 0.5": {f"{DIT}.representation": {"dispersive": 0.5}},
         "self-alignment 0.2": {f"{DIT}.representation": {"alignment": 0.2}},
         "patch 1": {f"{DIT}.model": {"patch": 1}},

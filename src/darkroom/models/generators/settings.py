@@ -87,6 +87,15 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
         return self
 
     @model_validator(mode="after")
+    def _ordered(self) -> "TrainGenerator":
+        if getattr(self.chosen, "balance", 0.0) and not self.own_training.shuffle:
+            raise ValueError(
+                f"{self.kind}.balance is an order, and training.shuffle false is another: set balance to 0.0, or "
+                "shuffle to true"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _imported_once(self) -> "TrainGenerator":
         if not GENERATORS.has("recipe", self.kind) and self.training.processes > 1:
             raise ValueError(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
+from darkroom.models.generators.balance import Balanced
 from darkroom.models.generators.conditions import Asked, Captioned, Condition, asked_classes, condition_of, nulled
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
@@ -124,11 +125,14 @@ class DiTRecipe(GeneratorRecipe):
         if data.captions is not None:
             model.caption.vocabulary.copy_(torch.from_numpy(data.captions.vocabulary))
         codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
+        train = data.train
+        if settings.balance:
+            train = Balanced(train, data.latents.label_column, settings.balance)
         recipe = cls(
             model,
             settings.diffusion.sized(data.tokenizer.latent_shape),
             training.seed,
-            data.train,
+            train,
             data.val,
             LatentScaler(mean, std),
             data.tokenizer,

@@ -248,6 +248,8 @@ class DiT(Kind):
     """Augmentation of latents in training that does not leak."""
     representation: Representation = Representation()
     """Losses of the tokens: dispersive, self-alignment."""
+    balance: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Images of class c are seen (largest class / class c)^balance times as often; 0.0: all equally, 0.5: the root."""
     sampling: DiTSampling = DiTSampling()
     """How evaluations, and the grids while training, are sampled."""
 
@@ -259,6 +261,10 @@ class DiT(Kind):
             raise ValueError(
                 "diffusion.word_dropout is read with model.condition caption only, and that is "
                 f"{self.model.condition}: take word_dropout out, or set model.condition to caption"
+            )
+        if self.balance and self.model.condition == "none":
+            raise ValueError(
+                "balance would draw rare classes more often, since model.condition is none: set balance to 0.0"
             )
         depth = self.model.shape["depth"]
         for name in _PLACES:
