@@ -36,7 +36,7 @@ from darkroom.report.learning import findings
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.compiled import keep_compiled
 from darkroom.training.journal import duration
-from darkroom.training.state import changed_since, declared, sweep
+from darkroom.training.state import changed_since, declared, root, sweep
 
 LOGS = Path("logs")
 
@@ -193,8 +193,11 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _require_cached(stage, item)
             _require_hashed(stage, item)
             _note("start", name)
-            if left := expected_left(name):
-                print(f"about {duration(left)} to the end of the whole DAG, as `darkroom init` measured")
+            if (left := expected_left(name)) and not any(root().glob(f"{file_name(stage, item)}-*/images-*")):
+                print(
+                    f"with `snakemake --cores all` about {duration(left)} to the end of the DAG, as `darkroom init` "
+                    "measured"
+                )
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()

@@ -19,6 +19,7 @@ from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.models.evaluators.load import FeatureNetwork
+from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.stages.beside import NEIGHBOURS, REAL, columns_of, draw_neighbours, draw_originals, draw_real
 from darkroom.stages.empty import NEAREST
@@ -55,7 +56,7 @@ def find_copies(
 
     def draw_beside(folder: Path) -> dict[str, str]:
         """Draw real images; return their split where they are those of the samples' captions, for the manifest."""
-        split = samples["sampler"].get("split")
+        split = samples["sampler"].get("split") if samples.get("condition") in TEXTS else None
         if split and draw_originals(folder / REAL, made, ImageShards.open_parts(parts, split)):
             return {"originals": split}
         draw_real(folder / REAL, train, columns)
@@ -136,7 +137,7 @@ def _of(labels: Sequence[str | None], rows: Sequence[int]) -> list[str | None]:
 def _line(panel: Panel, times: float | None) -> str:
     shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
     floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
-    seen = "" if times is None else f"; each training image was seen {times:,.0f} times"
+    seen = "" if times is None else f"; each training image was seen {times:,.0f} times on average"
     return f"copies of training images: {shares}; of held-out images: {floor}{seen}"
 
 

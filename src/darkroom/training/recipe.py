@@ -77,7 +77,7 @@ class Ordered(Protocol):
     """A data set with an order of its own: shards that lie elsewhere are read a few at a time."""
 
     def order(self, seed: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which row stands at each position of the endless sequence, in each epoch every row once."""
+        """Return which row stands at each position of the endless sequence, in each epoch every row once or oftener."""
         ...
 
     def prefetch(self, seed: int, position: int) -> None:

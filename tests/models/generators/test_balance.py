@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from darkroom.errors import DarkroomError
 from darkroom.models.generators.balance import Balanced, repeated
 from darkroom.training.loader import rows_at
 from darkroom.training.recipe import Ordered
@@ -57,6 +58,12 @@ def test_positions_say_the_row_whatever_was_asked_before() -> None:
     whole = rows_at(rows, 1, np.arange(400))
     np.testing.assert_array_equal(rows_at(rows, 1, np.arange(137, 400)), whole[137:])
     assert rows.__getitems__([2, 1])["x"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(("label", "has"), [("one", "have one"), (None, "have none")])
+def test_without_classes_it_is_refused(label: str | None, has: str) -> None:
+    with pytest.raises(DarkroomError, match=has):
+        Balanced(Rows(3), pa.chunked_array([[label] * 3], pa.string()), 0.5)
 
 
 @given(st.integers(1, 40), st.floats(1, 20))

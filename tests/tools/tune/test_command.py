@@ -11,12 +11,14 @@ from darkroom.check.check import check
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
+from darkroom.tools.plan.forks import Lost
 from darkroom.tools.plan.stage_plan import StagePlan
 from darkroom.tools.plan.stale import Dag
 from darkroom.tools.tune import command, search
 from darkroom.tools.tune.command import tune
 from darkroom.tools.tune.search import Found
 from tools.plan.conftest import clone  # noqa: F401
+from tools.plan.test_plan import change
 from tools.tune.test_search import EXACTLY, NOW, Machine
 
 STAGES = ["ingest@first", "train_extractor", "train_generator", "train_classifier"]
@@ -89,8 +91,21 @@ def test_a_key_of_run_is_set_where_all_trainings_take_it(machine):
     clone = machine(Machine({("micro_batch", 32): 0.9}), {"train_generator": Machine(), "train_classifier": IDLE})  # noqa: F811
     list(tune(write=True))
     assert value(clone, "run", "micro_batch") is None
-    list(tune(["train_extractor", "train_classifier"], write=True))
+    said = "\n".join(tune(["train_extractor"], write=True))
+    assert "run.micro_batch: 32 would pay for train_extractor. Others share it" in said
+    assert value(clone, "run", "micro_batch") is None
+    clone = machine(Machine({("micro_batch", 32): 0.9}), {"train_generator": IDLE, "train_classifier": IDLE})
+    list(tune(write=True))
     assert value(clone, "run", "micro_batch") == 32
+
+
+def test_a_key_that_is_set_is_taken_back_where_all_trainings_take_it_back(machine):
+    small = replace(EXACTLY, now={**NOW, "micro_batch": 16})
+    other = Machine(found=small)
+    clone = machine(Machine({("micro_batch", None): 0.5}, small), {"train_generator": other, "train_classifier": IDLE})  # noqa: F811
+    change(clone, "run", "micro_batch", value=16)
+    list(tune(write=True))
+    assert value(clone, "run", "micro_batch") == 16
 
 
 def test_each_u_net_has_its_own_keys_and_threads_only_where_all_take_them(machine):
@@ -148,7 +163,7 @@ def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, m
 
 
 def test_a_training_that_a_signal_ends_is_told_of_and_a_busy_machine_is(machine, monkeypatch):
-    machine(lambda changes: None if (changes or {}).get("compile") else EXACTLY)
+    machine(lambda changes: Lost("was ended by a signal") if (changes or {}).get("compile") else EXACTLY)
     monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 0.0, 0.0))
     said = "\n".join(tune(["train_extractor"]))
     assert "ended by a signal" in said and said.startswith("Others use this machine now")

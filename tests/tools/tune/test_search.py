@@ -60,6 +60,18 @@ def test_what_is_quicker_by_chance_is_measured_again():
     assert verdicts(moody)["bf16"] == "no quicker" and moody.asked == 1
 
 
+def test_a_repetition_that_fails_takes_nothing_and_spoils_nothing():
+    def dies(changes):
+        if changes and changes.get("precision") == "bf16":
+            dies.asked += 1
+            return Found(why="it was ended") if dies.asked == 2 else replace(EXACTLY, seconds=0.5)
+        return replace(EXACTLY, seconds=0.7 if (changes or {}).get("compile") else 1.0)
+
+    dies.asked = 0
+    said = verdicts(dies)
+    assert said["bf16"] == "no quicker" and said["compile"] == "taken"
+
+
 def test_still_more_threads_are_not_tried_where_more_are_no_quicker():
     assert "4 threads" not in verdicts(Machine({("threads", 2): 1.5}))
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from darkroom.errors import DarkroomError
 from darkroom.random import order
 from darkroom.training.data import Positions
 from darkroom.training.recipe import IndexedDataset
@@ -25,12 +26,20 @@ class Balanced:
         rows: the data set.
         labels: the class of each row, null where it has none.
         power: 0: all images equally often; 1: all classes.
+
+    Raises:
+        DarkroomError: there are fewer than two classes.
     """
 
     def __init__(self, rows: IndexedDataset, labels: pa.ChunkedArray, power: float) -> None:
         self._rows = rows
         classes = labels.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
         numbers, counts = np.unique(classes[classes >= 0], return_counts=True)
+        if len(numbers) < 2:
+            raise DarkroomError(
+                "`train_generator.dit.balance` is of classes, and the images have "
+                f"{'one' if len(numbers) else 'none'}: set it to 0.0, or give the source labels."
+            )
         found = [np.flatnonzero(classes < 0)]
         for number, count in zip(numbers, counts, strict=True):
             found.append(repeated(np.flatnonzero(classes == number), (counts.max() / count) ** power))

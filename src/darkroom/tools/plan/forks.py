@@ -11,16 +11,22 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and what it is given
+
+
+class Lost(NamedTuple):
+    """The answer in place of one that never came: why, as the end of a sentence."""
+
+    why: str
 
 
 @contextmanager
 def forks(count: int, *modules: str) -> Iterator[Submit]:
     """Start loading what stages load, and yield what runs a task there, at most `count` at a time.
 
-    The task's answer is None where a signal ended it, as where the machine runs out of memory.
+    The answer of a task that ends without one is `Lost`.
 
     Args:
         count: processes at a time.
@@ -41,7 +47,9 @@ def forks(count: int, *modules: str) -> Iterator[Submit]:
         except EOFError:
             found = None
         process.join()
-        return found
+        if found is None and (process.exitcode or 0) < 0:
+            return Lost("was ended by a signal, as where memory runs out")
+        return Lost("ended with an error, which its log has") if found is None else found
 
     # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
     with ThreadPoolExecutor(count) as pool:

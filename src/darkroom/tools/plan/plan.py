@@ -17,7 +17,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, processes, threads
 from darkroom.runner import LOGS, machine, params_key
 from darkroom.tools.cores import core_count
-from darkroom.tools.plan.forks import Submit, forks
+from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.history import Run, last_runs
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
@@ -83,9 +83,10 @@ def in_miniature(
                 running[submit(REHEARSE, name, on)] = name
         for done in wait(running, return_when=FIRST_COMPLETED).done:
             name = running.pop(done)
-            found[name] = done.result() or StagePlan(
-                name, source="not measured", notes=[f"{name} was ended by a signal in miniature"]
-            )
+            answer = done.result()
+            if isinstance(answer, Lost):
+                answer = StagePlan(name, source="not measured", notes=[f"{name} {answer.why}, in miniature"])
+            found[name] = answer
     return found
 
 

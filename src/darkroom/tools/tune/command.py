@@ -20,7 +20,7 @@ from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.tables import aligned, bytes_of
 from darkroom.tools.cores import core_count
-from darkroom.tools.plan.forks import Submit, forks
+from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.numbers import time_of
 from darkroom.tools.plan.plan import REHEARSE, choose, in_miniature
@@ -66,6 +66,7 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now: times are of what they leave."
     found: list[Tuned] = []
+    idle: set[str] = set()
     with ExitStack() as stack:
         with quiet(_LOG):
             dag = ask_dvc()
@@ -87,9 +88,12 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
             if not why:
                 yield from _table(tuned)
                 found.append(tuned)
-            elif names or _IDLE not in why:
+                continue
+            if _IDLE in why:
+                idle.add(stage)
+            if names or stage not in idle:
                 yield f"{stage}: {why}."
-    yield from _end(found, known, write)
+    yield from _end(found, [name for name in known if name not in idle], write)
 
 
 @contextmanager
@@ -108,8 +112,8 @@ def _tuned(submit: Submit, stage: str, on: Miniature) -> Tuned:
         exact = Path(folder) / "exact.pt"
 
         def attempt(changes: Changes | None) -> Found:
-            answer: Found | None = submit(_ATTEMPT, stage, on, changes, exact).result()
-            return answer or Found(why="it was ended by a signal, as where memory runs out")
+            answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
+            return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
 
         tried = list(search(attempt, core_count()))
     now = tried[0].found.now
@@ -150,14 +154,17 @@ def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[
 
     Args:
         found: trainings that were tried.
-        known: the names of all trainings.
+        known: the names of all trainings that there are.
         write: whether params.yaml gets the settings that pay.
     """
     if not found:
         yield "No training was tried."
         return
     new: dict[str, Any] = {}
-    for key, value in _wanted(found, known).items():
+    wanted, alone = _wanted(found, known)
+    for stage, key, value in alone:
+        yield f"{key}: {shown(value)} would pay for {stage}. Others share it, and were not all tried or do not take it."
+    for key, value in wanted.items():
         try:
             check(parse_yaml(_text({**new, key: value}), PARAMS))
         except DarkroomError as error:
@@ -179,20 +186,22 @@ def _text(new: Mapping[str, Any]) -> str:
     return laid_over(PARAMS.read_text(encoding="utf-8"), new)
 
 
-def _wanted(found: Sequence[Tuned], known: Sequence[str]) -> dict[str, Any]:
+def _wanted(found: Sequence[Tuned], known: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:
     """Return the values that pay, by the keys of params.yaml that decide.
 
-    One that several trainings share is among them where all of them were tried and took it: of `run` all that were
-    tried, of a stage with several U-Nets all of these.
+    One that several trainings share is among them where each of these was tried and took it: of `run` all trainings,
+    of a stage with several U-Nets all of these. The others are returned apart, with the training that took them.
     """
     params = read_yaml(PARAMS)
     wanted: dict[str, Any] = {}
+    alone: list[tuple[str, str, Any]] = []
     for tuned in found:
         for key, value in tuned.changes.items():
-            stage = tuned.stage.partition("@")[0]
-            same = [each for each in known if each.partition("@")[0] == stage]
-            sharing = [each.stage for each in found] if key_of(tuned.stage, key, params).startswith("run.") else same
-            took = [each.stage for each in found if each.changes.get(key) == value]
-            if not is_shared(tuned.stage, key) or set(sharing) <= set(took):
-                wanted[key_of(tuned.stage, key, params)] = value
-    return wanted
+            path, stage = key_of(tuned.stage, key, params), tuned.stage.partition("@")[0]
+            sharing = {each for each in known if path.startswith("run.") or each.partition("@")[0] == stage}
+            took = {each.stage for each in found if key in each.changes and each.changes[key] == value}
+            if not is_shared(tuned.stage, key) or sharing <= took:
+                wanted[path] = value
+            else:
+                alone.append((tuned.stage, path, value))
+    return wanted, alone

@@ -152,13 +152,17 @@ def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, 
 
     Both pairs must agree: of a dozen changes some are quicker by chance.
     """
-    one, two = (attempt(changes) for changes, _ in (best, other))
+    again = [attempt(changes) for changes, _ in (best, other)]
+    if any(found.why for found in again):
+        return best[1], other[1], "no quicker"
+    pairs = list(zip((best, other), again, strict=True))
+    # What was compiled is found again, so only the first time says what it takes.
+    one, two = (replace(found, first=of.first) if changes.get("compile") else found for (changes, of), found in pairs)
     first, second = (
-        replace(before, seconds=(before.seconds + again.seconds) / 2)
-        for (_, before), again in ((best, one), (other, two))
+        replace(before, seconds=(before.seconds + found.seconds) / 2, first=min(before.first, found.first))
+        for (_, before), found in ((best, one), (other, two))
     )
-    agrees = other[1].first + two.updates * two.seconds < PAYS * (best[1].first + one.updates * one.seconds)
-    return first, second, "taken" if agrees and not (one.why or two.why) else "no quicker"
+    return first, second, "taken" if two.whole < PAYS * one.whole else "no quicker"
 
 
 def label(key: str, value: Any) -> str:

@@ -33,7 +33,8 @@ BUDGET = 1.5  # seconds that optimizer steps are repeated for
 NOTHING = "with these parameters nothing is trained"
 _WARM = 8  # optimizer steps before losses and gradients are looked at: many networks begin with layers of zeros
 _GENTLE = 0.1  # fraction of the learning rate in these, which has no warm-up
-_MANY = 64  # optimizer steps at least from which batches are taken
+_MANY = 64  # optimizer steps from which batches are taken
+_BLOCK = 8  # optimizer steps that a GPU is timed in: it computes one while the next is read
 _PROBES = 4  # batches of which losses are compared; of the first the gradient
 _SCALES = 16  # optimizer steps in which the scale of fp16's losses finds its place, at most
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
@@ -62,10 +63,12 @@ class Trial:
         if self.exact is None:
             self.found = Found(now=now)
             raise _Enough
-        trainer = Trainer(recipe, _gentle(settings), here(run).model_copy(update={"workers": run.workers}), places)
-        steps = endless(trainer, first_image(recipe, trainer.settings))
+        begin = first_image(recipe, settings.model_copy(update={"images": settings.images + _MANY * settings.batch}))
+        gentle = _gentle(settings, begin)
+        trainer = Trainer(recipe, gentle, here(run).model_copy(update={"workers": run.workers}), places)
+        steps = endless(trainer, begin)
         probes = list(islice(steps, _PROBES))
-        first = _step_seconds(trainer, steps)
+        first = _seconds(trainer, steps)
         _find_scale(trainer, steps)
         if not self.exact.exists():
             _write_exact(self.exact, trainer, steps, probes)
@@ -118,12 +121,12 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> F
     return trial.found or Found(why=NOTHING)
 
 
-def _gentle(settings: Training) -> Training:
-    """Return the settings of one process, with steps that no random network minds."""
+def _gentle(settings: Training, begin: int) -> Training:
+    """Return the settings of one process, with steps that no random network minds, for batches from `begin` on."""
     one = alone(settings)
     return one.model_copy(
         update={
-            "images": max(one.images, _MANY * one.batch),
+            "images": begin + _MANY * one.batch,
             "learning_rate": _GENTLE * settings.learning_rate,
             "schedule": "constant",
             "groups": [group.model_copy(update={"schedule": None}) for group in settings.groups],
@@ -200,16 +203,18 @@ def _apart(one: Tensor, other: Tensor) -> float:
 
 def _timed(trainer: Trainer, steps: Iterator[Batch]) -> float:
     """Return the seconds of an optimizer step with its reading."""
+    block = _BLOCK if trainer.device.type == "cuda" else 1
     times: list[float] = []
     while len(times) < 3 or sum(times) < BUDGET:
-        times.append(_step_seconds(trainer, steps))
-    return median(times)
+        times.append(_seconds(trainer, steps, block))
+    return median(times) / block
 
 
-def _step_seconds(trainer: Trainer, steps: Iterator[Batch]) -> float:
-    """Take an optimizer step, and return its seconds."""
+def _seconds(trainer: Trainer, steps: Iterator[Batch], count: int = 1) -> float:
+    """Take some optimizer steps, and return the seconds until they are computed."""
     began = time.perf_counter()
-    trainer.step(next(steps))
+    for _ in range(count):
+        trainer.step(next(steps))
     if trainer.device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - began

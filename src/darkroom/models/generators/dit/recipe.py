@@ -21,7 +21,7 @@ from darkroom.models.generators.dit.representation import alignment, dispersive,
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling, Representation
 from darkroom.models.generators.dit.settings import DiT as Settings
-from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.kind_settings import READ, TEXTS
 from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.latents import means_of, scale_of
 from darkroom.models.generators.recipe import GeneratorRecipe
@@ -97,7 +97,8 @@ class DiTRecipe(GeneratorRecipe):
         self.by_class = model.config.condition == "class"
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
-        self.captions = asked.caption(np.arange(self.columns)) if asked and asked.caption else ()
+        if model.config.condition in TEXTS and asked is not None and asked.caption is not None:
+            self.captions = asked.caption(np.arange(self.columns))
 
     @classmethod
     def build(

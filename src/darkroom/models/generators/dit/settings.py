@@ -264,7 +264,8 @@ class DiT(Kind):
             )
         if self.balance and self.model.condition == "none":
             raise ValueError(
-                "balance would draw rare classes more often, since model.condition is none: set balance to 0.0"
+                "without a condition balance would change how often each class is generated: set balance to 0.0, or "
+                "model.condition to what it reads"
             )
         depth = self.model.shape["depth"]
         for name in _PLACES:
