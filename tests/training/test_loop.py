@@ -73,6 +73,8 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_taken(tmp_path, un
 def test_two_checkpoints_are_kept_and_stumps_are_swept(tmp_path):
     stump = tmp_path / "state" / ".images-000000000008.tmp-1"
     stump.mkdir(parents=True)
+    # Of a process that was killed while it tried whether it may write.
+    stump.with_name(".images-000000000016.tmp-1").touch()
     train(Toy(), training(), run(at_risk=1e-9), places(tmp_path))
     assert [p.name for p in sorted((tmp_path / "state").iterdir())] == ["images-000000000056", "images-000000000064"]
 

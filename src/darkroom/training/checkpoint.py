@@ -241,11 +241,14 @@ def read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
 def newest(state: Path) -> Path | None:
     """Return the newest checkpoint that is whole, or None where there is none.
 
-    Temporary folders of a killed writer are swept. A damaged checkpoint is set aside with a message, and the one
-    before it is taken.
+    What a killed writer left is swept: a folder, or the file by which it tried whether it may write. A damaged
+    checkpoint is set aside with a message, and the one before it is taken.
     """
     for stump in state.glob(".images-*.tmp-*"):
-        shutil.rmtree(stump)
+        if stump.is_dir():
+            shutil.rmtree(stump, ignore_errors=True)  # one that goes meanwhile is no reason to stop
+        else:
+            stump.unlink(missing_ok=True)
     for folder in reversed(folders(state)):
         try:
             verify(folder)
