@@ -23,7 +23,7 @@ from tools.tune.test_search import EXACTLY, NOW, Machine
 
 STAGES = ["ingest@first", "train_extractor", "train_generator", "train_classifier"]
 UNETS = ["ingest@first", "train_decoder@base", "train_decoder@up"]
-IDLE = Found(why="with these parameters nothing is trained")
+IDLE = Found(why=search.NOTHING)
 
 
 @pytest.fixture

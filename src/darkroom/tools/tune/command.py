@@ -29,12 +29,11 @@ from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.preset import laid_over, shown
 from darkroom.tools.quiet import quiet
 from darkroom.tools.tune.places import is_shared, key_of
-from darkroom.tools.tune.search import TOLERANCE, Changes, Found, Tried, search
+from darkroom.tools.tune.search import NOTHING, TOLERANCE, Changes, Found, Tried, search
 from darkroom.training.compiled import keep_compiled
 
 _LOG = Path("logs/tune.log")
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
-_IDLE = "nothing is trained"  # in the reason of a training that these parameters do not have
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
 _HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
 
@@ -89,7 +88,7 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
                 yield from _table(tuned)
                 found.append(tuned)
                 continue
-            if _IDLE in why:
+            if why == NOTHING:
                 idle.add(stage)
             if names or stage not in idle:
                 yield f"{stage}: {why}."

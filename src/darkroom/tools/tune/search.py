@@ -9,6 +9,7 @@ from darkroom.tools.tune.places import RUN_KEYS
 Changes = Mapping[str, Any]  # of keys of `training` and of `run`
 
 EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "channels_last": False}
+NOTHING = "with these parameters nothing is trained"  # why a training was not tried
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
 TOLERANCE = 0.1  # in standard deviations between batches: what departs further is another training
 _SMALLEST = 8  # images of a micro-batch

@@ -24,13 +24,12 @@ from darkroom.params.training import Training
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
 from darkroom.tools.tune.places import KEYS, RUN_KEYS, laid
-from darkroom.tools.tune.search import Changes, Found
+from darkroom.tools.tune.search import NOTHING, Changes, Found
 from darkroom.training.loop import replaced_by
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.trainer import Places, Trainer
 
 BUDGET = 1.5  # seconds that optimizer steps are repeated for
-NOTHING = "with these parameters nothing is trained"
 _WARM = 8  # optimizer steps before losses and gradients are looked at: many networks begin with layers of zeros
 _GENTLE = 0.1  # fraction of the learning rate in these, which has no warm-up
 _MANY = 64  # optimizer steps from which batches are taken
