@@ -24,8 +24,30 @@ class Factor(float):
     """Times what params.yaml says; lengths are whole batches."""
 
 
+class Half(str):
+    """Images of half the training of a stage."""
+
+
 ROOT = Path(__file__).resolve().parents[1]
 DIT, UNET = "train_generator.dit", "train_decoder.unets.base"
+# Those of the tokenizer, which its own scores and those of a generator on its latents judge.
+LATENTS: dict[str, dict[str, dict[str, Any]]] = {
+    "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
+    "discriminator from the middle": {
+        "train_tokenizer.kl.adversarial": {"weight": 0.1, "start": Half("train_tokenizer")}
+    },
+    "perceptual loss and discriminator": {
+        "train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1},
+        "train_tokenizer.kl.adversarial": {"weight": 0.1, "start": Half("train_tokenizer")},
+    },
+    "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
+    "down-sampling by 8, 16 latent channels": {
+        "train_tokenizer.kl": {"channels": [32, 64, 64, 64], "latent_channels": 16},
+        f"{DIT}.model": {"patch": 1},
+    },
+    "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
+    "EQ-VAE by scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
+}
 # Keys by the section that they stand in, by recipe, by what is trained.
 RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     "tokenizer": {
@@ -36,10 +58,8 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "wsd": {"train_tokenizer.training": {"schedule": "wsd"}},
         "twice the learning rate": {"train_tokenizer.training": {"learning_rate": Factor(2.0)}},
         "half the batch": {"train_tokenizer.training": {"batch": Factor(0.5)}},
-        "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
-        "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
-        "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
-        "EQ-VAE by scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
+        "bf16": {"train_tokenizer.training": {"precision": "bf16"}},
+        **LATENTS,
     },
     "generator": {
         "as it is": {},
@@ -77,6 +97,8 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "time shift by size": {f"{DIT}.diffusion": {"time_shift": "size"}},
         "time shift 2": {f"{DIT}.diffusion": {"time_shift": 2.0}},
         "time shift 3": {f"{DIT}.diffusion": {"time_shift": 3.0}},
+        "one cycle": {"train_generator.training": {"schedule": "one_cycle"}},
+        "no time shift": {f"{DIT}.diffusion": {"time_shift": 1.0}},
         "wsd": {"train_generator.training": {"schedule": "wsd"}},
         "wsd with time shift 2": {
             "train_generator.training": {"schedule": "wsd"},
@@ -96,7 +118,9 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             f"{DIT}.diffusion": {"time_shift": 2.0},
             "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.25},
         },
+        "half the learning rate": {"train_generator.training": {"learning_rate": Factor(0.5)}},
         "twice the learning rate": {"train_generator.training": {"learning_rate": Factor(2.0)}},
+        "four times the learning rate": {"train_generator.training": {"learning_rate": Factor(4.0)}},
         "pixels without a tokenizer": {
             "train_tokenizer": {"kind": "identity"},
             f"{DIT}.model": {"patch": 4, "patch_bottleneck": 32},
@@ -115,10 +139,7 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             "train_generator.training": {"ema_profiles": [0.05, 0.1]},
             "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.25},
         },
-        "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
-        "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
-        "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
-        "EQ-VAE by scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
+        **LATENTS,
     },
     "text": {
         "as it is": {},
@@ -158,6 +179,8 @@ def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained:
             elif isinstance(value, Factor):
                 whole = isinstance(section[key], int)
                 section[key] = int(section[key] * value) if whole else float(section[key] * value)
+            elif isinstance(value, Half):
+                section[key] = params[value]["training"]["images"] // 2
             elif key == "weaker_images":  # the averages are kept after each sixteenth of the training
                 training = params["train_generator"]["training"]
                 section[key] = math.ceil(training["images"] * value / training["batch"]) * training["batch"]
@@ -173,12 +196,16 @@ def refusal() -> str:
     return done.stderr.strip() if done.returncode else ""
 
 
-def repro(target: str) -> dict[str, Any]:
-    """Run what a score depends on, and return the scores."""
-    done = subprocess.run(["dvc", "repro", "--quiet", f"score_{target}"], cwd=ROOT, capture_output=True, text=True)
+def repro(target: str, *others: str) -> dict[str, Any]:
+    """Run what scores depend on, and return them; those of others with their names before."""
+    targets = [f"score_{name}" for name in (target, *others)]
+    done = subprocess.run(["dvc", "repro", "--quiet", *targets], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr[-2000:] + done.stdout[-2000:])
     scores: dict[str, Any] = json.loads((ROOT / f"metrics/{target}.json").read_text())
+    for name in others:
+        found = json.loads((ROOT / f"metrics/{name}.json").read_text())
+        scores |= {f"{name}_{key}": value for key, value in found.items()}
     return scores
 
 
@@ -228,7 +255,8 @@ def main() -> None:
                 if refused := refusal():
                     print(f"{recipe} is left out: {refused}", file=sys.stderr)
                     continue
-                row = {"recipe": recipe, "seed": seed, **repro(args.target)}
+                others = ["tokenizer"] if args.target == "generator" and recipe in LATENTS else []
+                row = {"recipe": recipe, "seed": seed, **repro(args.target, *others)}
                 with args.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 rows.append(row)

@@ -8,7 +8,7 @@ from darkroom.artifacts.manifest import ArtifactError, open_artifact, read_manif
 
 # The kinds in the manifests of the networks.
 TEACHER, SCENE_READER, CLIP, PRIOR, DECODER = "teacher", "scene_reader", "clip", "prior", "decoder"
-CLASSIFIER, GENERATOR = "classifier", "generator"
+CLASSIFIER, GENERATOR, DISTILLED = "classifier", "generator", "distilled"
 
 CLIP_FOLDER, PRIOR_FOLDER, DECODER_FOLDER = Path("models/clip"), Path("models/prior"), Path("models/decoder")
 

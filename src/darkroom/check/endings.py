@@ -10,7 +10,10 @@ from darkroom.params.fits import refuse
 from darkroom.params.training import FEWEST, Training
 
 # Judged by their validation loss, the prior by its cosines, which come with each validation.
-_VALIDATED = ("train_teacher", "train_extractor", "train_classifier", "train_scene_reader", "train_prior")
+_VALIDATED = (
+    *("train_teacher", "train_extractor", "train_classifier", "train_scene_reader", "train_prior"),
+    "distil_generator",
+)
 
 
 def fits(params: Any) -> None:

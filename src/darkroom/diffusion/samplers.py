@@ -88,6 +88,19 @@ def heun(objective: Objective, how: Sampling, generators: Generators | None) -> 
     return heun_along(times, torch.cat([times[:1], times[1:-1].repeat_interleave(2)]))
 
 
+def through(solver: str, flow: Flow, times: Tensor) -> Solver:
+    """Return a solver that adds no noise, through these times of a flow, falling, (K + 1,).
+
+    solver: euler, heun, of second order in each step that does not end at data, or dpm.
+    """
+    if solver == "euler":
+        return euler_along(times)
+    if solver == "heun":
+        calls = times.repeat_interleave(2)[1:-1]
+        return heun_along(times, calls if times[-1] > 0 else calls[:-1])
+    return multistep(times[:-1], *flow.levels(times))
+
+
 def euler_along(times: Tensor) -> Solver:
     """Return Euler's method through these times, forwards or backwards: x <- x + (t_next - t) v(x, t)."""
     widths = times.diff()

@@ -25,7 +25,7 @@ TOKENIZER_SAMPLES = Path("samples/tokenizer")
 DAG, GRID, STRIP, CODES = Path("docs/dag.svg"), "grid.png", "strip.png", "codes.tsv"
 TRAININGS = ("teacher", "tokenizer", "extractor", "generator", "clip")
 GENERATED = ("generator", "tokenizer", "decoder", "text")
-FURTHER = ("prior", "scene_reader", "classifier")  # behind the U-Nets
+FURTHER = ("prior", "scene_reader", "classifier", "distilled")  # behind the U-Nets
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ _TITLES = {
     "extractor": "Extractor",
     "generator": "Generator",
     "classifier": "Classifier of noisy latents",
+    "distilled": "Generator, distilled",
     "clip": "CLIP",
     "prior": "Prior",
     "scene_reader": "Scene reader",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from darkroom.models.generators.conditions import Asked
     from darkroom.models.generators.sampler import Sampler
 
-OUT, MODEL = Path("samples/generator"), Path("models/generator")
+OUT, MODEL, DISTILLED = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
 _TIMES = 8  # columns of the strip
 
 
@@ -65,7 +65,7 @@ def _generate(params: Params) -> None:
         processes = Processes(settings.processes)
     device = set_up_device(settings.threads, params.run.device)
     manifest = generator_manifest(MODEL)
-    sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device)
+    sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device, DISTILLED)
     if settings.strip and not hasattr(sampler, "trajectory"):
         raise DarkroomError(
             "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "

@@ -107,6 +107,18 @@ def nulled(condition: Condition, null_label: int, where: Tensor | None = None) -
     return null if where is None else torch.where(where, null, condition)
 
 
+def rows_of(condition: Condition, rows: Tensor) -> Condition:
+    """Return the condition of some images, by their rows, int64 (N,)."""
+    if condition is None:
+        return None
+    if isinstance(condition, Tensor):
+        return condition[rows]
+    if isinstance(condition, Captioned):
+        return Captioned(condition.tokens[rows], condition.kept[rows])
+    tokens = None if condition.tokens is None else condition.tokens[rows]
+    return Embedded(condition.vector[rows], tokens, condition.kept[rows])
+
+
 def with_null(condition: Condition, null_label: int) -> Condition:
     """Return a condition of 2 N images, the second half of them with the null."""
     if condition is None:

@@ -12,6 +12,7 @@ from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.classifier.settings import CLASSIFIER
+from darkroom.models.generators.distilled.settings import SOLVERS
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
 from darkroom.models.generators.settings import NO_GENERATOR
@@ -31,6 +32,8 @@ def fits(params: Any) -> None:
         DarkroomError: one does not fit; names its key.
     """
     section, kind = params.train_generator, params.train_generator.kind
+    if params.distil_generator.kind != "none":
+        _require_distillable(params)
     if not section.generates:
         _require_no_use(params)
         return
@@ -59,6 +62,40 @@ def fits(params: Any) -> None:
         if weaker is not None:
             _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
+
+
+def _require_distillable(params: Any) -> None:
+    """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
+    this, kind = f"`distil_generator.kind` is {params.distil_generator.kind}", params.train_generator.kind
+    if kind != params.distil_generator.kind:
+        refuse(f"{this}, and `train_generator.kind` is {kind}, of which nothing is distilled: set the former to none.")
+    objective, how = params.train_generator.chosen.diffusion.objective, params.sample_generator.dit
+    if objective != "flow":
+        refuse(
+            f"{this}, and `train_generator.dit.diffusion.objective` is {objective}, and only a flow is distilled: set "
+            "the former to none, or the latter to flow."
+        )
+    if how.solver not in SOLVERS:
+        refuse(
+            f"{this}, and `sample_generator.dit.solver` is {how.solver}, which adds noise on the way, so there is no "
+            f"one way to distil: set the latter to {', '.join(SOLVERS)}."
+        )
+    if how.classifier_scale:
+        refuse(
+            f"{this}, and `sample_generator.dit.classifier_scale` is {how.classifier_scale}: what a classifier guides "
+            "is not distilled. Set the former to none, or the latter to 0.0."
+        )
+    if params.distil_generator.calls >= how.count:
+        refuse(
+            f"`distil_generator.calls` is {params.distil_generator.calls}, no fewer than `sample_generator.dit.steps` "
+            f"({how.count}): set the former below the latter."
+        )
+    for key, plain in (("weights", "ema"), ("checkpoint", None), ("sigma_rel", None)):
+        if (value := getattr(params.sample_generator.common, key)) != plain:
+            refuse(
+                f"{this}, and `sample_generator.common.{key}` is {value}: the averaged weights of the end are what is "
+                f"distilled. Set the former to none, or the latter to {'null' if plain is None else plain}."
+            )
 
 
 def _require_size(section: Any) -> None:

@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from darkroom.artifacts.manifest import ArtifactError, open_artifact
-from darkroom.artifacts.models import CLASSIFIER, GENERATOR
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.artifacts.models import CLASSIFIER, DISTILLED, GENERATOR
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.data.images import ImageSpec
 from darkroom.diffusion.objectives import stored_diffusion
@@ -32,7 +32,12 @@ TOKENIZER = Path("models/tokenizer")
 
 
 def open_generator(
-    folder: Path, manifest: Mapping[str, Any], sections: Any, settings: Common, device: torch.device
+    folder: Path,
+    manifest: Mapping[str, Any],
+    sections: Any,
+    settings: Common,
+    device: torch.device,
+    distilled: Path | None = None,
 ) -> tuple[Sampler, Any]:
     """Return the sampler of a generator on a device, and the section of its kind.
 
@@ -42,6 +47,8 @@ def open_generator(
         sections: `sample_generator`: a section for each kind.
         settings: its section `common`: which weights, in which precision.
         device: where the network runs.
+        distilled: what `distil_generator` wrote, if it did: what was trained there takes the place of the generator,
+            with a section of its own. None: the generator.
 
     Raises:
         ArtifactError: it was trained on latents of another tokenizer, is of another kind than params.yaml chooses, or
@@ -66,6 +73,9 @@ def open_generator(
             f"`sample_generator.{kind}.{found.key}` is {found.value}, and {folder} was trained with `{found.source}` "
             f"{found.bound}: {found.remedy}."
         )
+    few = open_artifact(distilled, DISTILLED) if distilled is not None and distilled.is_dir() else {"trained": False}
+    if distilled is not None and few["trained"]:
+        return _open_distilled(distilled, few, folder, tokenizer, settings, device)
     require_guides(f"sample_generator.{kind}", sampling, manifest)
     sampler: Sampler = GENERATORS.load("sampler", kind).open(
         _kept(folder, settings.checkpoint),
@@ -92,6 +102,29 @@ def open_generator(
     for network in networks:
         run_in(network, settings.precision, settings.compile, device)
     return sampler, sampling
+
+
+def _open_distilled(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    generator: Path,
+    tokenizer: Tokenizer,
+    settings: Common,
+    device: torch.device,
+) -> tuple[Sampler, Any]:
+    """Return the sampler of few calls, and how it is sampled."""
+    from darkroom.models.generators.distilled.recipe import few_calls
+    from darkroom.models.generators.dit.sample import DiTSampler
+
+    if manifest["generator"] != manifest_hash(generator):
+        raise ArtifactError(
+            f"{folder} was distilled from another generator than {generator} holds: distil it again (`dvc repro "
+            "distil_generator`)."
+        )
+    sampler = DiTSampler.open(folder, manifest, tokenizer.to(device), "ema", None).to(device)
+    allow_tf32(settings.tf32)
+    run_in(sampler.model, settings.precision, settings.compile, device)
+    return sampler, few_calls(manifest["calls"])
 
 
 def _kept(folder: Path, images: int | None) -> Path:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from darkroom.models.generators.conditions import Asked
     from darkroom.tools.bands import Named
 
-MODEL = Path("models/generator")
+MODEL, DISTILLED = Path("models/generator"), Path("models/distilled")
 _BATCH = 4  # images in a forward pass, of one class
 
 
@@ -46,6 +46,11 @@ class Overrides(NamedTuple):
     solver: str | None = None
     weights: str | None = None
     sigma_rel: float | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether one says how the generator draws, and what was distilled of it draws otherwise."""
+        return any(each is not None for each in (self.steps, self.guidance, self.solver, self.weights, self.sigma_rel))
 
 
 def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
@@ -195,7 +200,8 @@ def _pictures(
     from darkroom.models.generators.sampler import generate
 
     device = set_up_device(settings.threads, run.device)
-    sampler, sampling = open_generator(MODEL, manifest, sections, settings, device)
+    few = None if overrides.whole else DISTILLED
+    sampler, sampling = open_generator(MODEL, manifest, sections, settings, device, few)
     if overrides.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(overrides.weights)))
     request = Request(settings.seed, images, _BATCH)

@@ -1,0 +1,163 @@
+"""Distils a transformer's way from noise to data into a few calls of a transformer of the same shape."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from darkroom.diffusion.denoiser import Guidance
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.samplers import follow, through, times_of
+from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
+from darkroom.models.generators.data import GeneratorData
+from darkroom.models.generators.dit.network import DiT
+from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
+from darkroom.models.generators.dit.settings import DiTGenerated
+from darkroom.models.generators.latents import means_of
+from darkroom.models.generators.sampler import placed
+from darkroom.models.tokenizers.batches import decode_all
+from darkroom.params.training import Training
+from darkroom.random import derive, normal, random_numbers
+from darkroom.training.recipe import Batch, Losses, Phase, Recipe
+
+_COLUMNS = 10  # of the grid, a class or a stored condition each
+
+
+class Drawn(NamedTuple):
+    """Where calls begin: x_t, (B, C, S, S), conditions, and on the CPU the number of each image's call, int64 (B,)."""
+
+    x: Tensor
+    condition: Condition
+    call: NDArray[np.int64]
+
+
+class DistilledRecipe(Recipe):
+    """The mean velocity of each of K steps: L = || v(x_t, t, y) - (x_r - x_t) / (r - t) ||², r the end of the step.
+
+    x_t is data under the generator's noise at one of the K times where a call begins, and x_r is where the teacher's
+    solver leads from there, in ceil(steps / K) steps of its own, with its guidance. So Euler's method in K steps,
+    unguided, follows the teacher: each call takes the place of several guided ones. Progressive distillation (Salimans
+    and Ho, 2022, arXiv 2202.00512) with all of its halvings in one, and guidance distilled with it (Meng et al., 2022,
+    arXiv 2210.03142).
+
+    Args:
+        teacher: the generator, with what guides it.
+        how: how the teacher draws.
+        calls: K.
+        training: its settings.
+        data: the latents and conditions that the generator was trained on.
+    """
+
+    def __init__(
+        self, teacher: DiTSampler, how: DiTGenerated, calls: int, training: Training, data: GeneratorData
+    ) -> None:
+        assert isinstance(teacher.objective, Flow)  # `fits` sees to it
+        self.teacher, self.objective, self.how, self.seed = teacher, teacher.objective, how, training.seed
+        for network in (teacher.model, teacher.weaker):
+            if network is not None:
+                network.eval().requires_grad_(False)
+        self.model: DiT = deepcopy(teacher.model).requires_grad_()
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0  # a regression to what the teacher, without any, has found
+        self.modules: dict[str, nn.Module] = {"dit": self.model}
+        self.phases = (Phase("dit", self.loss),)
+        self.blocks = list(self.model.blocks)
+        self.train, self.val = data.train, data.val
+        self.codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
+        self.asked: Asked = data.asked
+        steps = -(-how.count // calls)
+        fine = times_of(self.objective, calls * steps)
+        self.ways = [fine[at : at + steps + 1] for at in range(0, calls * steps, steps)]
+        self.sampling = few_calls(calls)
+        self.by_class = self.model.config.condition == "class"
+        self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
+        if self.asked.caption is not None and not self.by_class:
+            self.captions = self.asked.caption(np.arange(self.columns))
+
+    def loss(self, batch: Batch) -> Losses:
+        """Return the loss; which call an image is of follows from its place in the training sequence."""
+        return {name: values.mean() for name, values in self._losses(self._drawn(batch, "train")).items()}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Return each image's loss, and `loss_call_1`, … of the images of each call, from noise on."""
+        drawn = self._drawn(batch, "val")
+        losses = self._losses(drawn)["loss"]
+        of_calls = {
+            f"loss_call_{call + 1}": losses[torch.from_numpy(drawn.call == call).to(losses.device)]
+            for call in range(len(self.ways))
+        }
+        return {"loss": losses, **of_calls}
+
+    def _drawn(self, batch: Batch, stream: str) -> Drawn:
+        mean, call = means_of(batch.data, self.codebook), batch.positions % len(self.ways)
+        size = mean[0].numel()
+        normals, _ = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), 2 * size, 0)
+        posterior, noise = (
+            torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
+        )
+        if "logvar" in batch.data:
+            mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
+        x = self.objective.add_noise(self.teacher.scaler(mean), noise, self._ends(call, mean)[0].flatten())
+        return Drawn(x, condition_of(batch.data), call)
+
+    def _ends(self, call: NDArray[np.int64], like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the times at which the calls of images begin and end, (B, 1, 1, 1) each."""
+        ends = torch.stack([way[[0, -1]] for way in self.ways])[torch.from_numpy(call)].to(like.device)
+        start, end = ends[:, :, None, None, None].unbind(1)
+        return start, end
+
+    def _losses(self, drawn: Drawn) -> dict[str, Tensor]:
+        """Return the losses of each image, (N,)."""
+        (start, end), target = self._ends(drawn.call, drawn.x), self._target(drawn)
+        time = start.flatten()
+        output = self.modules["dit"](drawn.x, self.objective.timesteps(time), drawn.condition)
+        velocity = self.objective.denoised(output, drawn.x, time).velocity
+        assert velocity is not None  # that of a flow
+        mean = (target - drawn.x) / (end - start)
+        return {"loss": (velocity - mean).square().mean(dim=(1, 2, 3))}
+
+    @torch.no_grad()
+    def _target(self, drawn: Drawn) -> Tensor:
+        """Return where the teacher leads each image by the end of its call, (B, C, S, S)."""
+        found = torch.empty_like(drawn.x)
+        for call, way in enumerate(self.ways):
+            rows = torch.from_numpy(np.flatnonzero(drawn.call == call)).to(drawn.x.device)
+            if not len(rows):
+                continue
+            denoise = dit_denoiser(
+                self.teacher.model,
+                self.objective,
+                rows_of(drawn.condition, rows),
+                self.teacher.model.null_label,
+                Guidance.of(self.how),
+                self.teacher.weaker,
+            )
+            found[rows] = follow(through(self.how.solver, self.objective, way), denoise, drawn.x[rows])
+        return found
+
+    def preview(self) -> NDArray[np.uint8]:
+        """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
+        return self._made(10 * self.columns)
+
+    def strip(self) -> NDArray[np.uint8]:
+        """Return the first row of `preview`."""
+        return self._made(self.columns)
+
+    def _made(self, count: int) -> NDArray[np.uint8]:
+        device, tokenizer = next(self.model.parameters()).device, self.teacher.tokenizer
+        condition = placed(self.asked, np.arange(count) % self.columns, device)
+        noise = torch.from_numpy(normal(self.seed, "distilled/preview", range(count), tokenizer.latent_shape))
+        sampler = DiTSampler(self.model, self.objective, self.teacher.scaler, tokenizer)
+        seeds: Sequence[int] = [derive(self.seed, "distilled/steps", number) for number in range(count)]
+        latents = sampler.latents(noise.to(device), condition, seeds, self.sampling)
+        return decode_all(tokenizer, latents, 10, device).numpy()
+
+
+def few_calls(calls: int) -> DiTGenerated:
+    """Return how what was distilled into so many calls is sampled."""
+    return DiTGenerated(solver="euler", steps=calls, guidance=1.0)

@@ -1,0 +1,66 @@
+"""The sections that `distil_generator` reads."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from darkroom.models.generators.dit.settings import DiTGenerated
+from darkroom.params.numbers import NO_FILE, Fraction, Positive, Rate, Warmup
+from darkroom.params.run import Run
+from darkroom.params.section import Section
+from darkroom.params.training import Training
+
+SOLVERS = ("euler", "heun", "dpm")  # that follow a flow without noise of their own
+NOT_ASKED = "`distil_generator.kind` is none"
+
+
+class DistilTraining(Training):
+    """The training of the few calls, whose weights begin as the generator's."""
+
+    images: Positive = 32_000
+    learning_rate: Rate = 0.0005
+    warmup: Warmup = 1600
+    ema_decay: Fraction = 0.99
+
+
+class DistilGenerator(Section):
+    """Whether and how a trained generator is distilled into a few calls."""
+
+    kind: Literal["none", "dit"] = "none"
+    """dit: distil what `sample_generator.dit` says, which then draws with few calls; none: nothing is distilled."""
+    calls: Annotated[int, Field(ge=1, le=16)] = 4
+    """Calls of the network from noise to an image."""
+    training: DistilTraining = DistilTraining()
+    """The keys of `training` that have another value here."""
+
+
+class Conditions(Section):
+    """Of `train_generator`, what its condition is read from."""
+
+    captions: str = NO_FILE
+    embeddings: str = NO_FILE
+
+
+class Nothing(Section):
+    """The section of no generator."""
+
+
+class Sampled(Section):
+    """Of `sample_generator` the section that `kind` names: how the teacher draws."""
+
+    dit: DiTGenerated | None = None
+    none: Nothing | None = None
+
+
+class Params(Section):
+    """What dvc.yaml gives to `distil_generator`."""
+
+    run: Run
+    distil_generator: DistilGenerator
+    train_generator: Conditions
+    sample_generator: Sampled
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: there is something to distil."""
+        return NOT_ASKED if self.distil_generator.kind == "none" else None

@@ -1,0 +1,83 @@
+"""Stage `distil_generator`: a trained generator in, `models/distilled/` and its curves out.
+
+Where nothing is to be distilled, nothing is trained: the folder says why.
+"""
+
+from pathlib import Path
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
+from darkroom.artifacts.models import DISTILLED, generator_manifest
+from darkroom.models.generators.distilled.settings import Params
+from darkroom.models.generators.sample_settings import Common
+from darkroom.stages.untrained import write_untrained
+from darkroom.training.state import open_state
+
+OUT, CURVES, LOGS = Path("models/distilled"), Path("curves/distilled"), Path("logs/distil_generator")
+MODEL = Path("models/generator")
+# Of the generator's manifest, what holds of the network with few calls, too.
+_KEPT = (
+    *("generator_kind", "classes", "class_counts", "condition", "context_length", "parts", "clip", "normalised"),
+    *("image", "latent_shape", "latent_mean", "latent_std", "objective", "prediction", "tokenizer", "catalog"),
+)
+
+
+def run(params: Params) -> None:
+    """Distil the generator, as `sample_generator.dit` draws with it, and write averaged weights."""
+    for path in (OUT, CURVES):
+        require_writable(path)
+    if params.idle:
+        write_untrained(OUT, CURVES, DISTILLED, params.idle, "the generator draws with all of its calls")
+        return
+    _train(params)
+
+
+def _train(params: Params) -> None:
+    # Imported here: nothing to train needs no torch.
+    from darkroom.data.catalog import load_catalog
+    from darkroom.data.latents import LatentShards
+    from darkroom.device import set_up_device
+    from darkroom.models.generators.data import GeneratorData
+    from darkroom.models.generators.distilled.recipe import DistilledRecipe
+    from darkroom.models.generators.dit.sample import DiTSampler
+    from darkroom.models.generators.load import open_generator
+    from darkroom.training.loop import train
+    from darkroom.training.trainer import Places
+
+    settings, conditions = params.distil_generator, params.train_generator
+    training = settings.training
+    device = set_up_device(training.threads, params.run.device)
+    catalog = load_catalog(shards=None)
+    manifest = generator_manifest(MODEL)
+    shards = {split: LatentShards.open_parts(list(catalog.parts), split) for split in ("train", "val")}
+    catalog.require_parts(shards["train"].sources)
+    with open_state("distil_generator") as state:
+        teacher, how = open_generator(MODEL, manifest, params.sample_generator, Common(), device)
+        assert isinstance(teacher, DiTSampler)  # `fits` sees to it
+        data = GeneratorData.open(
+            manifest.get("condition", "class"),
+            Path(conditions.embeddings),
+            Path(conditions.captions),
+            shards,
+            teacher.tokenizer,
+            catalog,
+            training.seed,
+            manifest.get("context_length"),
+        )
+        recipe = DistilledRecipe(teacher, how, settings.calls, training, data)
+        calls = f"{how.count} steps of {how.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
+        print(f"{calls}: {sum(p.numel() for p in recipe.model.parameters()):,} parameters")
+        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
+        with trainer.averaged(), atomic_folder(OUT) as folder:
+            recipe.model.save_pretrained(folder)
+            write_manifest(
+                folder,
+                DISTILLED,
+                trained=True,
+                **{name: manifest[name] for name in _KEPT if name in manifest},
+                calls=settings.calls,
+                generator=manifest_hash(MODEL),
+                images_seen=trainer.images,
+                **trainer.metadata(),
+                files=file_hashes(folder),
+            )

@@ -1,0 +1,300 @@
+"""`distil_generator`: few calls follow the guided teacher, draw in its place, and refuse what is not theirs."""
+
+import json
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from darkroom.artifacts.manifest import ArtifactError, open_artifact, read_manifest
+from darkroom.artifacts.models import DISTILLED
+from darkroom.check.check import validated
+from darkroom.data.reader import ImageShards
+from darkroom.diffusion.denoiser import denoiser
+from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.samplers import follow, sample, through, times_of
+from darkroom.diffusion.scalers import LatentScaler
+from darkroom.diffusion.settings import Sampling
+from darkroom.errors import DarkroomError
+from darkroom.models.generators.conditions import Captioned, Embedded, asked_classes, rows_of
+from darkroom.models.generators.distilled.recipe import DistilledRecipe, few_calls
+from darkroom.models.generators.distilled.settings import Params
+from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.sample import DiTSampler
+from darkroom.models.generators.dit.settings import DiTGenerated
+from darkroom.models.generators.labels import balanced
+from darkroom.models.generators.sample_settings import Params as SampleParams
+from darkroom.models.generators.settings import Params as GeneratorParams
+from darkroom.params.section import validate
+from darkroom.params.stage import read_yaml
+from darkroom.stages import distil_generator, sample_generator, train_generator
+from darkroom.training.recipe import Batch
+from helpers import run, training
+from models.generators.small_published import VALUES, write_clone
+
+SHAPE = (2, 4, 4)
+
+
+def teacher(shift: float = 2.0, dropout: float = 0.0) -> DiTSampler:
+    """Return a transformer whose every weight is random, as a sampler of a flow."""
+    torch.manual_seed(0)
+    model = DiT(DiTConfig(2, 4, 3, width=32, depth=2, heads=2, patch=2, dropout=dropout))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.12)
+    tokenizer = SimpleNamespace(latent_shape=SHAPE, decode=lambda x: ((x.mean(1, keepdim=True) + 2) * 60).byte())
+    return DiTSampler(model, Flow(shift=shift), LatentScaler([0.5, -1.0], [2.0, 3.0]), tokenizer)
+
+
+def recipe(how: DiTGenerated, calls: int = 2, **changes: object) -> DistilledRecipe:
+    asked = asked_classes(balanced(3))
+    data = SimpleNamespace(train=[], val=[], asked=asked, latents=SimpleNamespace(codebook=None))
+    return DistilledRecipe(teacher(**changes), how, calls, training(), data)
+
+
+def batch(count: int, start: int = 0) -> Batch:
+    rng = np.random.default_rng(0)
+    mean = torch.from_numpy(rng.normal(size=(count, *SHAPE)).astype(np.float32))
+    data = {"mean": mean, "logvar": torch.full_like(mean, -4.0), "labels": torch.arange(count) % 3}
+    return Batch(np.arange(start, start + count), data)
+
+
+@pytest.mark.parametrize("solver", ["euler", "heun", "dpm"])
+def test_the_ways_of_all_calls_in_turn_are_the_teachers_whole_way(solver: str) -> None:
+    """Through the same times, but for what a solver of two steps knows of the step before."""
+    flow, how = Flow(shift=2.0), Sampling(solver=solver, steps=8)
+    network = teacher().model
+
+    def velocity(x: torch.Tensor, timesteps: torch.Tensor, before: object) -> torch.Tensor:
+        return network(x, timesteps, torch.zeros(len(x), dtype=torch.int64))
+
+    noise = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = sample(denoiser(velocity, flow), noise, flow, how)
+        fine, x = times_of(flow, 8), noise
+        for at in (0, 4):
+            x = follow(through(solver, flow, fine[at : at + 5]), denoiser(velocity, flow), x)
+    torch.testing.assert_close(x, whole, atol=0.1 if solver == "dpm" else 1e-5, rtol=0)
+
+
+def test_the_target_is_where_the_guided_teacher_is_at_the_end_of_the_call() -> None:
+    how = DiTGenerated(solver="euler", steps=5, guidance=2.0)
+    made, given = recipe(how), batch(6)
+    seen: dict[str, torch.Tensor] = {}
+    student = made.modules["dit"]
+    made.modules["dit"] = lambda x, t, y: (seen.update(x=x, t=t), student(x, t, y))[1]
+    loss = made.loss(given)["loss"]
+    times = times_of(made.objective, 6)  # 5 steps in two calls: 3 each
+    assert torch.allclose(seen["t"] / 1000, times[[0, 3, 0, 3, 0, 3]]), "the calls take turns"
+    network, expected = made.teacher.model, []
+    for row in range(6):
+        x, labels = seen["x"][row : row + 1], given.data["labels"][row : row + 1]
+        first, steps = (0, 3) if row % 2 == 0 else (3, 3)
+        with torch.no_grad():
+            for at in range(first, first + steps):
+                t = 1000 * times[at : at + 1]
+                null = torch.full_like(labels, network.null_label)
+                free, bound = network(x, t, null), network(x, t, labels)
+                x = x + (times[at + 1] - times[at]) * (free + 2.0 * (bound - free))
+            mean = (x - seen["x"][row]) / (times[first + steps] - times[first])
+            found = network(seen["x"][row : row + 1], 1000 * times[first : first + 1], labels)
+        expected.append(float((found - mean).square().mean()))
+    assert loss.item() == pytest.approx(np.mean(expected), rel=1e-4)
+
+
+def test_an_image_meets_the_same_call_and_noise_in_any_batch() -> None:
+    made, whole = recipe(DiTGenerated(steps=4, guidance=1.5)), batch(8)
+    seen = []
+    student = made.modules["dit"]
+    made.modules["dit"] = lambda x, t, y: (seen.append((x, t)), student(x, t, y))[1]
+    made.loss(whole)
+    made.loss(Batch(np.array([5, 6]), {name: value[5:7] for name, value in whole.data.items()}))
+    (x, t), (x_part, t_part) = seen
+    assert torch.equal(t[5:7], t_part)
+    torch.testing.assert_close(x[5:7], x_part, atol=1e-6, rtol=0)
+
+
+def test_the_teacher_stays_as_it_is_and_nothing_drops() -> None:
+    made = recipe(DiTGenerated(steps=4), dropout=0.5)
+    before = deepcopy(made.teacher.model.state_dict())
+    made.model.train()
+    first, again = (float(made.loss(batch(8))["loss"]) for _ in range(2))
+    assert first == again
+    made.loss(batch(8))["loss"].backward()
+    assert all(parameter.grad is None for parameter in made.teacher.model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in made.teacher.model.state_dict().items())
+    assert made.model.blocks[0].mlp is not made.teacher.model.blocks[0].mlp
+
+
+def test_two_calls_come_nearer_to_the_guided_teacher() -> None:
+    """What it is for: the distance of two unguided calls to the teacher's ten guided steps falls to a fraction."""
+    how = DiTGenerated(solver="euler", steps=10, guidance=2.5)
+    made, given = recipe(how, calls=2), batch(48)
+    noise = torch.randn(48, *SHAPE, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(48) % 3
+    seeds = list(range(48))
+    goal = made.teacher.latents(noise, labels, seeds, how)
+
+    def distance() -> float:
+        sampler = DiTSampler(made.model, made.objective, made.teacher.scaler, made.teacher.tokenizer)
+        return float((sampler.latents(noise, labels, seeds, few_calls(2)) - goal).square().mean())
+
+    before = distance()
+    optimizer = torch.optim.Adam(made.model.parameters(), lr=2e-3)
+    for step in range(60):
+        optimizer.zero_grad()
+        made.loss(Batch(given.positions + 48 * step, given.data))["loss"].backward()
+        optimizer.step()
+    assert distance() < 0.2 * before
+    found = made.validate(given)
+    assert len(found["loss"]) == 48 == len(found["loss_call_1"]) + len(found["loss_call_2"])
+    assert made.preview().shape == (30, 1, 4, 4) and made.strip().shape == (3, 1, 4, 4)
+
+
+def test_rows_of_every_condition() -> None:
+    rows = torch.tensor([2, 0])
+    assert rows_of(None, rows) is None
+    assert rows_of(torch.tensor([5, 6, 7]), rows).tolist() == [7, 5]
+    words = rows_of(Captioned.of([[1, 0], [0, 0], [3, 4]]), rows)
+    assert words.tokens.tolist() == [[3, 4], [1, 0]] and words.kept.tolist() == [True, True]
+    stored = Embedded(torch.eye(3), torch.arange(6).reshape(3, 2, 1), torch.tensor([True, False, True]))
+    found = rows_of(stored, rows)
+    assert found.vector.tolist() == torch.eye(3)[[2, 0]].tolist() and found.tokens.flatten().tolist() == [4, 5, 0, 1]
+    assert rows_of(Embedded(torch.eye(3), None, stored.kept), rows).tokens is None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The stage
+
+
+def params(kind: str = "dit", calls: int = 2, **how: object) -> Params:
+    dit = {"steps": 6, "guidance": 1.5} | how
+    return validate(
+        Params,
+        {
+            "run": run().model_dump(),
+            "distil_generator": {"kind": kind, "calls": calls, "training": training(validate_every=64).model_dump()},
+            "train_generator": {"captions": "data/none", "embeddings": "data/none"},
+            "sample_generator": {kind: dit if kind == "dit" else {}},
+        },
+    )
+
+
+def trained_generator() -> None:
+    """Train a small flow on the clone's latents."""
+    write_clone()
+    values = deepcopy({name: VALUES[name] for name in ("run", "train_generator")})
+    section = values["train_generator"]
+    section["dit"] = {"model": {"width": 16, "depth": 1, "heads": 2, "patch": 2}, "diffusion": {}}
+    section["training"] = training(validate_every=64).model_dump()
+    stages = ("train_generator", "distil_generator", "sample_generator")
+    Path("dvc.yaml").write_text("".join(["stages:\n", *(f"  {name}: {{cmd: x, deps: []}}\n" for name in stages)]))
+    train_generator.run(validate(GeneratorParams, values))
+
+
+def test_nothing_to_distil_is_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    distil_generator.run(params("none"))
+    found = read_manifest(Path("models/distilled"), DISTILLED)
+    assert (found["trained"], found["reason"]) == (False, "`distil_generator.kind` is none")
+
+
+def test_from_a_generator_to_images_in_two_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    trained_generator()
+    distil_generator.run(params())
+    folder = Path("models/distilled")
+    found, whole = open_artifact(folder, DISTILLED), open_artifact(Path("models/generator"), "generator")
+    assert found["trained"] and found["calls"] == 2
+    assert all(found[name] == whole[name] for name in ("classes", "tokenizer", "latent_mean", "prediction"))
+    curves = {path.stem for path in Path("curves/distilled").rglob("*.tsv")}
+    assert {"loss", "loss_call_1", "loss_call_2"} <= curves
+    first = json.loads((folder / "manifest.json").read_text())["files"]
+    shutil.rmtree(folder)
+    shutil.rmtree(".darkroom")
+    distil_generator.run(params())
+    assert json.loads((folder / "manifest.json").read_text())["files"] == first, "the same bits again"
+
+    calls = []
+    forward = DiT.forward
+    monkeypatch.setattr(DiT, "forward", lambda self, *given: (calls.append(len(given[0])), forward(self, *given))[1])
+    values = deepcopy({name: VALUES[name] for name in ("run", "sample_generator")})
+    values["sample_generator"]["common"] |= {"images": 4, "batch": 4, "threads": 1}
+    values["sample_generator"]["dit"] |= {"steps": 6}
+    sample_generator.run(validate(SampleParams, values))
+    assert calls == [4, 4], "two calls, unguided"
+    there = json.loads(Path("samples/generator/manifest.json").read_text())
+    assert there["sampler"]["steps"] == 2 and there["sampler"]["guidance"] == 1.0
+    few = np.concatenate(list(ImageShards.open_folder(Path("samples/generator"), "samples").batches(4)))
+    distil_generator.run(params("none"))
+    calls.clear()
+    shutil.rmtree(".darkroom")
+    sample_generator.run(validate(SampleParams, values))
+    assert calls == [8] * 6, "guided, in all steps"
+    assert not np.array_equal(
+        few, np.concatenate(list(ImageShards.open_folder(Path("samples/generator"), "samples").batches(4)))
+    )
+
+
+def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    trained_generator()
+    distil_generator.run(params())
+    shutil.rmtree("models/generator")
+    shutil.rmtree(".darkroom")
+    values = deepcopy({name: VALUES[name] for name in ("run", "train_generator")})
+    values["train_generator"]["dit"] = {"model": {"width": 16, "depth": 1, "heads": 2, "patch": 2}, "diffusion": {}}
+    values["train_generator"]["training"] = training(validate_every=64, seed=9).model_dump()
+    train_generator.run(validate(GeneratorParams, values))
+    values = deepcopy({name: VALUES[name] for name in ("run", "sample_generator")})
+    with pytest.raises(ArtifactError, match="models/distilled was distilled from another generator"):
+        sample_generator.run(validate(SampleParams, values))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sections that must fit
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({("train_generator", "kind"): "none"}, "`train_generator.kind` is none, of which nothing is distilled"),
+        (
+            {
+                ("train_generator", "dit", "diffusion", "objective"): "gaussian",
+                ("train_generator", "dit", "sampling"): {"solver": "ddim"},
+                ("sample_generator", "dit", "solver"): "ddim",
+            },
+            "only a flow is distilled",
+        ),
+        ({("sample_generator", "dit", "solver"): "euler_maruyama"}, "which adds noise on the way"),
+        (
+            {
+                ("sample_generator", "dit", "classifier"): "models/classifier",
+                ("sample_generator", "dit", "classifier_scale"): 1.0,
+            },
+            "what a classifier guides is not distilled",
+        ),
+        ({("sample_generator", "dit", "steps"): 4}, "no fewer than `sample_generator.dit.steps`"),
+        ({("sample_generator", "common", "weights"): "raw"}, "the averaged weights of the end are what is distilled"),
+    ],
+)
+def test_what_cannot_be_distilled_is_said_before_anything_runs(
+    changes: dict[tuple[str, ...], object], sentence: str
+) -> None:
+    values = read_yaml(Path(__file__).parents[3] / "params.yaml")
+    for path, value in {("distil_generator", "kind"): "dit", **changes}.items():
+        section = values
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
+        section[path[-1]] = value
+    from darkroom.models.generators.fits import fits
+
+    with pytest.raises(DarkroomError, match=sentence):
+        fits(validated(values))
