@@ -140,7 +140,7 @@ FAULTS = [
     ),
     ("sample_generator.common.sigma_rel", 0.1, "`train_generator.training.ema_profiles` is []: give that widths"),
     ("sample_text.prior.guidance_channels", 3, "guidance_channels are of images, and the prior makes embeddings"),
-    ("train_generator.training.ema_start", 76800, "ema_start (76800) must be below images (76800)"),
+    ("train_generator.training.ema_start", 38400, "ema_start (38400) must be below images (38400)"),
     ("sample_generator.dit.guidance_from", 1.0, "guidance_from (1.0) must be below guidance_to (1.0)"),
     ("train_generator.dit.model.width", -4, "`train_generator.dit.model.width` is -4"),
     ("train_generator.dit.model.heads", 3, "heads (3) must divide width (128)"),

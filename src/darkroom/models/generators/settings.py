@@ -20,7 +20,7 @@ class GeneratorTraining(Training):
     """The training of a generator."""
 
     images: Positive = 240_000
-    learning_rate: Rate = 0.001
+    learning_rate: Rate = 0.002
     schedule: Schedule = "wsd"
     warmup: Warmup = 19_968
     ema_decay: Fraction = 0.995
