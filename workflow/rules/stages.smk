@@ -8,7 +8,7 @@ FIRST = {
     "encode_latents",
     "train_generator",
     "train_classifier",
-    "distil_generator",
+    "train_distilled",
     "train_clip",
     "embed_clip",
     "train_decoder",

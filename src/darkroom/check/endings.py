@@ -11,8 +11,8 @@ from darkroom.params.training import FEWEST, Training
 
 # Judged by their validation loss, the prior by its cosines, which come with each validation.
 _VALIDATED = (
-    *("train_teacher", "train_extractor", "train_classifier", "train_scene_reader", "train_prior"),
-    "distil_generator",
+    *("train_teacher", "train_extractor", "train_classifier", "train_distilled", "train_scene_reader"),
+    "train_prior",
 )
 
 

@@ -40,7 +40,7 @@ STAGES = {
     "score_tokenizer_samples": Stage("darkroom.models.tokenizers.score_samples_settings"),
     "train_generator": Stage("darkroom.models.generators.settings", trains=True),
     "train_classifier": Stage("darkroom.models.generators.classifier.settings", trains=True),
-    "distil_generator": Stage("darkroom.models.generators.distilled.settings", trains=True),
+    "train_distilled": Stage("darkroom.models.generators.distilled.settings", trains=True),
     "sample_generator": Stage("darkroom.models.generators.sample_settings", shares=True),
     "score_generator": Stage("darkroom.models.generators.score_settings"),
     "train_clip": Stage("darkroom.models.clip.settings", trains=True),

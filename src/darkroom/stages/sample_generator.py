@@ -12,7 +12,7 @@ import numpy as np
 from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
-from darkroom.artifacts.models import GENERATOR, generator_manifest
+from darkroom.artifacts.models import DISTILLED, GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import OF_ROWS
 from darkroom.models.generators.sample_settings import Common, Params
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from darkroom.models.generators.conditions import Asked
     from darkroom.models.generators.sampler import Sampler
 
-OUT, MODEL, DISTILLED = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
+OUT, MODEL, FEW = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
 _TIMES = 8  # columns of the strip
 
 
@@ -65,7 +65,7 @@ def _generate(params: Params) -> None:
         processes = Processes(settings.processes)
     device = set_up_device(settings.threads, params.run.device)
     manifest = generator_manifest(MODEL)
-    sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device, DISTILLED)
+    sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device, FEW)
     if settings.strip and not hasattr(sampler, "trajectory"):
         raise DarkroomError(
             "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
@@ -106,6 +106,7 @@ def _generate(params: Params) -> None:
             distribution=_distribution(settings, condition, manifest["classes"], labels),
             sampler={**settings.protocol(), **_read(condition, settings), **sampling.model_dump()},
             **({} if condition == "class" else {"condition": condition}),
+            **_distilled(),
         )
         batches.remove()
 
@@ -119,6 +120,13 @@ def _distribution(
     if isinstance(settings.labels, str):
         return settings.labels
     return dict(Counter(classes[number] for number in labels.tolist()))
+
+
+def _distilled() -> dict[str, str]:
+    """Return the hash of what draws in place of the generator, for the manifest; nothing where that itself does."""
+    if not FEW.is_dir() or not read_manifest(FEW, DISTILLED)["trained"]:
+        return {}
+    return {"distilled": manifest_hash(FEW)}
 
 
 def _name(device: torch.device) -> str:

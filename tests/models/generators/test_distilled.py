@@ -1,4 +1,4 @@
-"""`distil_generator`: few calls follow the guided teacher, draw in its place, and refuse what is not theirs."""
+"""`train_distilled`: few calls follow the guided teacher, draw in its place, and refuse what is not theirs."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from darkroom.artifacts.manifest import ArtifactError, open_artifact, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
 from darkroom.artifacts.models import DISTILLED
 from darkroom.check.check import validated
 from darkroom.data.reader import ImageShards
@@ -32,7 +32,7 @@ from darkroom.models.generators.sample_settings import Params as SampleParams
 from darkroom.models.generators.settings import Params as GeneratorParams
 from darkroom.params.section import validate
 from darkroom.params.stage import read_yaml
-from darkroom.stages import distil_generator, sample_generator, train_generator
+from darkroom.stages import sample_generator, train_distilled, train_generator
 from darkroom.training.recipe import Batch
 from helpers import run, training
 from models.generators.small_published import VALUES, write_clone
@@ -177,7 +177,7 @@ def params(kind: str = "dit", calls: int = 2, **how: object) -> Params:
         Params,
         {
             "run": run().model_dump(),
-            "distil_generator": {"kind": kind, "calls": calls, "training": training(validate_every=64).model_dump()},
+            "train_distilled": {"kind": kind, "calls": calls, "training": training(validate_every=64).model_dump()},
             "train_generator": {"captions": "data/none", "embeddings": "data/none"},
             "sample_generator": {kind: dit if kind == "dit" else {}},
         },
@@ -191,23 +191,23 @@ def trained_generator() -> None:
     section = values["train_generator"]
     section["dit"] = {"model": {"width": 16, "depth": 1, "heads": 2, "patch": 2}, "diffusion": {}}
     section["training"] = training(validate_every=64).model_dump()
-    stages = ("train_generator", "distil_generator", "sample_generator")
+    stages = ("train_generator", "train_distilled", "sample_generator")
     Path("dvc.yaml").write_text("".join(["stages:\n", *(f"  {name}: {{cmd: x, deps: []}}\n" for name in stages)]))
     train_generator.run(validate(GeneratorParams, values))
 
 
 def test_nothing_to_distil_is_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    distil_generator.run(params("none"))
+    train_distilled.run(params("none"))
     found = read_manifest(Path("models/distilled"), DISTILLED)
-    assert (found["trained"], found["reason"]) == (False, "`distil_generator.kind` is none")
+    assert (found["trained"], found["reason"]) == (False, "`train_distilled.kind` is none")
 
 
 def test_from_a_generator_to_images_in_two_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     trained_generator()
-    distil_generator.run(params())
+    train_distilled.run(params())
     folder = Path("models/distilled")
     found, whole = open_artifact(folder, DISTILLED), open_artifact(Path("models/generator"), "generator")
     assert found["trained"] and found["calls"] == 2
@@ -217,7 +217,7 @@ def test_from_a_generator_to_images_in_two_calls(tmp_path: Path, monkeypatch: py
     first = json.loads((folder / "manifest.json").read_text())["files"]
     shutil.rmtree(folder)
     shutil.rmtree(".darkroom")
-    distil_generator.run(params())
+    train_distilled.run(params())
     assert json.loads((folder / "manifest.json").read_text())["files"] == first, "the same bits again"
 
     calls = []
@@ -230,8 +230,9 @@ def test_from_a_generator_to_images_in_two_calls(tmp_path: Path, monkeypatch: py
     assert calls == [4, 4], "two calls, unguided"
     there = json.loads(Path("samples/generator/manifest.json").read_text())
     assert there["sampler"]["steps"] == 2 and there["sampler"]["guidance"] == 1.0
+    assert there["distilled"] == manifest_hash(folder)
     few = np.concatenate(list(ImageShards.open_folder(Path("samples/generator"), "samples").batches(4)))
-    distil_generator.run(params("none"))
+    train_distilled.run(params("none"))
     calls.clear()
     shutil.rmtree(".darkroom")
     sample_generator.run(validate(SampleParams, values))
@@ -245,7 +246,7 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     trained_generator()
-    distil_generator.run(params())
+    train_distilled.run(params())
     shutil.rmtree("models/generator")
     shutil.rmtree(".darkroom")
     values = deepcopy({name: VALUES[name] for name in ("run", "train_generator")})
@@ -289,7 +290,7 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(
     changes: dict[tuple[str, ...], object], sentence: str
 ) -> None:
     values = read_yaml(Path(__file__).parents[3] / "params.yaml")
-    for path, value in {("distil_generator", "kind"): "dit", **changes}.items():
+    for path, value in {("train_distilled", "kind"): "dit", **changes}.items():
         section = values
         for name in path[:-1]:
             section = section.setdefault(name, {})

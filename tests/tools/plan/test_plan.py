@@ -24,7 +24,7 @@ from darkroom.tools.plan.table import Whole, as_text
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),
     *("sample_tokenizer", "encode_latents@first", "encode_latents@second", "train_extractor", "reference_stats"),
-    *("score_tokenizer_samples", "train_generator", "train_classifier", "distil_generator", "sample_generator"),
+    *("score_tokenizer_samples", "train_generator", "train_classifier", "train_distilled", "sample_generator"),
     "score_generator",
     *("train_clip", "embed_clip@first", "embed_clip@second", "train_decoder@base", "train_decoder@up"),
     *("sample_decoder", "train_scene_reader", "score_decoder", "train_prior", "sample_text", "score_text", "report"),

@@ -32,7 +32,7 @@ def fits(params: Any) -> None:
         DarkroomError: one does not fit; names its key.
     """
     section, kind = params.train_generator, params.train_generator.kind
-    if params.distil_generator.kind != "none":
+    if params.train_distilled.kind != "none":
         _require_distillable(params)
     if not section.generates:
         _require_no_use(params)
@@ -66,8 +66,8 @@ def fits(params: Any) -> None:
 
 def _require_distillable(params: Any) -> None:
     """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
-    this, kind = f"`distil_generator.kind` is {params.distil_generator.kind}", params.train_generator.kind
-    if kind != params.distil_generator.kind:
+    this, kind = f"`train_distilled.kind` is {params.train_distilled.kind}", params.train_generator.kind
+    if kind != params.train_distilled.kind:
         refuse(f"{this}, and `train_generator.kind` is {kind}, of which nothing is distilled: set the former to none.")
     objective, how = params.train_generator.chosen.diffusion.objective, params.sample_generator.dit
     if objective != "flow":
@@ -85,9 +85,9 @@ def _require_distillable(params: Any) -> None:
             f"{this}, and `sample_generator.dit.classifier_scale` is {how.classifier_scale}: what a classifier guides "
             "is not distilled. Set the former to none, or the latter to 0.0."
         )
-    if params.distil_generator.calls >= how.count:
+    if params.train_distilled.calls >= how.count:
         refuse(
-            f"`distil_generator.calls` is {params.distil_generator.calls}, no fewer than `sample_generator.dit.steps` "
+            f"`train_distilled.calls` is {params.train_distilled.calls}, no fewer than `sample_generator.dit.steps` "
             f"({how.count}): set the former below the latter."
         )
     for key, plain in (("weights", "ema"), ("checkpoint", None), ("sigma_rel", None)):

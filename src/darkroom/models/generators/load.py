@@ -47,7 +47,7 @@ def open_generator(
         sections: `sample_generator`: a section for each kind.
         settings: its section `common`: which weights, in which precision.
         device: where the network runs.
-        distilled: what `distil_generator` wrote, if it did: what was trained there takes the place of the generator,
+        distilled: what `train_distilled` wrote, if it did: what was trained there takes the place of the generator,
             with a section of its own. None: the generator.
 
     Raises:
@@ -119,7 +119,7 @@ def _open_distilled(
     if manifest["generator"] != manifest_hash(generator):
         raise ArtifactError(
             f"{folder} was distilled from another generator than {generator} holds: distil it again (`dvc repro "
-            "distil_generator`)."
+            "train_distilled`)."
         )
     sampler = DiTSampler.open(folder, manifest, tokenizer.to(device), "ema", None).to(device)
     allow_tf32(settings.tf32)

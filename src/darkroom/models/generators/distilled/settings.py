@@ -1,4 +1,4 @@
-"""The sections that `distil_generator` reads."""
+"""The sections that `train_distilled` reads."""
 
 from typing import Annotated, Literal
 
@@ -11,10 +11,10 @@ from darkroom.params.section import Section
 from darkroom.params.training import Training
 
 SOLVERS = ("euler", "heun", "dpm")  # that follow a flow without noise of their own
-NOT_ASKED = "`distil_generator.kind` is none"
+NOT_ASKED = "`train_distilled.kind` is none"
 
 
-class DistilTraining(Training):
+class DistilledTraining(Training):
     """The training of the few calls, whose weights begin as the generator's."""
 
     images: Positive = 32_000
@@ -23,14 +23,14 @@ class DistilTraining(Training):
     ema_decay: Fraction = 0.99
 
 
-class DistilGenerator(Section):
+class TrainDistilled(Section):
     """Whether and how a trained generator is distilled into a few calls."""
 
     kind: Literal["none", "dit"] = "none"
     """dit: distil what `sample_generator.dit` says, which then draws with few calls; none: nothing is distilled."""
     calls: Annotated[int, Field(ge=1, le=16)] = 4
     """Calls of the network from noise to an image."""
-    training: DistilTraining = DistilTraining()
+    training: DistilledTraining = DistilledTraining()
     """The keys of `training` that have another value here."""
 
 
@@ -53,14 +53,14 @@ class Sampled(Section):
 
 
 class Params(Section):
-    """What dvc.yaml gives to `distil_generator`."""
+    """What dvc.yaml gives to `train_distilled`."""
 
     run: Run
-    distil_generator: DistilGenerator
+    train_distilled: TrainDistilled
     train_generator: Conditions
     sample_generator: Sampled
 
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: there is something to distil."""
-        return NOT_ASKED if self.distil_generator.kind == "none" else None
+        return NOT_ASKED if self.train_distilled.kind == "none" else None

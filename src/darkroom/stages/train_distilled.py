@@ -1,4 +1,4 @@
-"""Stage `distil_generator`: a trained generator in, `models/distilled/` and its curves out.
+"""Stage `train_distilled`: a trained generator in, `models/distilled/` and its curves out.
 
 Where nothing is to be distilled, nothing is trained: the folder says why.
 """
@@ -13,7 +13,7 @@ from darkroom.models.generators.sample_settings import Common
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.state import open_state
 
-OUT, CURVES, LOGS = Path("models/distilled"), Path("curves/distilled"), Path("logs/distil_generator")
+OUT, CURVES, LOGS = Path("models/distilled"), Path("curves/distilled"), Path("logs/train_distilled")
 MODEL = Path("models/generator")
 # Of the generator's manifest, what holds of the network with few calls, too.
 _KEPT = (
@@ -44,14 +44,14 @@ def _train(params: Params) -> None:
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
 
-    settings, conditions = params.distil_generator, params.train_generator
+    settings, conditions = params.train_distilled, params.train_generator
     training = settings.training
     device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog(shards=None)
     manifest = generator_manifest(MODEL)
     shards = {split: LatentShards.open_parts(list(catalog.parts), split) for split in ("train", "val")}
     catalog.require_parts(shards["train"].sources)
-    with open_state("distil_generator") as state:
+    with open_state("train_distilled") as state:
         teacher, how = open_generator(MODEL, manifest, params.sample_generator, Common(), device)
         assert isinstance(teacher, DiTSampler)  # `fits` sees to it
         data = GeneratorData.open(
