@@ -73,7 +73,7 @@ def test_a_lock_without_the_code_gives_the_same_plan(fresh: Sandbox) -> None:
     fresh.edit({"train_generator": {"dit": {"model": {"depth": 2}}}})
     with fresh.bodies() as ran:
         fresh.snakemake()
-    assert ran == ["train_generator", "sample_generator", "score_generator", "report"]
+    assert ran == ["train_generator", "train_distilled", "sample_generator", "score_generator", "report"]
 
 
 def test_a_loss_runs_its_training_and_what_is_below(fresh: Sandbox) -> None:
@@ -166,7 +166,7 @@ def append(tree: Path, *modules: str) -> None:
         path.write_text(path.read_text() + "\n\nMORE = 1\n")
 
 
-DIT = {"train_classifier", "train_generator", "models/generator", "sample_generator"}
+DIT = {"train_classifier", "train_distilled", "train_generator", "models/generator", "sample_generator"}
 TOKENIZER = {"train_tokenizer", "models/tokenizer"}
 BESIDE = {f"score_{name}" for name in ("generator", "tokenizer_samples", "decoder", "text")}  # with real images beside
 
@@ -176,6 +176,7 @@ BESIDE = {f"score_{name}" for name in ("generator", "tokenizer_samples", "decode
     [
         (["models/generators/dit/network.py"], "kl", DIT),
         (["models/generators/dit/recipe.py"], "kl", {"train_generator"}),
+        (["models/generators/distilled/recipe.py"], "kl", {"train_distilled"}),
         (["models/tokenizers/kl/recipe.py"], "kl", {"train_tokenizer"}),
         (["models/tokenizers/kl/network.py"], "kl", TOKENIZER),
         (["models/tokenizers/kl/network.py"], "pretrained", TOKENIZER),

@@ -13,6 +13,7 @@ SCORES = {"score_decoder", "score_text"}
 SAMPLES = {"sample_decoder", "sample_text", *SCORES}
 PIXELS = {"train_tokenizer", "score_tokenizer", "sample_tokenizer", "score_tokenizer_samples", "train_generator"}
 PIXELS |= {"sample_generator", "score_generator", "encode_latents@first", "encode_latents@second", "train_classifier"}
+PIXELS |= {"train_distilled"}
 TEXTS = {"train_decoder@base", "train_prior", *SAMPLES}
 EMBEDDINGS = {"embed_clip@first", "embed_clip@second"}
 

@@ -57,7 +57,7 @@ def queue(sandbox: Sandbox) -> tuple[Sandbox, list[str]]:
 
 
 def test_only_what_depends_on_the_parameter_runs(deeper: tuple[Sandbox, list[str]]) -> None:
-    assert deeper[1] == ["train_generator", "sample_generator", "score_generator", "report"]
+    assert deeper[1] == ["train_generator", "train_distilled", "sample_generator", "score_generator", "report"]
 
 
 def test_the_difference_shows(deeper: tuple[Sandbox, list[str]]) -> None:

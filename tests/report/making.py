@@ -205,7 +205,7 @@ def project(
 
 def decoding(reference: str, told: bool) -> None:
     """Write decoder, texts, prior and scene reader: trained and scored, or as the stages leave them where idle."""
-    for name in ("prior", "scene_reader", "classifier", *(f"decoder/{unet}" for unet in UNETS)):
+    for name in ("prior", "scene_reader", "classifier", "distilled", *(f"decoder/{unet}" for unet in UNETS)):
         folder = Path("curves") / name
         folder.mkdir(parents=True)
         if told:

@@ -10,6 +10,7 @@ from darkroom.models.evaluators.extractor.recipe import ExtractorRecipe
 from darkroom.models.evaluators.scene_reader.recipe import SceneReaderRecipe
 from darkroom.models.evaluators.teacher.recipe import TeacherRecipe
 from darkroom.models.generators.classifier.recipe import ClassifierRecipe
+from darkroom.models.generators.distilled.recipe import DistilledRecipe
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
@@ -27,6 +28,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "prior": PriorRecipe,
     "scene_reader": SceneReaderRecipe,
     "classifier": ClassifierRecipe,
+    "distilled": DistilledRecipe,
     "decoder/base": DecoderRecipe,
 }
 

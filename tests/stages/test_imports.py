@@ -128,6 +128,7 @@ IDLE = (
     "sample_generator",
     "score_generator",
     "train_classifier",
+    "train_distilled",
     "train_clip",
     "embed_clip@first",
     "train_decoder@base",

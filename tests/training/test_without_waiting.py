@@ -147,7 +147,15 @@ def test_no_training_of_the_dag_waits_for_its_device(clone, monkeypatch):  # noq
     needed = [name for name in KNOWN if not name.startswith(("score", "sample", "report", "reference"))]
     found = found_in(needed, clone, monkeypatch)
     assert found.pop("train_scene_reader") is None  # these are no scenes
+    assert found.pop("train_distilled") is None  # nothing guided by a classifier is distilled
     assert found == {name: {} for name in TRAINED}
+
+
+def test_no_distillation_waits_for_its_device(clone, monkeypatch):  # noqa: F811
+    change(clone, "train_distilled", "kind", value="dit")
+    needed = ["ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer"]
+    needed += ["encode_latents@first", "encode_latents@second", "train_generator", "train_distilled"]
+    assert found_in(needed, clone, monkeypatch)["train_distilled"] == {}
 
 
 @pytest.mark.parametrize("kind", ["dvae", "vqgan", "vq_ar"])

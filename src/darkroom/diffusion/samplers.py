@@ -53,8 +53,8 @@ def sample(
 def follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
     """Return where the steps of a solver lead from x, of its shape."""
     before = None
-    for number, time in enumerate(path.times):
-        found = denoise(x, time.to(x.device).expand(len(x)), before)
+    for number, time in enumerate(path.times.to(x.device)):
+        found = denoise(x, time.expand(len(x)), before)
         x, before = path.step(found, number, x), found.x0
     return x
 
@@ -91,7 +91,8 @@ def heun(objective: Objective, how: Sampling, generators: Generators | None) -> 
 def through(solver: str, flow: Flow, times: Tensor) -> Solver:
     """Return a solver that adds no noise, through these times of a flow, falling, (K + 1,).
 
-    solver: euler, heun, of second order in each step that does not end at data, or dpm.
+    solver: euler; heun, of second order in each step that does not end at data; or dpm, of first order in the first
+        step and in the last.
     """
     if solver == "euler":
         return euler_along(times)

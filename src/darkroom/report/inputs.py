@@ -134,7 +134,7 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
     """
     samples = typed(Samples, read_manifest(SAMPLES, "samples"), SAMPLES)
     catalog = typed(Catalog, read_manifest(CATALOG, "catalog"), CATALOG)
-    drawing = ("generator", "tokenizer", *(f"decoder/{unet}" for unet in unets))
+    drawing = ("generator", "distilled", "tokenizer", *(f"decoder/{unet}" for unet in unets))
     inputs = Inputs(
         catalog=catalog,
         reference=typed(Reference, read_manifest(REFERENCE, "reference"), REFERENCE),

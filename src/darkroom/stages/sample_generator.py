@@ -65,7 +65,8 @@ def _generate(params: Params) -> None:
         processes = Processes(settings.processes)
     device = set_up_device(settings.threads, params.run.device)
     manifest = generator_manifest(MODEL)
-    sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device, FEW)
+    few = None if params.train_distilled.kind == "none" else FEW
+    sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device, few)
     if settings.strip and not hasattr(sampler, "trajectory"):
         raise DarkroomError(
             "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
@@ -102,11 +103,15 @@ def _generate(params: Params) -> None:
             npz=settings.npz,
             strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
-            images_seen=manifest.get("images_seen"),
+            images_seen=_seen(manifest, few),
             distribution=_distribution(settings, condition, manifest["classes"], labels),
-            sampler={**settings.protocol(), **_read(condition, settings), **sampling.model_dump()},
+            sampler={
+                **settings.protocol(),
+                **_read(condition, settings),
+                **sampling.model_dump(),
+                **({} if few is None else {"distilled": manifest_hash(few)}),
+            },
             **({} if condition == "class" else {"condition": condition}),
-            **_distilled(),
         )
         batches.remove()
 
@@ -122,11 +127,10 @@ def _distribution(
     return dict(Counter(classes[number] for number in labels.tolist()))
 
 
-def _distilled() -> dict[str, str]:
-    """Return the hash of what draws in place of the generator, for the manifest; nothing where that itself does."""
-    if not FEW.is_dir() or not read_manifest(FEW, DISTILLED)["trained"]:
-        return {}
-    return {"distilled": manifest_hash(FEW)}
+def _seen(manifest: Mapping[str, Any], distilled: Path | None) -> int | None:
+    """Return the images that the network has seen in its training, and in that of the distillation."""
+    seen = manifest.get("images_seen")
+    return seen if seen is None or distilled is None else seen + read_manifest(distilled, DISTILLED)["images_seen"]
 
 
 def _name(device: torch.device) -> str:

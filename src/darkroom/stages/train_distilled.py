@@ -8,6 +8,7 @@ from pathlib import Path
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
 from darkroom.artifacts.models import DISTILLED, generator_manifest
+from darkroom.errors import DarkroomError
 from darkroom.models.generators.distilled.settings import Params
 from darkroom.models.generators.sample_settings import Common
 from darkroom.stages.untrained import write_untrained
@@ -37,6 +38,7 @@ def _train(params: Params) -> None:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
     from darkroom.device import set_up_device
+    from darkroom.diffusion.flow import Flow
     from darkroom.models.generators.data import GeneratorData
     from darkroom.models.generators.distilled.recipe import DistilledRecipe
     from darkroom.models.generators.dit.sample import DiTSampler
@@ -51,9 +53,15 @@ def _train(params: Params) -> None:
     manifest = generator_manifest(MODEL)
     shards = {split: LatentShards.open_parts(list(catalog.parts), split) for split in ("train", "val")}
     catalog.require_parts(shards["train"].sources)
+    if shards["train"].tokenizer != manifest["tokenizer"]:
+        raise DarkroomError(
+            f"data/latents was encoded by another tokenizer than {MODEL} was trained with: train it again (`dvc repro "
+            "train_generator`)."
+        )
     with open_state("train_distilled") as state:
         teacher, how = open_generator(MODEL, manifest, params.sample_generator, Common(), device)
-        assert isinstance(teacher, DiTSampler)  # `fits` sees to it
+        if not isinstance(teacher, DiTSampler) or not isinstance(teacher.objective, Flow):
+            raise DarkroomError(f"{MODEL} holds no flow, which alone is distilled: set `train_distilled.kind` to none.")
         data = GeneratorData.open(
             manifest.get("condition", "class"),
             Path(conditions.embeddings),
@@ -65,7 +73,13 @@ def _train(params: Params) -> None:
             manifest.get("context_length"),
         )
         recipe = DistilledRecipe(teacher, how, settings.calls, training, data)
-        calls = f"{how.count} steps of {how.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
+        if data.embeddings is not None and data.metadata() | manifest != manifest:
+            raise DarkroomError(
+                f"data/embeddings was made by another CLIP than {MODEL} was trained with, or with others of "
+                "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
+            )
+        steps = sum(len(way) - 1 for way in recipe.ways)
+        calls = f"{steps} steps of {how.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
         print(f"{calls}: {sum(p.numel() for p in recipe.model.parameters()):,} parameters")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged(), atomic_folder(OUT) as folder:

@@ -113,7 +113,7 @@ def test_without_clip_nothing_below_it_has_networks(stale):
 def test_without_a_generator_its_stages_have_no_network(stale):
     clone = stale()
     change(clone, "train_generator", "kind", value="none")
-    idle = ("train_generator", "sample_generator", "score_generator", "train_classifier")
+    idle = ("train_generator", "sample_generator", "score_generator", "train_classifier", "train_distilled")
     stages, found = planned(*idle)
     assert all((stage["parameters"], stage["source"]) == (None, "measured") for stage in stages.values()), found
 

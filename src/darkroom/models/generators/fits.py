@@ -12,7 +12,7 @@ from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.classifier.settings import CLASSIFIER
-from darkroom.models.generators.distilled.settings import SOLVERS
+from darkroom.models.generators.distilled.settings import SOLVERS, TARGETS
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
 from darkroom.models.generators.settings import NO_GENERATOR
@@ -32,8 +32,11 @@ def fits(params: Any) -> None:
         DarkroomError: one does not fit; names its key.
     """
     section, kind = params.train_generator, params.train_generator.kind
-    if params.train_distilled.kind != "none":
-        _require_distillable(params)
+    if params.train_distilled.kind not in ("none", kind):
+        refuse(
+            f"`train_distilled.kind` is {params.train_distilled.kind}, and `train_generator.kind` is {kind}, of which "
+            "nothing is distilled: set the former to none."
+        )
     if not section.generates:
         _require_no_use(params)
         return
@@ -62,28 +65,33 @@ def fits(params: Any) -> None:
         if weaker is not None:
             _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
+    if params.train_distilled.kind != "none":
+        _require_distillable(params)
 
 
 def _require_distillable(params: Any) -> None:
     """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
-    this, kind = f"`train_distilled.kind` is {params.train_distilled.kind}", params.train_generator.kind
-    if kind != params.train_distilled.kind:
-        refuse(f"{this}, and `train_generator.kind` is {kind}, of which nothing is distilled: set the former to none.")
-    objective, how = params.train_generator.chosen.diffusion.objective, params.sample_generator.dit
-    if objective != "flow":
+    this, how = f"`train_distilled.kind` is {params.train_distilled.kind}", params.sample_generator.dit
+    diffusion = params.train_generator.dit.diffusion
+    if diffusion.objective != "flow":
         refuse(
-            f"{this}, and `train_generator.dit.diffusion.objective` is {objective}, and only a flow is distilled: set "
-            "the former to none, or the latter to flow."
+            f"{this}, and `train_generator.dit.diffusion.objective` is {diffusion.objective}, and only a flow is "
+            "distilled: set the former to none, or the latter to flow."
+        )
+    if diffusion.flow_target not in TARGETS:
+        refuse(
+            f"{this}, and `train_generator.dit.diffusion.flow_target` is {diffusion.flow_target}, which says nothing "
+            f"of data at pure noise, where the first call begins: set the latter to {' or '.join(TARGETS)}."
         )
     if how.solver not in SOLVERS:
         refuse(
             f"{this}, and `sample_generator.dit.solver` is {how.solver}, which adds noise on the way, so there is no "
-            f"one way to distil: set the latter to {', '.join(SOLVERS)}."
+            f"one way to distil: set the latter to {', '.join(SOLVERS[:-1])} or {SOLVERS[-1]}."
         )
-    if how.classifier_scale:
+    if how.classifier != NO_FILE:
         refuse(
-            f"{this}, and `sample_generator.dit.classifier_scale` is {how.classifier_scale}: what a classifier guides "
-            "is not distilled. Set the former to none, or the latter to 0.0."
+            f"{this}, and `sample_generator.dit.classifier` is {how.classifier}: what a classifier guides is not "
+            f"distilled. Set the former to none, or the latter to {NO_FILE}."
         )
     if params.train_distilled.calls >= how.count:
         refuse(

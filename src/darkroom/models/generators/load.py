@@ -17,6 +17,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.diffusion.objectives import stored_diffusion
 from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.distilled.settings import few_calls
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.sampler import Sampler
@@ -47,8 +48,8 @@ def open_generator(
         sections: `sample_generator`: a section for each kind.
         settings: its section `common`: which weights, in which precision.
         device: where the network runs.
-        distilled: what `train_distilled` wrote, if it did: what was trained there takes the place of the generator,
-            with a section of its own. None: the generator.
+        distilled: what `train_distilled` wrote, which takes the place of the generator, with a section of its own;
+            None: the generator.
 
     Raises:
         ArtifactError: it was trained on latents of another tokenizer, is of another kind than params.yaml chooses, or
@@ -73,9 +74,8 @@ def open_generator(
             f"`sample_generator.{kind}.{found.key}` is {found.value}, and {folder} was trained with `{found.source}` "
             f"{found.bound}: {found.remedy}."
         )
-    few = open_artifact(distilled, DISTILLED) if distilled is not None and distilled.is_dir() else {"trained": False}
-    if distilled is not None and few["trained"]:
-        return _open_distilled(distilled, few, folder, tokenizer, settings, device)
+    if distilled is not None:
+        return _open_distilled(distilled, folder, tokenizer, settings, device)
     require_guides(f"sample_generator.{kind}", sampling, manifest)
     sampler: Sampler = GENERATORS.load("sampler", kind).open(
         _kept(folder, settings.checkpoint),
@@ -105,17 +105,16 @@ def open_generator(
 
 
 def _open_distilled(
-    folder: Path,
-    manifest: Mapping[str, Any],
-    generator: Path,
-    tokenizer: Tokenizer,
-    settings: Common,
-    device: torch.device,
+    folder: Path, generator: Path, tokenizer: Tokenizer, settings: Common, device: torch.device
 ) -> tuple[Sampler, Any]:
     """Return the sampler of few calls, and how it is sampled."""
-    from darkroom.models.generators.distilled.recipe import few_calls
     from darkroom.models.generators.dit.sample import DiTSampler
 
+    manifest = open_artifact(folder, DISTILLED)
+    if not manifest["trained"]:
+        raise ArtifactError(
+            f"{folder} holds nothing distilled, because {manifest['reason']}: `dvc repro train_distilled`."
+        )
     if manifest["generator"] != manifest_hash(generator):
         raise ArtifactError(
             f"{folder} was distilled from another generator than {generator} holds: distil it again (`dvc repro "

@@ -133,8 +133,15 @@ class SampleGenerator(create_model("Sampled", __base__=Section, **_sections)):  
     """Which images of which weights, whatever the kind."""
 
 
+class Distilled(Section):
+    """Of `train_distilled`, whether what was distilled draws."""
+
+    kind: str = "none"
+
+
 class Params(Section):
     """What dvc.yaml gives to `sample_generator`."""
 
     run: Run
     sample_generator: SampleGenerator
+    train_distilled: Distilled = Distilled()

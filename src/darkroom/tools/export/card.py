@@ -134,7 +134,7 @@ def _scores() -> list[str]:
     except (OSError, ValueError, DarkroomError):
         return []
     how = samples.get("sampler", {})
-    others = how.get("weights") != "ema" or how.get("sigma_rel") or how.get("checkpoint")
+    others = how.get("weights") != "ema" or how.get("sigma_rel") or how.get("checkpoint") or how.get("distilled")
     if others or samples["model"] != manifest_hash(Path("models/generator")) or scored != manifest_hash(folder):
         return []
     rows = [

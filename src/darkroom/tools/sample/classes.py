@@ -53,8 +53,18 @@ class Overrides(NamedTuple):
         return any(each is not None for each in (self.steps, self.guidance, self.solver, self.weights, self.sigma_rel))
 
 
-def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
-    """Return the section `sample_generator` of params.yaml with overrides, checked against the training, and `run`.
+class Settings(NamedTuple):
+    """The section `sample_generator` with overrides, `run`, and what draws in place of the generator; None: it does."""
+
+    sections: SampleGenerator
+    run: Run
+    distilled: Path | None
+
+
+def settings_of(overrides: Overrides) -> Settings:
+    """Return what params.yaml says with overrides, checked against the training.
+
+    An override that says how the generator draws, or of which weights, is of the generator itself.
 
     Raises:
         DarkroomError: a value is not valid, or does not fit what was trained; or no generator is.
@@ -85,12 +95,15 @@ def settings_of(overrides: Overrides) -> tuple[SampleGenerator, Run]:
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
         section["common"] |= {"weights": named, "sigma_rel": None, "average_images": None}
+    if overrides.whole:
+        values["train_distilled"] = (values.get("train_distilled") or {}) | {"kind": "none"}
     whole = validated(values)
     # Which averages there are the trained model says, not params.yaml, which may have changed since.
     common = whole.sample_generator.common.model_copy(update={"sigma_rel": None, "average_images": None})
     sampled = whole.sample_generator.model_copy(update={"common": common})
     fits(whole.model_copy(update={"sample_generator": sampled}))
-    return whole.sample_generator, whole.run
+    distilled = None if whole.train_distilled.kind == "none" else DISTILLED
+    return Settings(whole.sample_generator, whole.run, distilled)
 
 
 def class_pictures(
@@ -110,7 +123,7 @@ def class_pictures(
     Raises:
         DarkroomError: there is no such class, no generator, or a value does not fit.
     """
-    sections, run = settings_of(overrides)
+    settings = settings_of(overrides)
     manifest = generator_manifest(MODEL)
     if (condition := manifest.get("condition", "class")) != "class":
         other = "give --text" if condition in TEXTS else "make its images with `dvc repro sample_generator`"
@@ -129,7 +142,7 @@ def class_pictures(
 
         return [one(number) for number in chosen]
 
-    return _pictures(sections, run, manifest, images, overrides, names, target, asked)
+    return _pictures(settings, manifest, images, overrides, names, target, asked)
 
 
 def text_pictures(
@@ -141,7 +154,7 @@ def text_pictures(
         DarkroomError: a text is too long, the generator reads no texts or those of another CLIP, or a value does not
             fit.
     """
-    sections, run = settings_of(overrides)
+    settings = settings_of(overrides)
     manifest = generator_manifest(MODEL)
     if (condition := manifest.get("condition", "class")) not in TEXTS:
         raise DarkroomError(
@@ -159,7 +172,7 @@ def text_pictures(
             for at, text in enumerate(texts)
         ]
 
-    return _pictures(sections, run, manifest, images, overrides, texts, target, asked)
+    return _pictures(settings, manifest, images, overrides, texts, target, asked)
 
 
 def reads_texts() -> bool:
@@ -178,8 +191,7 @@ def _condition() -> str | None:
 
 
 def _pictures(
-    sections: SampleGenerator,
-    run: Run,
+    wanted: Settings,
     manifest: Mapping[str, Any],
     images: int,
     overrides: Overrides,
@@ -188,6 +200,7 @@ def _pictures(
     asked: "Callable[[], list[Asked]]",
 ) -> "tuple[Path, list[Named]]":
     """Return where the grid goes, and its rows: each of `names` with images made of what `asked` returns for it."""
+    sections, run, distilled = wanted
     settings = sections.common
     set_threads(settings.threads)
     choose_device(run.device)
@@ -200,8 +213,7 @@ def _pictures(
     from darkroom.models.generators.sampler import generate
 
     device = set_up_device(settings.threads, run.device)
-    few = None if overrides.whole else DISTILLED
-    sampler, sampling = open_generator(MODEL, manifest, sections, settings, device, few)
+    sampler, sampling = open_generator(MODEL, manifest, sections, settings, device, distilled)
     if overrides.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(overrides.weights)))
     request = Request(settings.seed, images, _BATCH)

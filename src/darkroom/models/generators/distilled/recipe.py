@@ -9,14 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from darkroom.device import in_float32
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.samplers import follow, through, times_of
 from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
 from darkroom.models.generators.data import GeneratorData
+from darkroom.models.generators.distilled.settings import few_calls
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTGenerated
+from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.latents import means_of
 from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.batches import decode_all
@@ -40,9 +43,10 @@ class DistilledRecipe(Recipe):
 
     x_t is data under the generator's noise at one of the K times where a call begins, and x_r is where the teacher's
     solver leads from there, in ceil(steps / K) steps of its own, with its guidance. So Euler's method in K steps,
-    unguided, follows the teacher: each call takes the place of several guided ones. Progressive distillation (Salimans
-    and Ho, 2022, arXiv 2202.00512) with all of its halvings in one, and guidance distilled with it (Meng et al., 2022,
-    arXiv 2210.03142).
+    unguided, follows the teacher: each call takes the place of several guided ones, up to that the second call begins
+    where the first one ends, and is trained where data under noise lie. Progressive distillation (Salimans and Ho,
+    2022, arXiv 2202.00512) with all of its halvings in one, and guidance distilled with it (Meng et al., 2022, arXiv
+    2210.03142).
 
     Args:
         teacher: the generator, with what guides it.
@@ -55,7 +59,7 @@ class DistilledRecipe(Recipe):
     def __init__(
         self, teacher: DiTSampler, how: DiTGenerated, calls: int, training: Training, data: GeneratorData
     ) -> None:
-        assert isinstance(teacher.objective, Flow)  # `fits` sees to it
+        assert isinstance(teacher.objective, Flow)  # the stage sees to it
         self.teacher, self.objective, self.how, self.seed = teacher, teacher.objective, how, training.seed
         for network in (teacher.model, teacher.weaker):
             if network is not None:
@@ -76,11 +80,11 @@ class DistilledRecipe(Recipe):
         self.sampling = few_calls(calls)
         self.by_class = self.model.config.condition == "class"
         self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
-        if self.asked.caption is not None and not self.by_class:
+        if self.asked.caption is not None and self.model.config.condition in TEXTS:
             self.captions = self.asked.caption(np.arange(self.columns))
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the loss; which call an image is of follows from its place in the training sequence."""
+        """Return the loss; noise and call follow from each image's place in the training sequence."""
         return {name: values.mean() for name, values in self._losses(self._drawn(batch, "train")).items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
@@ -94,9 +98,10 @@ class DistilledRecipe(Recipe):
         return {"loss": losses, **of_calls}
 
     def _drawn(self, batch: Batch, stream: str) -> Drawn:
-        mean, call = means_of(batch.data, self.codebook), batch.positions % len(self.ways)
+        mean = means_of(batch.data, self.codebook)
         size = mean[0].numel()
-        normals, _ = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), 2 * size, 0)
+        normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), 2 * size, 1)
+        call = (uniforms[:, 0] * len(self.ways)).astype(np.int64)
         posterior, noise = (
             torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
         )
@@ -125,8 +130,9 @@ class DistilledRecipe(Recipe):
     def _target(self, drawn: Drawn) -> Tensor:
         """Return where the teacher leads each image by the end of its call, (B, C, S, S)."""
         found = torch.empty_like(drawn.x)
-        for call, way in enumerate(self.ways):
-            rows = torch.from_numpy(np.flatnonzero(drawn.call == call)).to(drawn.x.device)
+        order = np.argsort(drawn.call, kind="stable")
+        counts = np.bincount(drawn.call, minlength=len(self.ways)).tolist()
+        for way, rows in zip(self.ways, torch.from_numpy(order).to(drawn.x.device).split(counts), strict=True):
             if not len(rows):
                 continue
             denoise = dit_denoiser(
@@ -137,7 +143,8 @@ class DistilledRecipe(Recipe):
                 Guidance.of(self.how),
                 self.teacher.weaker,
             )
-            found[rows] = follow(through(self.how.solver, self.objective, way), denoise, drawn.x[rows])
+            with in_float32(drawn.x.device):
+                found[rows] = follow(through(self.how.solver, self.objective, way), denoise, drawn.x[rows])
         return found
 
     def preview(self) -> NDArray[np.uint8]:
@@ -156,8 +163,3 @@ class DistilledRecipe(Recipe):
         seeds: Sequence[int] = [derive(self.seed, "distilled/steps", number) for number in range(count)]
         latents = sampler.latents(noise.to(device), condition, seeds, self.sampling)
         return decode_all(tokenizer, latents, 10, device).numpy()
-
-
-def few_calls(calls: int) -> DiTGenerated:
-    """Return how what was distilled into so many calls is sampled."""
-    return DiTGenerated(solver="euler", steps=calls, guidance=1.0)

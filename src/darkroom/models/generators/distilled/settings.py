@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.params.numbers import NO_FILE, Fraction, Positive, Rate, Warmup
@@ -11,6 +11,7 @@ from darkroom.params.section import Section
 from darkroom.params.training import Training
 
 SOLVERS = ("euler", "heun", "dpm")  # that follow a flow without noise of their own
+TARGETS = ("velocity", "x0")  # of a flow, that are bound at pure noise
 NOT_ASKED = "`train_distilled.kind` is none"
 
 
@@ -33,6 +34,16 @@ class TrainDistilled(Section):
     training: DistilledTraining = DistilledTraining()
     """The keys of `training` that have another value here."""
 
+    @model_validator(mode="after")
+    def _is_read(self) -> "TrainDistilled":
+        if self.kind == "none" and self.calls != type(self).model_fields["calls"].default:
+            raise ValueError(f"calls is {self.calls}, and kind is none: set the latter to dit, or take calls out")
+        if self.kind == "none" and (self.training.init.folder != NO_FILE or self.training.init.url is not None):
+            raise ValueError(
+                f"training.init names weights, and kind is none: set the latter to dit, or init to {NO_FILE}"
+            )
+        return self
+
 
 class Conditions(Section):
     """Of `train_generator`, what its condition is read from."""
@@ -50,6 +61,11 @@ class Sampled(Section):
 
     dit: DiTGenerated | None = None
     none: Nothing | None = None
+
+
+def few_calls(calls: int) -> DiTGenerated:
+    """Return how what was distilled into so many calls is sampled."""
+    return DiTGenerated(solver="euler", steps=calls, guidance=1.0)
 
 
 class Params(Section):
