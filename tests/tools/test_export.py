@@ -243,6 +243,7 @@ def scored(model=None, **sampler):
         {"weights": "raw"},
         {"weights": "ema", "sigma_rel": 0.1},
         {"weights": "ema", "checkpoint": 640},
+        {"weights": "ema", "distilled": "0" * 64},
         {"model": "0" * 64, "weights": "ema"},
     ],
 )
