@@ -13,7 +13,7 @@ from helpers import training
 
 ROOT = Path(__file__).parents[2]
 WSD = {"schedule": "wsd", "min_improvement": 0.1}
-SCORED = {"every": 6400, "extractor": "models/extractor", "reference": "data/reference"}
+SCORED = {"every": 3200, "extractor": "models/extractor", "reference": "data/reference"}
 
 
 def params(**sections):
@@ -52,7 +52,7 @@ def test_it_is_one_of_the_checks():
         ({"train_decoder": {"training": WSD}}, "`train_decoder.unets.base.training.min_improvement` is 0.1, and no"),
         (
             {"train_generator": {"training": WSD, "evaluate": {**SCORED, "every": 12800}}},
-            "`images` (76800) begins after 61440: set `train_generator.evaluate.every` (12800) to 7672 at most",
+            "`images` (38400) begins after 30720: set `train_generator.evaluate.every` (12800) to 3832 at most",
         ),
         (
             {"train_tokenizer": {"training": WSD}},

@@ -66,7 +66,7 @@ def test_updates_shares_and_rates_follow_from_the_parameters():
     metadata = told("train_generator")
     assert metadata["updates"] == "100 of 64 images"
     assert metadata["processes"] == "2, each with 32 images of an update, in 4 passes of at most 10"
-    assert metadata["learning rate"].startswith("0 at image 0, 0.0015 at its peak at image 640, ")
+    assert metadata["learning rate"].startswith("0 at image 0, 0.002 at its peak at image 640, ")
     assert metadata["device"] == "cpu" and metadata["writes"] == "curves/generator, models/generator"
     assert metadata["reads"] == "data/catalog, data/latents, models/tokenizer"
 
@@ -134,7 +134,7 @@ def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):
 def test_what_is_not_valid_is_refused_as_everywhere(capsys):
     edit(lambda values: values["train_generator"]["training"].update(batch=7))
     assert main(["train_generator", "--dry-run"]) == 1
-    assert "images (76800) must be a multiple of batch (7)" in capsys.readouterr().err
+    assert "images (38400) must be a multiple of batch (7)" in capsys.readouterr().err
 
 
 def test_torch_stays_unloaded():
