@@ -40,6 +40,7 @@ SMALL = {
     "solver_orders": ["--doublings", "4", "--truth", "64", "--out", f"{tempfile.gettempdir()}/orders.png"],
     "spinning": HELP,
     "starts": ["report", "--runs", "1"],
+    "time_to_quality": HELP,
     "tokenizer_steps": HELP,
     "waiting": ["the default DiT", "--updates", "1"],
 }
