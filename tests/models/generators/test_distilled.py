@@ -12,7 +12,7 @@ import torch
 import yaml
 from torch import nn
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest, write_manifest
 from darkroom.artifacts.models import DISTILLED
 from darkroom.check.check import validated
 from darkroom.data.reader import ImageShards
@@ -22,7 +22,7 @@ from darkroom.diffusion.samplers import follow, sample, through, times_of
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.settings import Sampling
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.conditions import Captioned, Embedded, asked_classes, rows_of
+from darkroom.models.generators.conditions import NOTHING, Captioned, Embedded, asked_classes, rows_of
 from darkroom.models.generators.distilled.recipe import DistilledRecipe
 from darkroom.models.generators.distilled.settings import Params, few_calls
 from darkroom.models.generators.dit.network import DiT, DiTConfig
@@ -174,6 +174,21 @@ def test_two_calls_come_nearer_to_the_guided_teacher() -> None:
     assert made.preview().shape == (30, 1, 4, 4) and made.strip().shape == (3, 1, 4, 4)
 
 
+def test_without_a_condition_nothing_guides_and_it_learns_all_the_same() -> None:
+    torch.manual_seed(0)
+    model = DiT(DiTConfig(2, 4, 1, width=16, depth=1, heads=2, patch=2, condition="none"))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.12)
+    tokenizer = SimpleNamespace(latent_shape=SHAPE, decode=lambda x: x.mean(1, keepdim=True).byte())
+    source = DiTSampler(model, Flow(), LatentScaler([0.0, 0.0], [1.0, 1.0]), tokenizer)
+    data = SimpleNamespace(train=[], val=[], asked=NOTHING, latents=SimpleNamespace(codebook=None))
+    made, given = DistilledRecipe(source, DiTGenerated(steps=4, guidance=1.0), 2, training(), data), batch(8)
+    del given.data["labels"]
+    made.loss(given)["loss"].backward()
+    assert all(parameter.grad is not None for parameter in made.model.blocks.parameters())
+    assert made.strip().shape == (10, 1, 4, 4) and not made.captions
+
+
 def test_rows_of_every_condition() -> None:
     rows = torch.tensor([2, 0])
     assert rows_of(None, rows) is None
@@ -263,6 +278,20 @@ def test_from_a_generator_to_images_in_two_calls(tmp_path: Path, monkeypatch: py
     assert not np.array_equal(
         few, np.concatenate(list(ImageShards.open_folder(Path("samples/generator"), "samples").batches(4)))
     )
+
+
+def test_latents_of_another_tokenizer_are_refused_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    trained_generator()
+    folder = Path("models/generator")
+    there = json.loads((folder / "manifest.json").read_text())
+    facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
+    write_manifest(folder, "generator", **(facts | {"tokenizer": "0" * 64}))
+    with pytest.raises(DarkroomError, match="data/latents was encoded by another tokenizer than models/generator"):
+        train_distilled.run(params())
 
 
 def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
