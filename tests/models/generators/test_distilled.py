@@ -3,6 +3,7 @@
 import json
 import shutil
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,6 +150,14 @@ def test_the_teacher_stays_as_it_is_and_nothing_drops() -> None:
     assert all(torch.equal(value, before[name]) for name, value in made.teacher.model.state_dict().items())
 
 
+def test_targets_are_exact_under_autocast() -> None:
+    made, given = recipe(DiTGenerated(steps=4)), batch(8)
+    drawn = made._drawn(given, "train")
+    exact = made._target(drawn)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(made._target(drawn), exact)
+
+
 def test_two_calls_come_nearer_to_the_guided_teacher() -> None:
     """What it is for: the distance of two unguided calls to the teacher's ten guided steps falls to a fraction."""
     how = DiTGenerated(solver="euler", steps=10, guidance=2.5)
@@ -181,7 +190,8 @@ def test_without_a_condition_nothing_guides_and_it_learns_all_the_same() -> None
         nn.init.normal_(parameter, std=0.12)
     tokenizer = SimpleNamespace(latent_shape=SHAPE, decode=lambda x: x.mean(1, keepdim=True).byte())
     source = DiTSampler(model, Flow(), LatentScaler([0.0, 0.0], [1.0, 1.0]), tokenizer)
-    data = SimpleNamespace(train=[], val=[], asked=NOTHING, latents=SimpleNamespace(codebook=None))
+    named = replace(NOTHING, caption=lambda numbers: ["of a file"] * len(numbers))  # that nothing reads
+    data = SimpleNamespace(train=[], val=[], asked=named, latents=SimpleNamespace(codebook=None))
     made, given = DistilledRecipe(source, DiTGenerated(steps=4, guidance=1.0), 2, training(), data), batch(8)
     del given.data["labels"]
     made.loss(given)["loss"].backward()

@@ -63,8 +63,8 @@ class DistilledRecipe(Recipe):
         self.teacher, self.objective, self.how, self.seed = teacher, teacher.objective, how, training.seed
         for network in (teacher.model, teacher.weaker):
             if network is not None:
-                network.eval().requires_grad_(False)
-        self.model: DiT = deepcopy(teacher.model).requires_grad_()
+                network.eval()
+        self.model: DiT = deepcopy(teacher.model)
         for module in self.model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0  # a regression to what the teacher, without any, has found
