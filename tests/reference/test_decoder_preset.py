@@ -17,7 +17,7 @@ from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.models.decoder.data import Conditioner, PixelSpace
 from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.opening import DecoderData, config_of
-from darkroom.models.decoder.settings import UNet
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.params.section import validate
 from darkroom.params.stage import given

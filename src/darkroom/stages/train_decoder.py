@@ -12,7 +12,8 @@ from darkroom.artifacts.models import CLIP, DECODER_FOLDER
 from darkroom.artifacts.models import DECODER as KIND
 from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.models.clip.settings import NO_CLIP
-from darkroom.models.decoder.settings import Params, UNet
+from darkroom.models.decoder.settings import Params
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.params.numbers import NO_FILE
 from darkroom.processes.launch import rank
 from darkroom.stages.untrained import write_untrained

@@ -10,7 +10,7 @@ from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.models.decoder.data import Conditioner, PixelSpace
 from darkroom.models.decoder.opening import DecoderData, config_of
 from darkroom.models.decoder.recipe import DecoderRecipe
-from darkroom.models.decoder.settings import UNet
+from darkroom.models.decoder.unet_settings import UNet
 from models.decoder.small_unets import unet
 
 MODEL: dict[str, Any] = {

@@ -12,7 +12,7 @@ import torch
 from darkroom.data import draw
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.decoder.recipe import DecoderRecipe
-from darkroom.models.decoder.settings import UNet
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.random import random_numbers
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from darkroom.models.decoder.settings import UNet
+from darkroom.models.decoder.unet_settings import UNet
 from models.decoder.small_decoder import section, up_sampler
 
 NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tokens": False}

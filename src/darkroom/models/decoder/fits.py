@@ -7,7 +7,8 @@ from typing import Any
 
 from darkroom.diffusion.fits import require_sampling
 from darkroom.models.clip.embed_settings import EmbedClip
-from darkroom.models.decoder.settings import TrainDecoder, UNet
+from darkroom.models.decoder.settings import TrainDecoder
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.tokenizers.fits import require_lpips
 from darkroom.params.fits import refuse, require_blocks, require_dropout, require_split
 from darkroom.params.numbers import NO_FILE

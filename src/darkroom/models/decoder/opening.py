@@ -29,7 +29,8 @@ from darkroom.models.decoder.data import (
     embedded,
 )
 from darkroom.models.decoder.network import UNetConfig
-from darkroom.models.decoder.settings import Augment, TrainDecoder, UNet
+from darkroom.models.decoder.settings import TrainDecoder
+from darkroom.models.decoder.unet_settings import Augment, UNet
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.numbers import NO_FILE

@@ -1,0 +1,241 @@
+"""The section of one U-Net of the cascade, `train_decoder.unets.NAME`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps, preview_sampling
+from darkroom.params.numbers import NO_FILE, Fraction, Positive
+from darkroom.params.overrides import OWN_TRAINING, Overrides, require_known
+from darkroom.params.section import Section
+
+Area = Annotated[float, Field(gt=0, le=1)]
+Ratio = Annotated[float, Field(gt=0)]
+_READERS = "model.image_tokens, model.image_to_time, model.image_map or model.text_tokens"  # of CLIP
+
+
+class Model(Section):
+    """The size of a U-Net, and by which ways its conditions enter."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)] = [64, 128]
+    """Width of each level; between two levels the resolution is halved."""
+    attention: list[bool] = [False, True]
+    """For each level, whether it has attention over its positions and the tokens of the condition."""
+    layers: Positive = 1
+    """Residual layers of each level."""
+    head_dim: Positive = 32
+    """Width of an attention head."""
+    norm_groups: Positive = 8
+    """Groups of the group norms."""
+    patch: Positive = 1
+    """Pixels, height and width, of one position of the first level: 2 takes a third of the time on a CPU."""
+    dropout: Fraction = 0.1
+    """Fraction of features dropped in training."""
+    image_tokens: Annotated[int, Field(ge=0)] = 0
+    """Tokens made of the image embedding, which attention reads; 0: none."""
+    image_to_time: bool = True
+    """Also add the image embedding to the timestep embedding."""
+    image_map: Annotated[int, Field(ge=0)] = 8
+    """Channels of a map that a linear layer makes of the image embedding, an input beside the image; 0: none."""
+    text_tokens: bool = False
+    """Tokens of CLIP's encoding of the caption, which attention reads: `embed_clip.encodings`."""
+    self_condition: bool = False
+    """Self-conditioning: in half of the cases the previous prediction is a condition."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "Model":
+        if len(self.attention) != len(self.channels):
+            raise ValueError(f"attention has {len(self.attention)} levels, and channels {len(self.channels)}")
+        for channels, attention in zip(self.channels, self.attention, strict=True):
+            if channels % self.norm_groups:
+                raise ValueError(f"norm_groups ({self.norm_groups}) must divide each of channels ({channels})")
+            if attention and channels % self.head_dim:
+                raise ValueError(f"head_dim ({self.head_dim}) must divide the channels of a level with attention")
+        if (self.image_tokens or self.text_tokens) and not any(self.attention):
+            raise ValueError("image_tokens and text_tokens are read by attention, and no level has it")
+        return self
+
+
+class UNetDiffusion(Diffusion):
+    """How a U-Net diffuses, and how often it is trained without its conditions."""
+
+    objective: ObjectiveName = "flow"
+    """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
+    image_dropout: Probability = 0.1
+    """Fraction of image embeddings replaced by a learned null embedding, for guidance."""
+    text_dropout: Probability = 0.5
+    """Fraction of text encodings replaced by a learned null encoding, for guidance."""
+    embedding_noise: Probability = 0.5
+    """Largest fraction of noise in the image embedding, itself a condition; 0: none."""
+
+
+class LowResolution(Section):
+    """Low-resolution conditioning of an up-sampler: what becomes of the image while training."""
+
+    downsample: Literal["area", "nearest"] = "area"
+    """How the low-resolution image is made of the larger one."""
+    blur: Probability = 0.5
+    """Fraction of low-resolution images that are blurred."""
+    blur_sigma: Annotated[tuple[float, float], Field(strict=False)] = (0.6, 0.6)
+    """Smallest and largest standard deviation of the blur, in pixels."""
+    blur_kernel: Annotated[int, Field(ge=1)] = 3
+    """Pixels of the kernel's side, odd."""
+    noise: Probability = 0.0
+    """Largest fraction of noise in the low-resolution image, itself a condition; 0: none."""
+    crop: Positive | None = None
+    """Pixels, height and width, of random squares to train on; null: whole images."""
+
+    @model_validator(mode="after")
+    def _blurs(self) -> "LowResolution":
+        if not 0 < self.blur_sigma[0] <= self.blur_sigma[1]:
+            raise ValueError("blur_sigma is the smallest and the largest, above 0")
+        if self.blur_kernel % 2 == 0:
+            raise ValueError(f"blur_kernel ({self.blur_kernel}) must be odd")
+        return self
+
+
+class Augment(Section):
+    """How images are changed in training, an up-sampler's small and large one alike; CLIP sees the changed image."""
+
+    mirror: Probability | None = None
+    """Probability of the mirror image, 0.5 in DALLE2-pytorch; null: 0.5 of the images whose source has `mirror`."""
+    scale: Annotated[tuple[Area, Area], Field(strict=False)] | None = None
+    """Smallest and largest area of a random resized crop, 0.08 and 1.0 in torchvision; null: whole images."""
+    ratio: Annotated[tuple[Ratio, Ratio], Field(strict=False)] = (0.75, 4 / 3)
+    """Smallest and largest width of the crop in terms of its height."""
+
+    @model_validator(mode="after")
+    def _rises(self) -> "Augment":
+        for name in ("scale", "ratio"):
+            if (pair := getattr(self, name)) is not None and pair[0] > pair[1]:
+                raise ValueError(f"{name} is the smallest and the largest: {pair[0]} is above {pair[1]}")
+        return self
+
+    @property
+    def asked(self) -> str | None:
+        """The key by which images are changed whatever their source says; None: they are not."""
+        return "scale" if self.scale is not None else "mirror" if self.mirror else None
+
+
+class Grids(Section):
+    """The grids while training: images of both splits, and what is made under their conditions."""
+
+    images: Positive = 10
+    """Images drawn of the validation split, and as many of the train split."""
+    guidance: Annotated[float, Field(ge=0)] | None = None
+    """Scale of guidance; null: 2.0 where every condition is dropped at times, else none."""
+    solver: Solver | None = None
+    """As `sample_decoder.common.solver`; null: ddim, of flow euler."""
+    steps: Steps = 20
+    """Steps of the solver, of gaussian at most `timesteps`."""
+
+    def sampling(self, diffusion: Diffusion, timesteps: float) -> Sampling:
+        """Return how they are sampled, guidance left aside."""
+        return preview_sampling(diffusion, timesteps, self.steps, self.solver)
+
+
+class UNet(Section):
+    """One U-Net of the cascade.
+
+    weights: in place of `train_decoder.training.init.folder`, since each U-Net has weights of its own.
+    training: without `threads` and `processes`, which the stage needs before it knows which U-Net it trains.
+    """
+
+    size: Positive = 8
+    """Pixels, height and width, of its images; that of the largest U-Net is `ingest.image_size`."""
+    low_size: Positive | None = None
+    """Pixels of the images that it enlarges, the size of another U-Net; null: it enlarges none."""
+    embeddings: str = NO_FILE
+    """data/embeddings: stored embeddings of CLIP are the condition; data/none: none, or `clip`."""
+    clip: str = NO_FILE
+    """models/clip: embeddings are computed while training, for collections too large to store them; data/none."""
+    weights: str = NO_FILE
+    """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
+    trained: bool = True
+    """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
+    model: Model = Model()
+    """Size of the network, and how its conditions enter."""
+    diffusion: UNetDiffusion = UNetDiffusion()
+    """Objective and noise schedule."""
+    low: LowResolution = LowResolution()
+    """Of an up-sampler: augmentation of the low-resolution condition in training."""
+    augment: Augment = Augment()
+    """Mirror images and random crops in training; not with stored embeddings, which are of the image as it is."""
+    grids: Grids = Grids()
+    """Grids while training."""
+    training: Overrides = Field(default_factory=dict)
+    """The keys of `train_decoder.training` that have another value for this U-Net."""
+
+    @field_validator("training")
+    @classmethod
+    def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return require_known(values, OWN_TRAINING, "a U-Net")
+
+    @property
+    def told_image(self) -> bool:
+        """Whether it is conditioned on the image embedding."""
+        return bool(self.model.image_tokens or self.model.image_to_time or self.model.image_map)
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether it is conditioned on CLIP's embeddings at all."""
+        return self.told_image or self.model.text_tokens
+
+    @model_validator(mode="after")
+    def _fits(self) -> "UNet":
+        step = self.model.patch * 2 ** (len(self.model.channels) - 1)
+        if self.size % step:
+            raise ValueError(f"size ({self.size}) must be a multiple of {step}: patch times 2 for each level but one")
+        if self.low_size is not None and (self.low_size >= self.size or self.size % self.low_size):
+            raise ValueError(f"low_size ({self.low_size}) must be below size ({self.size}) and divide it")
+        if self.low.crop is not None and self.low_size is None:
+            raise ValueError("low.crop is for up-samplers, which have a low_size: leave it empty")
+        return self
+
+    @model_validator(mode="after")
+    def _blurred(self) -> "UNet":
+        if self.low_size is not None and self.low.blur and self.low.blur_kernel // 2 >= self.low_size:
+            raise ValueError(
+                f"low.blur_kernel ({self.low.blur_kernel}) reaches beyond mirrored edges of {self.low_size} pixels, "
+                f"low_size: make it {2 * self.low_size - 1} at most"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _crops(self) -> "UNet":
+        crop, low = self.low.crop, self.low_size
+        step = self.model.patch * 2 ** (len(self.model.channels) - 1)
+        if crop is not None and self.model.image_map:
+            raise ValueError("model.image_map is of whole images, and low.crop cuts squares out: leave one of them out")
+        if crop is not None and low is not None and (crop > self.size or crop % step or crop * low % self.size):
+            raise ValueError(
+                f"low.crop ({crop}) must be at most size ({self.size}), a multiple of {step}, and stand for whole "
+                "pixels of the low-resolution image"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _told(self) -> "UNet":
+        named = [key for key in ("embeddings", "clip") if getattr(self, key) != NO_FILE]
+        if self.conditioned and len(named) != 1:
+            raise ValueError(
+                f"{_READERS} ask for CLIP: name `embeddings` (data/embeddings) or, to compute them while training, "
+                f"`clip` (models/clip), and one of them only: the other is {NO_FILE}"
+            )
+        if not self.conditioned and named:
+            raise ValueError(
+                f"`{named[0]}` is {getattr(self, named[0])}, and none of {_READERS} is set, which read it: set it to "
+                f"{NO_FILE}"
+            )
+        if (key := self.augment.asked) and self.embeddings != NO_FILE and self.told_image:
+            raise ValueError(
+                f"augment.{key} changes the images, and `embeddings` ({self.embeddings}) are of the images as they "
+                f"are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip, which "
+                "embeds the changed images"
+            )
+        if self.diffusion.embedding_noise and not self.told_image:
+            raise ValueError(
+                f"diffusion.embedding_noise is {self.diffusion.embedding_noise}, and of the image embedding, which "
+                "model.image_tokens, model.image_to_time or model.image_map would read: set one of these, or it to 0.0"
+            )
+        return self
