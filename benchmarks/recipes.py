@@ -48,6 +48,28 @@ LATENTS: dict[str, dict[str, dict[str, Any]]] = {
     "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
     "EQ-VAE by scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
 }
+# What reads the captions: a text encoder that is trained with the generator, or CLIP before it.
+_CLIP: dict[str, dict[str, Any]] = {
+    "train_clip": {"source": "trained", "long_captions": "truncate"},
+    "train_clip.training": {"images": 48_000, "batch": 96, "warmup": 4800, "optimizer": "muon"},
+}
+CAPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "captions": {
+        "train_generator": {"captions": "data/shards", "embeddings": "data/none"},
+        f"{DIT}.model": {"condition": "caption"},
+    },
+    "captions by the embedding of CLIP": {
+        **_CLIP,
+        "train_generator": {"captions": "data/none", "embeddings": "data/embeddings"},
+        f"{DIT}.model": {"condition": "text"},
+    },
+    "captions by the tokens of CLIP": {
+        **_CLIP,
+        "embed_clip": {"encodings": True},
+        "train_generator": {"captions": "data/none", "embeddings": "data/embeddings"},
+        f"{DIT}.model": {"condition": "tokens"},
+    },
+}
 # Keys by the section that they stand in, by recipe, by what is trained.
 RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     "tokenizer": {
@@ -140,6 +162,7 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.25},
         },
         **LATENTS,
+        **CAPTIONS,
     },
     "text": {
         "as it is": {},
