@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from darkroom.data.damage import DamageError, Reason
+from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.formats import FORMATS
 from darkroom.data.keys import key_of, shown
 from darkroom.data.passed_over import passed_over, passed_over_text
@@ -189,6 +189,25 @@ def test_what_is_called_an_image_and_is_none_is_listed(tmp_path: Path) -> None:
         "pipe.png": [Reason.UNREADABLE],
     }
     assert found.metadata()["ignored"] == {"": 1}
+
+
+def test_a_caption_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        image(tmp_path / f"{name}.png")
+    os.mkfifo(tmp_path / "a.txt")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "b.txt").symlink_to("pipe")
+    (tmp_path / "c.txt").write_text("a thing")
+    (tmp_path / "d.png").symlink_to("pipe")
+    found = source(tmp_path, caption="txt")
+    assert reasons(found) == {
+        "a.png": [Reason.CAPTION_MISSING],
+        "b.png": [Reason.CAPTION_MISSING],
+        "b.txt": [Reason.UNREADABLE],  # a link with any ending: it may have led to images
+        "c.png": [],
+        "d.png": [Reason.UNREADABLE],
+    }
+    assert next(iter(found.entries(4, None))).payload == Finding(Reason.UNREADABLE, "not a regular file")
 
 
 def test_what_cannot_be_read_says_why_and_names_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

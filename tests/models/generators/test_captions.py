@@ -42,6 +42,7 @@ def test_the_length_is_that_of_nearly_all_and_longer_captions_end_earlier():
     found = Captions.of(split(*texts))
     assert found.tokens.shape[1] == 4
     assert found.tokens[found.numbers[199]].tolist() == [*tokens_of(["a ring"], 4, False)[0, :3], END]
+    assert (found.longer, Captions.of(split(*texts), 3).longer, Captions.of(split(*texts), 8).longer) == (1, 2, 0)
     assert Captions.of(split(*texts), 8).tokens.shape[1] == 8
     whole = tokens_of(["a ring", "a ring of"], 9, False)
     np.testing.assert_array_equal(cut(whole, 5), whole[:, :5])  # the end of the second is the fifth

@@ -27,6 +27,8 @@ NUMBERS = range(40)
         ([f"{number}.png" for number in NUMBERS], "none"),
         ([f"{2001 + number % 5}/{1 + number % 12:02}/{number}.png" for number in range(200)], "none"),
         ([f"{2001 + number % 5}-{1 + number % 12:02} at home/{number}.png" for number in range(600)], "none"),
+        ([f"{year}/{path}" for year in (2020, 2021) for path in classes("cat", "dog")], "parent"),
+        ([path.replace("/", "/2020/") for path in classes("cat", "dog")], "top"),
         ([f"{number % 10}/{number}.png" for number in range(200)], "parent"),  # digits are no dates
         ([f"{number // 2}/{number}.png" for number in range(200)], "none"),  # too few images each
     ],
@@ -41,6 +43,12 @@ def test_it_is_said_why_folders_are_no_classes(pictures):
     many = pictures("many", [f"{number}/a.png" for number in NUMBERS], size=(2, 2))
     assert "are dates" in folder_settings(dates)[1][0]
     assert "40 folders for 40 images" in folder_settings(many)[1][0]
+
+
+def test_a_split_that_is_read_as_a_class_is_named(pictures):
+    root = pictures("pictures", [f"train/{path}" for path in classes("cat", "dog")] + classes("test"), size=(2, 2))
+    settings, notes = folder_settings(root)
+    assert settings.label == "parent" and "So test is read as one, too" in notes[0]
 
 
 @pytest.mark.parametrize("ending", [".txt", ".png.txt"])

@@ -1,11 +1,13 @@
 """`darkroom init` as a whole, on a machine that need not be measured."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
 from darkroom.check.check import check
 from darkroom.cli import main
@@ -17,6 +19,7 @@ from darkroom.tools.init import command, writing
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.plan import Planned
 from darkroom.tools.plan.stage_plan import StagePlan
+from stages.test_every_source import run as run_stage
 from tools.init.conftest import classes
 
 
@@ -113,6 +116,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, caps
     assert main(["init", root, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert Path("params.yaml").read_bytes() == before
+    assert not LAST.exists() and not writing.BEFORE.exists()
     assert "Nothing was written" in said and "2 classes, with so many images: " in said and "cat 60" in said
 
 
@@ -145,12 +149,73 @@ def test_paths_are_written_so_that_stages_find_them(clone, quick, pictures, monk
         assert {part: entry["path"] for part, entry in values()["parts"].items()} == {name: written}
 
 
-def test_damaged_files_do_not_stop_the_first_stage(clone, quick, pictures):
+def _damaged(root: Path, number: int) -> None:
+    (root / f"{number}.png").write_bytes(b"no image")
+
+
+def _transparent(root: Path, number: int) -> None:
+    Image.new("RGBA", (20, 16), (number, 0, 0, 0)).save(root / f"{number}.png")
+
+
+def _one_pixel(root: Path, number: int) -> None:
+    Image.new("RGB", (1, 1), (number, 0, 0)).save(root / f"{number}.png")
+
+
+def _twice(root: Path, number: int) -> None:
+    Image.open(root / f"{number}.png").convert("RGB").save(root / f"{number}.jpg")
+
+
+def _unlabelled(root: Path, number: int) -> None:
+    (root / ("cat" if number else "dog")).mkdir(exist_ok=True)
+    for each in range(number, 60, 6):
+        if each < 50:
+            (root / f"{each}.png").rename(root / ("cat" if number else "dog") / f"{each}.png")
+
+
+@pytest.mark.parametrize("spoil", [_damaged, _transparent, _one_pixel, _twice, _unlabelled])
+def test_what_ingest_leaves_out_does_not_stop_the_dag(clone, quick, pictures, spoil):
     root = pictures("mine", [f"{number}.png" for number in range(60)])
     for number in range(6):
-        (root / f"{number}.png").write_bytes(b"no image")
+        spoil(root, number)
     assert main(["init", str(root)]) == 0
-    assert values()["catalog"]["max_quarantined"] == pytest.approx(0.2)
+    run_stage("ingest", "mine")
+    run_stage("catalog")
+    manifest = json.loads(Path("data/catalog/manifest.json").read_text())
+    stored = sum(manifest["images"].values())
+    assert stored == (60 if spoil in (_twice, _unlabelled) else 54)
+    if spoil is _unlabelled:
+        assert manifest["classes"] == ["cat", "dog", "other"] and values()["ingest"]["default_label"] == "other"
+
+
+def test_captions_without_a_word_are_told_of(clone, quick, pictures, capsys):
+    root = captioned(pictures("mine", [f"{number}.png" for number in range(60)]))
+    for path in root.glob("*.txt"):
+        path.write_text(" \n")
+    assert main(["init", str(root)]) == 0
+    assert "No caption has a word." in capsys.readouterr().out
+
+
+def test_mixed_aspects_are_told_of(clone, quick, pictures, capsys):
+    root = pictures("mine", [f"{number}.png" for number in range(60)], size=(20, 20))
+    pictures("mine", [f"wide{number}.png" for number in range(40)], size=(60, 20))
+    assert main(["init", str(root)]) == 0
+    said = capsys.readouterr().out
+    assert "the longer one up to 3 times that (most are square): the middle is kept" in said
+    assert "look\nfirst at the reconstructions" in said
+
+
+def test_less_time_and_more_are_offered_where_they_differ(clone, quick, capsys):
+    offered = {}
+    for minutes in ("0.5", "2", "10", "2000"):
+        assert main(["init", "shapes", "--minutes", minutes]) == 0
+        said = capsys.readouterr().out
+        offered[minutes] = tuple(word for word in ("Cheaper: ", "Better: ", "That is more than asked") if word in said)
+    assert offered == {
+        "0.5": ("That is more than asked",),
+        "2": ("Better: ",),
+        "10": ("Cheaper: ", "Better: "),
+        "2000": (),  # half of it is plenty, too
+    }
 
 
 def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeypatch, capsys):

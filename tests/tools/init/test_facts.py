@@ -5,6 +5,7 @@ import json
 import tarfile
 
 import pytest
+from PIL import Image
 
 from darkroom.errors import DarkroomError
 from darkroom.tools.init import facts
@@ -19,8 +20,6 @@ from tools.init.conftest import classes
 def test_colours_and_transparency(clone, pictures, mode, grey, transparent):
     root = pictures("pictures", classes("cat", "dog"), mode="L" if mode == "I;16" else mode)
     if mode == "I;16":
-        from PIL import Image
-
         for path in root.rglob("*.png"):
             Image.open(path).convert("I;16").save(path)
     found = look(opened(str(root)))
@@ -34,11 +33,36 @@ def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     (root / "0.png").write_bytes((root / "1.png").read_bytes())
     (root / "2.png").write_bytes(b"no image")
     found = look(opened(str(root)))
-    assert found.side == (32, 32, 48) and found.aspect == 2
-    assert (found.found, found.looked, found.unreadable) == (50, 50, 1)
+    assert found.side == (32, 32, 48) and found.aspect == (2, 2)
+    assert (found.found, found.looked, found.left_out) == (50, 50, 1)
     assert found.images == 48  # that can be read, and differ
     assert found.duplicates == pytest.approx(1 / 49)
     assert not found.classes and not found.has_captions
+
+
+def test_what_ingest_leaves_out_is_counted(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(50)])
+    Image.new("RGBA", (32, 32), (255, 0, 0, 0)).save(root / "0.png")
+    Image.new("RGB", (1, 1)).save(root / "1.png")
+    Image.open(root / "2.png").convert("RGB").save(root / "2.jpg")  # of the same key
+    found = look(opened(str(root)))
+    assert (found.found, found.looked, found.left_out, found.images) == (51, 51, 3, 48)
+
+
+def test_of_a_small_sample_more_may_be_left_out_than_it_shows(clone, pictures, monkeypatch):
+    root = pictures("pictures", [f"{number}.png" for number in range(400)])
+    for number in range(0, 400, 20):
+        (root / f"{number}.png").write_bytes(b"no image")
+    assert look(opened(str(root))).most_left_out == 0.05
+    monkeypatch.setattr(facts, "LOOKED", 60)
+    found = look(opened(str(root)))
+    assert 0 < found.left_out / 60 < 0.1 and found.most_left_out > 0.05
+
+
+def test_mixed_aspects_are_known_by_the_most_of_them(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(30)], size=(20, 20))
+    pictures("pictures", [f"wide{number}.png" for number in range(20)], size=(60, 20))
+    assert look(opened(str(root))).aspect == (1, 3)
 
 
 @pytest.mark.parametrize(("copies", "different"), [("of four each", 100), ("of one", 301), ("none", 400)])
@@ -126,7 +150,7 @@ def test_tars(clone, pictures, tmp_path, members, settings):
     defaults = {"label": "cls", "caption": "txt"}
     assert subject.part.settings == {**defaults, **settings}
     found = look(subject)
-    assert (found.images, found.unreadable) == (60, 0)
+    assert (found.images, found.left_out) == (60, 0)
     assert len(found.classes) == (0 if settings.get("label", "cls") is None else 2)
     assert entry(subject, 60)["path"] == str(folder)
 

@@ -1,6 +1,8 @@
 """Image files in a folder: flat, in folders of classes, or nested; captions and labels beside them or in tables."""
 
+import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,6 +171,8 @@ class Folder:
 
 
 def _content(path: Path, most: int) -> bytes:
+    if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
+        raise OSError(errno.EINVAL, "it is no regular file")
     with path.open("rb") as file:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise DamageError(Reason.BOMB, f"a {path.suffix[1:].lower()} of {size:,} bytes")

@@ -191,7 +191,8 @@ def _look(
         elif not is_file and (entry.is_symlink() or ending in ENDINGS):
             # A link with any extension: it may have led to a folder of images.
             stems.add(stem)
-            found.fail(path, "a link to nothing" if entry.is_symlink() else "not a regular file")
+            nowhere = entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110, a Path takes no bytes
+            found.fail(path, "a link to nothing" if nowhere else "not a regular file")
         else:
             found.ignored[f".{ending}" if ending else ""] += 1
     of_stems = stems.intersection(texts)

@@ -24,10 +24,12 @@ class Captions:
 
     tokens: of each different caption, uint16 (U + 1, L), the last row zero: no caption.
     numbers: the row of each image's caption in `tokens`, (N,).
+    longer: the different captions that have more tokens than L.
     """
 
     tokens: NDArray[np.uint16]
     numbers: NDArray[np.int64]
+    longer: int = 0
 
     @classmethod
     def of(cls, images: ImageShards, length: int | None = None) -> "Captions":
@@ -52,7 +54,7 @@ class Captions:
                 )
             lengths = 1 + tokens.argmax(axis=1)[numbers[numbers < len(texts)]]
             length = int(np.quantile(lengths, _COVERED, method="higher"))
-        return cls(cut(tokens, length), numbers)
+        return cls(cut(tokens, length), numbers, int((tokens.argmax(axis=1) >= length).sum()))
 
     @property
     def vocabulary(self) -> NDArray[np.int64]:

@@ -180,6 +180,11 @@ class GeneratorData:
         images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
         catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
         known = Captions.of(images["train"], context)
+        if known.longer:
+            print(
+                f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than the "
+                f"{known.tokens.shape[1]} tokens of `dit.model.context_length`; their ends are not read."
+            )
         length = known.tokens.shape[1]
         train = CaptionedLatents(shards["train"], known)
         val = CaptionedLatents(shards["val"], Captions.of(images["val"], length))

@@ -57,7 +57,8 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
 def _others(found: Found) -> str:
     """Return what a folder without images holds, in words."""
     said = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(5)]
-    said += [f"{found.hidden.images:,} images that are hidden"] if found.hidden.images else []
+    for aside, what in ((found.hidden, "that are hidden"), (found.system, "in folders of the system")):
+        said += [f"{aside.images:,} images {what}"] if aside.images else []
     said += [f"{len(found.faults):,} that cannot be read"] if found.faults else []
     return f", but {', '.join(said)}" if said else ""
 
@@ -69,11 +70,18 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
     if len(inside) < _MOST * len(folders):
         return "none", ""
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
-    if _are_dates(levels["top"]) or _are_dates(levels["parent"]):
+    dated = {level: _are_dates(names) for level, names in levels.items()}
+    months = dated["top"] and all(name[:1].isdigit() for name in levels["parent"])
+    if months or (dated["parent"] and len(levels["top"]) == 1):
         return "none", "The folders are dates, and no classes."
     for level, names in levels.items():
-        if len(names) > 1 and not {name.lower() for name in names} <= _SPLITS and len(inside) >= _IMAGES * len(names):
-            return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}."
+        splits = sorted(name for name in names if name.lower() in _SPLITS)
+        if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < _IMAGES * len(names):
+            continue
+        why = f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}."
+        if splits:
+            why += f" So {', '.join(splits)} is read as one, too: move its images into folders of their classes."
+        return level, why
     few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
     return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are no classes." if few else ""
 

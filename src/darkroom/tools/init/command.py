@@ -116,7 +116,7 @@ def init(request: Request) -> str:
     seconds = request.minutes * 60 * MARGIN
     before, notes = begin_from()
     before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
-    with restored() as keep:
+    with restored(request.dry_run) as keep:
         tried, passed_over = _measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: _worth(*each))
         subject = replace(subject, notes=(*subject.notes, *notes, *passed_over))

@@ -3,6 +3,7 @@
 # No effect on any output: looks at images
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from darkroom.data.colours import eight_bits
-from darkroom.data.damage import DamageError, Reason
+from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.preparing import upright_size
 from darkroom.data.sample import Raw
@@ -36,9 +37,10 @@ class Facts:
     """What a sample of a source shows; fractions are of the images that could be read.
 
     images: that differ, as `ingest` leaves copies out; what cannot be read is not counted.
-    looked: samples that were read; unreadable of them could not be.
+    looked: samples that were tried; `ingest` leaves left_out of them out: damaged, wholly transparent, of one pixel, or
+        of a name that another file has.
     side: 5 %, 50 % and 95 % of the shorter side, pixels.
-    aspect: median of longer / shorter side.
+    aspect: 50 % and 95 % of longer / shorter side.
     grey, transparent, plain: fraction of images without colour, with transparent pixels, of one colour.
     duplicates: fraction of images whose file is that of another one.
     classes: images by class among those read, most frequent first; empty where there are none.
@@ -51,9 +53,9 @@ class Facts:
 
     images: int
     looked: int
-    unreadable: int
+    left_out: int
     side: tuple[int, int, int]
-    aspect: float
+    aspect: tuple[float, float]
     grey: float
     transparent: float
     plain: float
@@ -69,6 +71,13 @@ class Facts:
     def scale(self) -> float:
         """Images of the source for each that was read."""
         return self.found / max(1, self.looked)
+
+    @property
+    def most_left_out(self) -> float:
+        """Fraction of all images that `ingest` leaves out at most, two standard errors above that of the sample."""
+        if self.looked >= self.found or not self.left_out:
+            return self.left_out / self.looked
+        return min(1.0, (self.left_out + 1 + 2 * math.sqrt(self.left_out + 1)) / self.looked)
 
     @property
     def long(self) -> bool:
@@ -111,8 +120,8 @@ def look(subject: Subject) -> Facts:
     total, entries = sampled(subject, LOOKED)
     if total < FEWEST:
         raise DarkroomError(
-            f"{total:,} image{'s are' if total > 1 else ' is'} too few: scores are of held-out images, so {FEWEST} are "
-            "needed, and some hundred give something to look at. Add images."
+            f"{total:,} image{' is' if total == 1 else 's are'} too few: scores are of held-out images, so {FEWEST} "
+            "are needed, and some hundred give something to look at. Add images."
         )
     seen: list[_Seen] = []
     wrong: Counter[str] = Counter()
@@ -123,6 +132,8 @@ def look(subject: Subject) -> Facts:
             break
         looked += 1
         try:
+            if isinstance(entry.payload, Finding):
+                raise DamageError(entry.payload.reason)
             seen.append(_seen(subject.source.read(entry)))
         except DamageError as error:
             wrong[error.reason] += 1
@@ -142,22 +153,30 @@ def _seen(raw: Raw) -> _Seen:
     """Return what is known of one image.
 
     Raises:
-        DamageError: it cannot be read, or its pixels cannot be used.
+        DamageError: it cannot be read, its pixels cannot be used, or there is nothing to see.
     """
     image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
     if not min(image.size):
         raise DamageError(Reason.ZERO_SIZE)
+    if image.size == (1, 1):
+        raise DamageError(Reason.ONE_PIXEL)
     data = raw.image if isinstance(raw.image, bytes) else image.tobytes()
     digest = hashlib.sha256(data).digest()
     return _Seen(*_pixels(image), digest, raw.identity is not None, raw.label, raw.caption)
 
 
 def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
-    """Return shorter side, longer / shorter, and whether it is grey, transparent in places, and of one colour."""
+    """Return shorter side, longer / shorter, and whether it is grey, transparent in places, and of one colour.
+
+    Raises:
+        DamageError: no pixel can be seen.
+    """
     width, height = upright_size(image)
     plain_mode = eight_bits(image)
     small = plain_mode.reduce(max(1, min(image.size) // 64)).convert("RGBA")
     pixels = np.asarray(small).reshape(-1, 4).astype(int)
+    if not pixels[:, 3].any():
+        raise DamageError(Reason.TRANSPARENT)
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
     plain = len(pixels) == 1 or bool((np.ptp(pixels[:, :3], axis=0) <= 1).all() and np.ptp(pixels[:, 3]) <= 1)
@@ -167,6 +186,7 @@ def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
 def _facts(images: int, looked: int, seen: Sequence[_Seen]) -> Facts:
     count = len(seen)
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
+    middle_aspect, most_aspect = np.percentile([each.aspect for each in seen], [50, 95]).tolist()
     labels = Counter(each.label for each in seen if each.label is not None)
     captions = Counter(each.caption for each in seen if each.caption)
     often = list(Counter(each.digest for each in seen).values())
@@ -174,9 +194,9 @@ def _facts(images: int, looked: int, seen: Sequence[_Seen]) -> Facts:
     return Facts(
         images=_different(round(images * count / looked), often) if copies else images,
         looked=looked,
-        unreadable=looked - count,
+        left_out=looked - count,
         side=(low, middle, high),
-        aspect=float(np.median([each.aspect for each in seen])),
+        aspect=(middle_aspect, most_aspect),
         grey=sum(each.grey for each in seen) / count,
         transparent=sum(each.transparent for each in seen) / count,
         plain=sum(each.plain for each in seen) / count,

@@ -137,10 +137,10 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
     elif facts.unlabelled > 0.02:
         found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.0%} of the images have no class")
-    if (bad := facts.unreadable / facts.looked) > _BAD / 2:
-        found["catalog.max_quarantined"] = Choice(
-            min(0.9, round(2 * bad, 2)), f"{bad:.0%} of the images cannot be read, and are left out"
-        )
+        found["ingest.rules.label_missing"] = Choice("keep", "these are of the class `other`")
+    if (bad := facts.most_left_out) > _BAD / 2:
+        why = f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
+        found["catalog.max_quarantined"] = Choice(min(0.9, round(2 * bad, 2)), why)
     return found
 
 

@@ -2,9 +2,12 @@
 
 # No effect on any output: chooses what a command looks at
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from darkroom.data.damage import Finding, Reason
 from darkroom.data.draw import drawn
 from darkroom.data.sample import Entry
 from darkroom.data.sources import Source
@@ -38,8 +41,17 @@ def sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
 
 def _drawn(source: Source, start: int, stop: int, count: int) -> list[Entry]:
     places = {row: place for place, row in enumerate(drawn(stop - start, count))}
-    rows = ((places[row], entry) for row, entry in enumerate(source.entries(start, stop)) if row in places)
+    entries = _marked(source.entries(start, stop))
+    rows = ((places[row], entry) for row, entry in enumerate(entries) if row in places)
     return [entry for _, entry in sorted(rows, key=lambda pair: pair[0])]
+
+
+def _marked(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries, equal keys one after another; of these `ingest` stores the first."""
+    last = None
+    for entry in entries:
+        yield replace(entry, payload=Finding(Reason.KEY_TWICE)) if entry.key == last else entry
+        last = entry.key
 
 
 def _of_shards(source: Webdataset, count: int) -> tuple[int, list[Entry]]:

@@ -27,6 +27,7 @@ _RARE = 20  # images of a class below which its samples are not to be judged
 _ENOUGH = 0.8  # fraction of what is enough, below which it is said
 _ROUGH = 0.5  # fraction of what is enough, below which forms are rough
 _COPIES = 0.05  # fraction of copies, from which on it is said how many images differ
+_SQUARE = 1.05  # longer / shorter side, below which an image is square
 _UNUSED = 0.75  # fraction of the time asked for, below which it is said why no more is used
 
 
@@ -49,20 +50,29 @@ def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
     low, middle, high = facts.side
     rest = "" if facts.looked == facts.found else f", {facts.looked:,} of them looked at"
     sides = f"{middle} pixels" if low == high else f"{low} to {high} pixels, median {middle}"
-    shape = "square" if facts.aspect < 1.02 else f"the longer one {facts.aspect:.3g} times that: the middle is kept"
-    found = [f"{facts.found:,} images{rest}; shorter side {sides}, {shape}."]
+    found = [f"{facts.found:,} images{rest}; shorter side {sides}, {_shape(*facts.aspect)}."]
     odd = {
         "grey": facts.grey,
         "transparent in places (these become white)": facts.transparent,
         "of one colour": facts.plain,
         "copies of another": facts.duplicates,
-        "unreadable": facts.unreadable / facts.looked,
+        "left out (damaged, nothing to see, or two files of one name)": facts.left_out / facts.looked,
     }
     if said := [f"{_part(fraction)} {what}" for what, fraction in odd.items() if fraction]:
         found.append(f"Of these: {', '.join(said)}.")
     if facts.duplicates >= _COPIES and facts.images < facts.found:
         found.append(f"About {facts.images:,} images differ; of copies one is learned, the others are left out.")
-    return [*found, *_classes(facts), *_captions(facts, wish), *subject.notes]
+    return [*found, *_classes(facts), *_captions(facts, wish, subject), *subject.notes]
+
+
+def _shape(middle: float, most: float) -> str:
+    """Return in words how much longer than wide images are, by the median and the 95th percentile."""
+    if most < _SQUARE:
+        return "square"
+    if most < _SQUARE * middle:
+        return f"the longer one {middle:.3g} times that: the middle is kept"
+    usual = "most are square" if middle < _SQUARE else f"in the median {middle:.3g}"
+    return f"the longer one up to {most:.3g} times that ({usual}): the middle is kept"
 
 
 def _part(fraction: float) -> str:
@@ -91,9 +101,9 @@ def _classes(facts: Facts) -> list[str]:
     return found
 
 
-def _captions(facts: Facts, wish: Wish) -> list[str]:
+def _captions(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
     if not facts.captioned:
-        return []
+        return ["No caption has a word."] if subject.part.settings.get("caption") in ("txt", "metadata") else []
     said = f"{_part(facts.captioned).capitalize()} have a caption"
     if not facts.may_have_texts:
         why = "too few" if facts.captioned <= 0.5 else "always the same one, too little"
@@ -167,6 +177,8 @@ def _alternatives(facts: Facts, minutes: float, measured: Measured, lengths: Map
         other = measured.fit(seconds)
         name = "train_generator" if "train_generator" in other else "train_tokenizer"
         if other == lengths or (factor > 1 and other[name] < 1.1 * lengths[name]):
+            continue
+        if measured.seconds(other) > minutes * 60 * factor:  # not even the least of each
             continue
         tight = measured.fraction(other) < FEW or measured.tier.minutes * 60 * MARGIN > seconds
         end = ""

@@ -30,6 +30,7 @@ from darkroom.tools.preset import laid_over
 MARK = "# Written by `darkroom init"
 BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
 LAST = Path(".darkroom/params-before-last-init.yaml")  # and as it was before the last one
+DRY = Path(".darkroom/params-before-dry-run.yaml")  # and before one that writes nothing
 _END = "# What it began from follows; reasons stand behind the values that it chose."
 _COLUMN = 26  # in which the comments of params.yaml begin
 _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
@@ -59,16 +60,16 @@ def begin_from() -> tuple[str, list[str]]:
 
 
 @contextmanager
-def restored() -> Iterator[Callable[[str], None]]:
+def restored(dry_run: bool = False) -> Iterator[Callable[[str], None]]:
     """Give params.yaml back as it was, unless the block keeps another text.
 
-    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing.
-    SIGTERM gives it back at once.
+    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing; of a
+    dry run in a file of its own, so that what the last one replaced stays. SIGTERM gives it back at once.
     """
     was = PARAMS.read_bytes()
     LAST.parent.mkdir(exist_ok=True)
-    write_bytes(LAST, was)
-    if not was.decode("utf-8").startswith(MARK):
+    write_bytes(DRY if dry_run else LAST, was)
+    if not dry_run and not was.decode("utf-8").startswith(MARK):
         write_bytes(BEFORE, was)
     kept: list[str] = []
 
