@@ -105,6 +105,16 @@ def test_more_time_has_the_same_evaluator(clone, quick):
     assert found[0]["images"] == ExtractorTraining().images
 
 
+def test_a_generator_is_scored_while_it_trains_unless_that_is_short(clone, quick):
+    """So that the page says whether more images would help."""
+    for minutes, times in (("5", 0), ("25", 8), ("40", 8)):
+        assert main(["init", "shapes", "--minutes", minutes]) == 0
+        found = values()["train_generator"]
+        evaluate, images = found["evaluate"], found["training"]["images"]
+        assert round(images / evaluate["every"] if evaluate["every"] else 0) == times
+        assert evaluate["extractor"] == ("models/extractor" if times else "data/none")
+
+
 def test_sizes_that_so_few_images_are_not_worth_are_not_measured(clone, quick, pictures):
     assert main(["init", str(pictures("mine", classes("cat", "dog", each=60))), "--hours", "12"]) == 0
     assert [seen["train_generator"]["dit"]["model"]["width"] for seen in quick] == [128]

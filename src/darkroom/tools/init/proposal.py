@@ -14,7 +14,7 @@ from darkroom.models.prior.sample_settings import SampleText
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.tiers import TRAININGS, Tier
+from darkroom.tools.init.tiers import TIERS, TRAININGS, Tier
 from darkroom.tools.preset import leaves
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
@@ -31,6 +31,7 @@ _FACTOR = 4  # pixels, height and width, of a latent's position
 # so many in all at least, however few there are: before that it draws nothing.
 _EPOCHS = {"train_generator": 100, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
 _LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
+_SCORED = 8  # times that a generator is scored while it trains, where its training is not short
 _MOST_THREADS = 8  # of a training whose matrices are small
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
 _GUIDANCE = 2.5  # of captions, of which weak guidance shows less: docs/quality.md
@@ -111,7 +112,7 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
         **_data(facts, wish, size),
         **_training(facts, wish, machine, lengths),
         **_tokenizer(tier),
-        **_generator(facts, wish, tier),
+        **_generator(facts, wish, tier, lengths),
         **(_unclip(facts, tier, size) if wish.unclip else _no_unclip(facts, wish, size)),
     }
 
@@ -192,10 +193,11 @@ def _tokenizer(tier: Tier) -> dict[str, Choice]:
     }
 
 
-def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
+def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int]) -> dict[str, Choice]:
     if wish.generator != "dit":
         why = "as asked" if wish.generator == "none" else "the decoder makes the images"
-        return {"train_generator.kind": Choice("none", why), "train_generator.captions": Choice(NO_FILE)}
+        kind = {"train_generator.kind": Choice("none", why), "train_generator.captions": Choice(NO_FILE)}
+        return {**kind, **_evaluated(0)}
     width, depth, heads = tier.dit
     guidance = _GUIDANCE if wish.captions else DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
     why = "" if guidance > 1 else "one class: there is nothing to guide to"
@@ -207,10 +209,21 @@ def _generator(facts: Facts, wish: Wish, tier: Tier) -> dict[str, Choice]:
         "train_generator.dit.model.heads": Choice(heads),
         "train_generator.dit.diffusion.time_shift": Choice(2.0, "more noise, in which few images have more to teach"),
         "train_generator.dit.model.dropout": Choice(0.0),
+        **_evaluated(0 if tier == TIERS[0] else lengths["train_generator"]),
         "train_generator.dit.sampling.guidance": Choice(guidance),
         "sample_generator.common.images": Choice(Common().images, "the least for a distance with a small error"),
         "sample_generator.dit.guidance": Choice(guidance, why),
     }
+
+
+def _evaluated(images: int) -> dict[str, Choice]:
+    """Return how often a generator is scored in a training of so many images; 0: never."""
+    where = {"extractor": "models/extractor", "reference": "data/reference"}
+    every = Choice(_rounded(images / _SCORED, BATCH["train_generator"]) if images else 0)
+    if images:
+        every = every._replace(reason="the page then says whether more images would help")
+    places = {name: Choice(place if images else NO_FILE) for name, place in where.items()}
+    return {f"train_generator.evaluate.{key}": choice for key, choice in ({"every": every} | places).items()}
 
 
 def _captions(facts: Facts) -> dict[str, Choice]:
