@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from darkroom.artifacts.manifest import write_manifest
 from darkroom.cli import main
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.reader import ImageShards
@@ -122,10 +121,39 @@ def test_samples_are_drawn_by_class_beside_real_images() -> None:
         assert all(any((image == other).all() for other in real) for image in images[2:])
 
 
+def test_samples_of_captions_are_drawn_before_the_images_of_these() -> None:
+    made, train = samples()
+    real = train.__getitems__([0, 1])
+    captions = [caption for caption in train.captions[:2] if caption]
+    write_generated(
+        Path("samples/of-captions"),
+        [made.__getitems__([0, 1])],
+        made.labels[:1],
+        2,
+        images=2,
+        image_shape=(3, 6, 6),
+        labels=None,
+        captions=captions,
+        condition="caption",
+        sampler={"split": "train"},
+    )
+    lines = show("samples/of-captions", 99).split("\n")
+    assert len(captions) == 2 and lines[-1] == "samples/of-captions/grid.png" and len(lines) == 2 * 13 + 1
+    for number, caption in enumerate(captions):
+        heading, *drawn = lines[13 * number : 13 * (number + 1)]
+        assert heading == caption
+        found = pixels_of("\n".join(drawn))
+        images = [found[2:24:4, at + 2 : at + 24 : 4].transpose(2, 0, 1) for at in (0, 25)]
+        np.testing.assert_array_equal(images, [made.__getitems__([number])[0], real[number]])
+
+
 def test_samples_without_classes_are_drawn_as_their_grid() -> None:
-    image = picture("samples/text/grid.png")
-    write_manifest(Path("samples/text"), "samples", condition="text", images=1, files={})
-    np.testing.assert_array_equal(pixels_of(show("samples/text", 80).rpartition("\n")[0]), np.asarray(image))
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, 6, 6), dtype=np.uint8)
+    write_generated(
+        Path("samples/decoder"), [images], [], 2, images=2, image_shape=(3, 6, 6), labels=None, condition="image"
+    )
+    grid = Image.open("samples/decoder/grid.png").convert("RGB")
+    np.testing.assert_array_equal(pixels_of(show("samples/decoder", 200).rpartition("\n")[0]), np.asarray(grid))
 
 
 def test_a_command_draws_its_rows_where_the_terminal_shows_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

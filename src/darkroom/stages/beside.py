@@ -47,25 +47,33 @@ def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
 def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
     """Draw the real images that the captions of the first samples are of, in the places of these; return whether.
 
-    Of a caption that several images have, each sample has the next one. Nothing is drawn where a caption (in place of a
-    missing one, a key) is of none, or where images are remote.
-
     Args:
         path: the PNG.
         made: the samples.
         images: the split of the captions.
     """
     captions = [caption or "" for caption in made.captions[:CAPTIONED]]
-    if images.remote:
+    rows = originals(captions, images)
+    if rows is None:
         return False
+    save_captioned(path, list(images.__getitems__(rows)), captions)
+    return True
+
+
+def originals(captions: Sequence[str], images: ImageShards) -> list[int] | None:
+    """Return the row of an image for each caption; of one that several images have, the next one each time.
+
+    None: a caption (in place of a missing one, a key) is of no image, or the images are remote.
+    """
+    if images.remote:
+        return None
     rows: dict[str, list[int]] = {}
     for row, (key, caption) in enumerate(zip(images.keys_of(range(len(images))), images.captions, strict=True)):
         rows.setdefault(caption or key, []).append(row)
     if not rows.keys() >= set(captions):
-        return False
+        return None
     turns = {caption: cycle(of) for caption, of in rows.items()}
-    save_captioned(path, list(images.__getitems__([next(turns[caption]) for caption in captions])), captions)
-    return True
+    return [next(turns[caption]) for caption in captions]
 
 
 def _taken(rows: NDArray[np.int64], count: int) -> list[int]:
