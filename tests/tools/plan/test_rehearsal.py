@@ -158,6 +158,8 @@ def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearse
 def test_a_process_of_two_takes_half_of_the_batch(clocked, rehearsed):
     found, trainer = rehearsed(clocked(), training(processes=2, batch=16))
     assert trainer.settings.batch == 8 and trainer.settings.processes == 1
+    # What begins in the second half of a training takes a turn, too.
+    assert rehearsal.first_image(Painter(start=40), trainer.settings) == 40
     assert found.memory["exchange"] == found.memory["gradients"]
 
 

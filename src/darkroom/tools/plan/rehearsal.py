@@ -167,7 +167,7 @@ def alone(settings: Training) -> Training:
         update={
             "processes": 1,
             "batch": batch,
-            "images": settings.images // settings.batch * batch,
+            "images": settings.images // batch * batch,
             "learning_rate": _RATE,
             "warmup": 0,
             "init": Init(folder=NO_FILE, url=None, sha256=None, skip=[]),
