@@ -19,6 +19,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from darkroom.tools.init.tiers import TRAININGS
+
 
 class Factor(float):
     """Times what params.yaml says; lengths are whole batches."""
@@ -61,13 +63,15 @@ CAPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "captions by the embedding of CLIP": {
         **_CLIP,
         "train_generator": {"captions": "data/none", "embeddings": "data/embeddings"},
-        f"{DIT}.model": {"condition": "text"},
+        f"{DIT}.model": {"condition": "text", "context_length": None},
+        f"{DIT}.diffusion": {"word_dropout": 0.05},
     },
     "captions by the tokens of CLIP": {
         **_CLIP,
         "embed_clip": {"encodings": True},
         "train_generator": {"captions": "data/none", "embeddings": "data/embeddings"},
-        f"{DIT}.model": {"condition": "tokens"},
+        f"{DIT}.model": {"condition": "tokens", "context_length": None},
+        f"{DIT}.diffusion": {"word_dropout": 0.05},
     },
 }
 # Keys by the section that they stand in, by recipe, by what is trained.
@@ -191,22 +195,29 @@ def section_of(params: Any, path: str) -> Any:
     return params
 
 
+def of_training(section: Any, key: str, stage: str) -> Any:
+    """Return a key of a stage's `training`, its default where it does not stand there."""
+    return section[key] if key in section else getattr(TRAININGS[stage], key)
+
+
 def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained: str) -> Any:
     """Lay the keys of a recipe over the parameters; a factor of `images` is one of the warm-up, too."""
     for path, values in changes.items():
-        section = section_of(params, path)
+        section, stage = section_of(params, path), path.partition(".")[0]
         for key, value in values.items():
             if key == "images" and isinstance(value, Factor):
+                batch = of_training(section, "batch", stage)
                 for name in _LENGTHS:
-                    section[name] = round(section[name] * value / section["batch"]) * section["batch"]
+                    section[name] = round(of_training(section, name, stage) * value / batch) * batch
             elif isinstance(value, Factor):
-                whole = isinstance(section[key], int)
-                section[key] = int(section[key] * value) if whole else float(section[key] * value)
+                before = of_training(section, key, stage)
+                section[key] = int(before * value) if isinstance(before, int) else float(before * value)
             elif isinstance(value, Half):
-                section[key] = params[value]["training"]["images"] // 2
+                section[key] = of_training(section_of(params, f"{value}.training"), "images", value) // 2
             elif key == "weaker_images":  # the averages are kept after each sixteenth of the training
-                training = params["train_generator"]["training"]
-                section[key] = math.ceil(training["images"] * value / training["batch"]) * training["batch"]
+                training = section_of(params, "train_generator.training")
+                images, batch = (of_training(training, name, "train_generator") for name in ("images", "batch"))
+                section[key] = math.ceil(images * value / batch) * batch
             else:
                 section[key] = value
     section_of(params, f"{trained}.training")["seed"] = seed

@@ -111,15 +111,19 @@ def _by_class(folder: Path, count: int) -> list[tuple[str, Images, Images]]:
 
 
 def _by_caption(folder: Path) -> list[tuple[str, Images, Images]]:
-    """Return the first samples by their captions, each before the real image of it; nothing where there are none."""
+    """Return the first samples of the generator by their captions, each before the real image of it, if it is known."""
     from darkroom.data.catalog import load_catalog
     from darkroom.data.reader import ImageShards
+    from darkroom.models.generators.kind_settings import TEXTS
     from darkroom.stages.beside import originals
 
     if not (folder / "manifest.json").is_file():
         return []
     try:
-        split = open_artifact(folder, "samples").get("sampler", {}).get("split")
+        manifest = open_artifact(folder, "samples")
+        if manifest.get("condition") not in TEXTS or "repeats" in manifest["sampler"]:
+            return []  # an image each of a decoder, whose grid holds its originals
+        split = manifest["sampler"].get("split")
         made = ImageShards.open_folder(folder, "samples")
         real = ImageShards.open_parts(list(load_catalog(shards=None).parts), split) if split else None
     except ArtifactError:  # not checked out, which is no reason to show nothing
@@ -128,8 +132,9 @@ def _by_caption(folder: Path) -> list[tuple[str, Images, Images]]:
     if len(captions) < min(_CAPTIONS, len(made)):
         return []
     images = made.__getitems__(list(range(len(captions))))
-    rows = None if real is None else originals(captions, real)
-    pairs = [images] if real is None or rows is None else [images, real.__getitems__(rows)]
+    pairs = [images]
+    if real is not None and real.image_shape == made.image_shape and (rows := originals(captions, real)) is not None:
+        pairs.append(real.__getitems__(rows))
     return [(name, np.stack(each), images[:0]) for name, *each in zip(captions, *pairs, strict=True)]
 
 

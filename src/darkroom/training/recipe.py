@@ -127,6 +127,7 @@ class Recipe:
     train, val: what is trained and validated on.
     blocks: the modules whose activations are computed again in the backward pass with `run.activation_checkpointing`.
     evaluations: what scores the modules as they are, each with the images between two times.
+    generated: those of these that score images which they make, as many whatever the data.
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     columns: images in a row of `preview`.
     judge: the record by which a training with `min_improvement` ends: of images that are not trained on.
@@ -144,6 +145,7 @@ class Recipe:
     val: IndexedDataset
     blocks: Sequence[nn.Module] = ()
     evaluations: Sequence[tuple[int, Evaluate]] = ()
+    generated: Sequence[Evaluate] = ()
     whole_batch: bool = False
     columns: int = 10
     judge: str = "val/loss"

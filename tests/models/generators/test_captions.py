@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
+from darkroom.models.clip.lengths import OPENAI
 from darkroom.models.clip.text import tokens_of
 from darkroom.models.generators.captions import Captions, cut, read
 from darkroom.models.generators.conditions import START, UNKNOWN, Captioned
@@ -44,6 +45,8 @@ def test_the_length_is_that_of_nearly_all_and_longer_captions_end_earlier():
     assert found.tokens[found.numbers[199]].tolist() == [*tokens_of(["a ring"], 4, False)[0, :3], END]
     assert (found.longer, Captions.of(split(*texts), 3).longer, Captions.of(split(*texts), 8).longer) == (1, 2, 0)
     assert Captions.of(split(*texts), 8).tokens.shape[1] == 8
+    endless = Captions.of(split(*100 * ["a ring " * 99]))
+    assert (endless.tokens.shape[1], endless.longer) == (OPENAI, 1)
     whole = tokens_of(["a ring", "a ring of"], 9, False)
     np.testing.assert_array_equal(cut(whole, 5), whole[:, :5])  # the end of the second is the fifth
 

@@ -28,6 +28,7 @@ NUMBERS = range(40)
         ([f"{2001 + number % 5}/{1 + number % 12:02}/{number}.png" for number in range(200)], "none"),
         ([f"{2001 + number % 5}-{1 + number % 12:02} at home/{number}.png" for number in range(600)], "none"),
         ([f"{year}/{path}" for year in (2020, 2021) for path in classes("cat", "dog")], "parent"),
+        ([f"{2001 + number % 2}/{'January' if number % 3 else 'May'}/{number}.png" for number in range(60)], "none"),
         ([path.replace("/", "/2020/") for path in classes("cat", "dog")], "top"),
         ([f"{number % 10}/{number}.png" for number in range(200)], "parent"),  # digits are no dates
         ([f"{number // 2}/{number}.png" for number in range(200)], "none"),  # too few images each

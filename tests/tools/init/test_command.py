@@ -107,11 +107,11 @@ def test_more_time_has_the_same_evaluator(clone, quick):
 
 def test_a_generator_is_scored_while_it_trains_unless_that_is_short(clone, quick):
     """So that the page says whether more images would help."""
-    for minutes, times in (("5", 0), ("25", 8), ("40", 8)):
+    for minutes, times in (("5", 0), ("25", 6), ("40", 6)):
         assert main(["init", "shapes", "--minutes", minutes]) == 0
         found = values()["train_generator"]
         evaluate, images = found["evaluate"], found["training"]["images"]
-        assert round(images / evaluate["every"] if evaluate["every"] else 0) == times
+        assert (-(-images // evaluate["every"]) if evaluate["every"] else 0) == times
         assert evaluate["extractor"] == ("models/extractor" if times else "data/none")
 
 
@@ -126,7 +126,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, caps
     assert main(["init", root, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert Path("params.yaml").read_bytes() == before
-    assert not LAST.exists() and not writing.BEFORE.exists()
+    assert not LAST.exists() and not writing.DRY.exists()
     assert "Nothing was written" in said and "2 classes, with so many images: " in said and "cat 60" in said
 
 
@@ -197,7 +197,7 @@ def test_what_ingest_leaves_out_does_not_stop_the_dag(clone, quick, pictures, sp
         assert manifest["classes"] == ["cat", "dog", "other"] and values()["ingest"]["default_label"] == "other"
 
 
-def test_captions_without_a_word_are_told_of(clone, quick, pictures, capsys):
+def test_captions_without_a_word_are_named(clone, quick, pictures, capsys):
     root = captioned(pictures("mine", [f"{number}.png" for number in range(60)]))
     for path in root.glob("*.txt"):
         path.write_text(" \n")
@@ -205,7 +205,7 @@ def test_captions_without_a_word_are_told_of(clone, quick, pictures, capsys):
     assert "No caption has a word." in capsys.readouterr().out
 
 
-def test_mixed_aspects_are_told_of(clone, quick, pictures, capsys):
+def test_mixed_aspects_are_named(clone, quick, pictures, capsys):
     root = pictures("mine", [f"{number}.png" for number in range(60)], size=(20, 20))
     pictures("mine", [f"wide{number}.png" for number in range(40)], size=(60, 20))
     assert main(["init", str(root)]) == 0

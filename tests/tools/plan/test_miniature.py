@@ -82,6 +82,7 @@ def test_images_become_fewer_and_trainings_stay(clone):
     trained = section("train_generator")
     fewer = small(trained, PARTS, 7)
     assert fewer.train_generator.training == trained.train_generator.training
+    assert fewer.train_generator.evaluate == trained.train_generator.evaluate
     assert small(trained, PARTS, 1) is trained
 
 

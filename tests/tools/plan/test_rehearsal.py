@@ -155,6 +155,22 @@ def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearse
     assert seconds[1] - seconds[0] == pytest.approx(4 * 2 * 20 * 0.1)  # two validations of 20 images at 0.1 s
 
 
+def test_images_that_are_made_for_scores_are_as_many_whatever_the_data(clocked, rehearsed):
+    def painter(generated):
+        recipe = clocked()
+
+        def scores(rank, count, gather):
+            recipe.network(torch.zeros(10, IN))
+            return {"fd": 1.0}
+
+        recipe.evaluations, recipe.generated = [(32, scores)], [scores] * generated
+        return recipe
+
+    for generated, times in ((True, 1), (False, 5)):
+        none = rehearsed(clocked(), scale=5)[0].seconds
+        assert rehearsed(painter(generated), scale=5)[0].seconds - none == pytest.approx(times * 2 * 10 * 0.1)
+
+
 def test_a_process_of_two_takes_half_of_the_batch(clocked, rehearsed):
     found, trainer = rehearsed(clocked(), training(processes=2, batch=16))
     assert trainer.settings.batch == 8 and trainer.settings.processes == 1

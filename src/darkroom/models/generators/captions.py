@@ -45,7 +45,8 @@ class Captions:
         column = images.caption_column.combine_chunks().dictionary_encode()
         texts = column.dictionary.to_pylist()
         numbers = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
-        tokens = np.concatenate([tokens_of(texts, OPENAI, truncate=True), np.zeros((1, OPENAI), np.uint16)])
+        most = OPENAI + 1  # so that those of more than OPENAI are known
+        tokens = np.concatenate([tokens_of(texts, most, truncate=True), np.zeros((1, most), np.uint16)])
         if length is None:
             if not texts:
                 raise DarkroomError(
@@ -53,7 +54,7 @@ class Captions:
                     "caption: give the source captions (`parts` and the source's section in params.yaml)."
                 )
             lengths = 1 + tokens.argmax(axis=1)[numbers[numbers < len(texts)]]
-            length = int(np.quantile(lengths, _COVERED, method="higher"))
+            length = min(OPENAI, int(np.quantile(lengths, _COVERED, method="higher")))
         return cls(cut(tokens, length), numbers, int((tokens.argmax(axis=1) >= length).sum()))
 
     @property

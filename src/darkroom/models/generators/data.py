@@ -182,8 +182,8 @@ class GeneratorData:
         known = Captions.of(images["train"], context)
         if known.longer:
             print(
-                f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than the "
-                f"{known.tokens.shape[1]} tokens of `dit.model.context_length`; their ends are not read."
+                f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than "
+                f"{known.tokens.shape[1]} tokens, `train_generator.dit.model.context_length`: their ends are not read."
             )
         length = known.tokens.shape[1]
         train = CaptionedLatents(shards["train"], known)

@@ -21,6 +21,7 @@ _IMAGES = 5  # images in a folder, on average, from which on folders may be clas
 _TRIED = 200  # images beside which a text is looked for
 # Names of folders that say when, or for what, and not what an image shows.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
+_MONTH = re.compile(r"\d|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "images", "img", "data"}
 
 
@@ -71,7 +72,7 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
         return "none", ""
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
     dated = {level: _are_dates(names) for level, names in levels.items()}
-    months = dated["top"] and all(name[:1].isdigit() for name in levels["parent"])
+    months = dated["top"] and all(_MONTH.match(name) for name in levels["parent"])
     if months or (dated["parent"] and len(levels["top"]) == 1):
         return "none", "The folders are dates, and no classes."
     for level, names in levels.items():

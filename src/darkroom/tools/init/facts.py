@@ -16,6 +16,7 @@ from darkroom.data.colours import eight_bits
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.preparing import upright_size
+from darkroom.data.quarantine import EXCUSED
 from darkroom.data.sample import Raw
 from darkroom.errors import DarkroomError
 from darkroom.terminal.progress import each_with_progress
@@ -38,7 +39,7 @@ class Facts:
 
     images: that differ, as `ingest` leaves copies out; what cannot be read is not counted.
     looked: samples that were tried; `ingest` leaves left_out of them out: damaged, wholly transparent, of one pixel, or
-        of a name that another file has.
+        of a key that another has. Those that could not be downloaded are not counted.
     side: 5 %, 50 % and 95 % of the shorter side, pixels.
     aspect: 50 % and 95 % of longer / shorter side.
     grey, transparent, plain: fraction of images without colour, with transparent pixels, of one colour.
@@ -74,10 +75,14 @@ class Facts:
 
     @property
     def most_left_out(self) -> float:
-        """Fraction of all images that `ingest` leaves out at most, two standard errors above that of the sample."""
-        if self.looked >= self.found or not self.left_out:
-            return self.left_out / self.looked
-        return min(1.0, (self.left_out + 1 + 2 * math.sqrt(self.left_out + 1)) / self.looked)
+        """What `catalog.max_quarantined` bounds: the fraction left out of the images that are no copies.
+
+        Two standard errors above that of the sample, where not all were looked at.
+        """
+        count: float = self.left_out
+        if count and self.looked < self.found:
+            count += 1 + 2 * math.sqrt(count + 1)
+        return count * self.scale / (count * self.scale + self.images)
 
     @property
     def long(self) -> bool:
@@ -125,7 +130,7 @@ def look(subject: Subject) -> Facts:
         )
     seen: list[_Seen] = []
     wrong: Counter[str] = Counter()
-    looked = 0
+    looked = excused = 0
     end = time.monotonic() + _SECONDS
     for entry in each_with_progress(entries, len(entries), "looking"):
         if looked >= _ENOUGH and time.monotonic() > end:
@@ -137,10 +142,11 @@ def look(subject: Subject) -> Facts:
             seen.append(_seen(subject.source.read(entry)))
         except DamageError as error:
             wrong[error.reason] += 1
+            excused += error.reason in EXCUSED
     if not seen:
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
         raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): is it the right source?")
-    facts = _facts(total, looked, seen)
+    facts = _facts(total, looked, seen, excused)
     if facts.images < FEWEST:
         raise DarkroomError(
             f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
@@ -183,7 +189,7 @@ def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
     return min(width, height), max(width, height) / min(width, height), grey, bool((pixels[:, 3] < 250).any()), plain
 
 
-def _facts(images: int, looked: int, seen: Sequence[_Seen]) -> Facts:
+def _facts(images: int, looked: int, seen: Sequence[_Seen], excused: int) -> Facts:
     count = len(seen)
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
     middle_aspect, most_aspect = np.percentile([each.aspect for each in seen], [50, 95]).tolist()
@@ -194,7 +200,7 @@ def _facts(images: int, looked: int, seen: Sequence[_Seen]) -> Facts:
     return Facts(
         images=_different(round(images * count / looked), often) if copies else images,
         looked=looked,
-        left_out=looked - count,
+        left_out=looked - count - excused,
         side=(low, middle, high),
         aspect=(middle_aspect, most_aspect),
         grey=sum(each.grey for each in seen) / count,

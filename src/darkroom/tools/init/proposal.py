@@ -2,15 +2,17 @@
 
 # No effect on any output: proposes settings
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
 from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
-from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.prior.sample_settings import SampleText
+from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
@@ -31,7 +33,8 @@ _FACTOR = 4  # pixels, height and width, of a latent's position
 # so many in all at least, however few there are: before that it draws nothing.
 _EPOCHS = {"train_generator": 100, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
 _LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
-_SCORED = 8  # times that a generator is scored while it trains, where its training is not short
+# A generator is scored so often while it trains, by so many images of so many steps: some 5 % of its time.
+_SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # of a training whose matrices are small
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
 _GUIDANCE = 2.5  # of captions, of which weak guidance shows less: docs/quality.md
@@ -138,7 +141,8 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
     elif facts.unlabelled > 0.02:
         found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.0%} of the images have no class")
-        found["ingest.rules.label_missing"] = Choice("keep", "these are of the class `other`")
+    if "ingest.default_label" in found:
+        found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     if (bad := facts.most_left_out) > _BAD / 2:
         why = f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
         found["catalog.max_quarantined"] = Choice(min(0.9, round(2 * bad, 2)), why)
@@ -219,11 +223,18 @@ def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int])
 def _evaluated(images: int) -> dict[str, Choice]:
     """Return how often a generator is scored in a training of so many images; 0: never."""
     where = {"extractor": "models/extractor", "reference": "data/reference"}
-    every = Choice(_rounded(images / _SCORED, BATCH["train_generator"]) if images else 0)
-    if images:
-        every = every._replace(reason="the page then says whether more images would help")
-    places = {name: Choice(place if images else NO_FILE) for name, place in where.items()}
-    return {f"train_generator.evaluate.{key}": choice for key, choice in ({"every": every} | places).items()}
+    batch = BATCH["train_generator"]
+    keys = {
+        "every": Choice(
+            math.ceil(images / _SCORED / batch) * batch,
+            "images between scores; the page then says whether more would help" if images else "",
+        ),
+        "images": Choice(_SCORED_BY if images else EvaluateGenerator().images),
+        **{name: Choice(place if images else NO_FILE) for name, place in where.items()},
+    }
+    found = {f"train_generator.evaluate.{key}": choice for key, choice in keys.items()}
+    steps = Choice(_SCORED_STEPS if images else DiTSampling().steps)
+    return {**found, "train_generator.dit.sampling.steps": steps}
 
 
 def _captions(facts: Facts) -> dict[str, Choice]:

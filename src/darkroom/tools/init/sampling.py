@@ -47,18 +47,19 @@ def _drawn(source: Source, start: int, stop: int, count: int) -> list[Entry]:
 
 
 def _marked(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield entries, equal keys one after another; of these `ingest` stores the first."""
-    last = None
+    """Yield entries; of those of one key `ingest` stores the first, so the others cannot be read."""
+    keys = set[str]()
     for entry in entries:
-        yield replace(entry, payload=Finding(Reason.KEY_TWICE)) if entry.key == last else entry
-        last = entry.key
+        yield replace(entry, payload=Finding(Reason.KEY_TWICE)) if entry.key in keys else entry
+        if not isinstance(entry.payload, Finding):
+            keys.add(entry.key)
 
 
 def _of_shards(source: Webdataset, count: int) -> tuple[int, list[Entry]]:
     """Return images of some tars, drawn, and how many all have by them."""
     shards = len(source.tars.names)
     chosen = drawn(shards, _SHARDS)
-    found = [entry for shard in chosen for entry in source.entries(shard, shard + 1)]
+    found = list(_marked(entry for shard in chosen for entry in source.entries(shard, shard + 1)))
     return round(len(found) * shards / len(chosen)), [found[row] for row in drawn(len(found), count)]
 
 

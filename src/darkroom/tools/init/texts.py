@@ -66,7 +66,7 @@ def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
 
 
 def _shape(middle: float, most: float) -> str:
-    """Return in words how much longer than wide images are, by the median and the 95th percentile."""
+    """Return longer / shorter side in words, by its median and its 95th percentile."""
     if most < _SQUARE:
         return "square"
     if most < _SQUARE * middle:

@@ -30,7 +30,7 @@ from darkroom.tools.preset import laid_over
 MARK = "# Written by `darkroom init"
 BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
 LAST = Path(".darkroom/params-before-last-init.yaml")  # and as it was before the last one
-DRY = Path(".darkroom/params-before-dry-run.yaml")  # and before one that writes nothing
+DRY = Path(".darkroom/params-before-dry-run.yaml")  # and while one runs that writes nothing
 _END = "# What it began from follows; reasons stand behind the values that it chose."
 _COLUMN = 26  # in which the comments of params.yaml begin
 _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
@@ -64,12 +64,12 @@ def restored(dry_run: bool = False) -> Iterator[Callable[[str], None]]:
     """Give params.yaml back as it was, unless the block keeps another text.
 
     What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing; of a
-    dry run in a file of its own, so that what the last one replaced stays. SIGTERM gives it back at once.
+    dry run in a file that goes with it, so that what the last one replaced stays. SIGTERM gives it back at once.
     """
     was = PARAMS.read_bytes()
     LAST.parent.mkdir(exist_ok=True)
     write_bytes(DRY if dry_run else LAST, was)
-    if not dry_run and not was.decode("utf-8").startswith(MARK):
+    if not was.decode("utf-8").startswith(MARK):
         write_bytes(BEFORE, was)
     kept: list[str] = []
 
@@ -82,6 +82,7 @@ def restored(dry_run: bool = False) -> Iterator[Callable[[str], None]]:
         yield kept.append
     finally:
         write_bytes(PARAMS, kept[0].encode() if kept else was)
+        DRY.unlink(missing_ok=True)
         signal.signal(signal.SIGTERM, handler)
 
 

@@ -18,6 +18,7 @@ from darkroom.dag.stages import STAGES
 from darkroom.data.layout import SHARDS
 from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
+from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.sources import settings_of
 from darkroom.params.stage import DVC, OUTPUTS, given, items, paths, read_yaml, scope, stage_entry
@@ -137,7 +138,7 @@ def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:
 
 
 def _fewer(value: Any, scale: int, stops: Mapping[str, int]) -> Any:
-    if isinstance(value, Training) or not isinstance(value, BaseModel):
+    if isinstance(value, Training | EvaluateGenerator) or not isinstance(value, BaseModel):
         return value
     changed: dict[str, Any] = {}
     for name in type(value).model_fields:

@@ -125,7 +125,8 @@ class Rehearsal:
             (strip.points(settings.images), strip.draw),
         ]
         for every, scores in trainer.recipe.evaluations:
-            calls.append((-(-settings.images // every) * share, partial(evaluation.evaluate, scores=scores)))
+            each = 1 / settings.processes if scores in trainer.recipe.generated else share
+            calls.append((-(-settings.images // every) * each, partial(evaluation.evaluate, scores=scores)))
         for times, call in calls:
             if times:
                 self.meter.forget()

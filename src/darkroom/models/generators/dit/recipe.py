@@ -96,6 +96,7 @@ class DiTRecipe(GeneratorRecipe):
         self.evaluation, self.asked, self.augment = evaluation, asked, augment
         self.by_class = model.config.condition == "class"
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
+        self.generated = [self.evaluate]
         self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
         if model.config.condition in TEXTS and asked is not None and asked.caption is not None:
             self.captions = asked.caption(np.arange(self.columns))

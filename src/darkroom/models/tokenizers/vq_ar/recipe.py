@@ -41,6 +41,7 @@ class VQARRecipe(TokenizerRecipe):
         self._begun = False  # whether an update has asked if the codebook has begun: to ask waits for the device
         if self.evaluation is not None:
             self.evaluations.append((self.evaluation.settings.every, self.score_own_images))
+            self.generated = [self.score_own_images]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the means of the losses; which labels drop follows from each image's place in the training."""
