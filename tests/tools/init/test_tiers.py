@@ -21,9 +21,9 @@ from tools.init.test_proposal import FACTS
 
 SMALL = next(tier for tier in TIERS if tier.name == "small")
 # Of the machine, of kinds that are not chosen, what a U-Net has as `sample_decoder.common` has it, and what Gaussian
-# diffusion, which params.yaml may ask for, would refuse.
+# diffusion, which params.yaml may ask for, would refuse; scores while the generator trains, which need the evaluator.
 OTHERS = re.compile(
-    r"\.(threads|precision|time_shift)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\."
+    r"^train_generator\.(evaluate|dit\.sampling)\.|\.(threads|precision|time_shift)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\."
 )
 
 
