@@ -23,7 +23,7 @@ PLENTY = 4  # times what is enough: no training that learns no images by heart i
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
 _SCHEDULES = {"wsd": "constant, with a decay at the end: more images may be added later"}
 # Small matrices: Muon takes as long as the passes (docs/quality.md).
-_OPTIMIZERS = {"adamw": "in equal time it comes further than Muon", "muon": ""}
+_OPTIMIZERS = {"adamw": "in equal time as good as Muon", "muon": ""}
 # On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
 _CONVOLUTIONS = ("train_tokenizer", "train_decoder")
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
