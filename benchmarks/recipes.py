@@ -32,6 +32,7 @@ class Half(str):
 
 ROOT = Path(__file__).resolve().parents[1]
 DIT, UNET = "train_generator.dit", "train_decoder.unets.base"
+MODERN: dict[str, Any] = {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
 # Those of the tokenizer, which its own scores and those of a generator on its latents judge.
 LATENTS: dict[str, dict[str, dict[str, Any]]] = {
     "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},
@@ -94,8 +95,10 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "Muon in chunks": {"train_generator.training": {"optimizer": "muon", "muon_chunks": True}},
         "half the images": {"train_generator.training": {"images": Factor(0.5)}},
         "twice the images": {"train_generator.training": {"images": Factor(2.0)}},
-        "modern block": {
-            f"{DIT}.model": {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
+        "modern block": {f"{DIT}.model": MODERN},
+        "modern block and Muon in chunks": {
+            "train_generator.training": {"optimizer": "muon", "muon_chunks": True},
+            f"{DIT}.model": MODERN,
         },
         "dropout 0.1": {f"{DIT}.model": {"dropout": 0.1}},
         "dropout 0.2": {f"{DIT}.model": {"dropout": 0.2}},

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,13 +148,22 @@ def test_samples_of_captions_are_drawn_before_the_images_of_these() -> None:
         np.testing.assert_array_equal(images, [made.__getitems__([number])[0], real[number]])
 
 
-def test_samples_without_classes_are_drawn_as_their_grid() -> None:
+@pytest.mark.parametrize("known", [{"condition": "image"}, {"condition": "text", "repeats": {}, "sampler": {}}])
+def test_samples_without_classes_are_drawn_as_their_grid(known: dict[str, Any]) -> None:
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 6, 6), dtype=np.uint8)
     write_generated(
-        Path("samples/decoder"), [images], [], 2, images=2, image_shape=(3, 6, 6), labels=None, condition="image"
+        Path("samples/decoder"),
+        [images],
+        [],
+        2,
+        images=2,
+        image_shape=(3, 6, 6),
+        labels=None,
+        captions=["a ring", "a disc"],
+        **known,
     )
     grid = Image.open("samples/decoder/grid.png").convert("RGB")
-    np.testing.assert_array_equal(pixels_of(show("samples/decoder", 200).rpartition("\n")[0]), np.asarray(grid))
+    np.testing.assert_array_equal(pixels_of(show("samples/decoder", 999).rpartition("\n")[0]), np.asarray(grid))
 
 
 def test_a_command_draws_its_rows_where_the_terminal_shows_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

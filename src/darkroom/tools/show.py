@@ -121,8 +121,8 @@ def _by_caption(folder: Path) -> list[tuple[str, Images, Images]]:
         return []
     try:
         manifest = open_artifact(folder, "samples")
-        if manifest.get("condition") not in TEXTS or "repeats" in manifest["sampler"]:
-            return []  # an image each of a decoder, whose grid holds its originals
+        if manifest.get("condition") not in TEXTS or "repeats" in manifest:
+            return []  # of the decoder, whose grid holds the very originals
         split = manifest["sampler"].get("split")
         made = ImageShards.open_folder(folder, "samples")
         real = ImageShards.open_parts(list(load_catalog(shards=None).parts), split) if split else None
