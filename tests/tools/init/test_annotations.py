@@ -29,7 +29,15 @@ NUMBERS = range(40)
         ([f"{2001 + number % 5}-{1 + number % 12:02} at home/{number}.png" for number in range(600)], "none"),
         ([f"{year}/{path}" for year in (2020, 2021) for path in classes("cat", "dog")], "parent"),
         ([f"{2001 + number % 2}/{'January' if number % 3 else 'May'}/{number}.png" for number in range(60)], "none"),
-        ([path.replace("/", "/2020/") for path in classes("cat", "dog")], "top"),
+        (
+            [
+                f"{kind}/{2020 + year}/{year}-{number}.png"
+                for kind in ("cat", "dog")
+                for year in range(2)
+                for number in range(9)
+            ],
+            "top",
+        ),
         ([f"{number % 10}/{number}.png" for number in range(200)], "parent"),  # digits are no dates
         ([f"{number // 2}/{number}.png" for number in range(200)], "none"),  # too few images each
     ],
