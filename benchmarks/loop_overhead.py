@@ -59,7 +59,7 @@ class Labelled(LatentShards):
     @property
     def label_column(self) -> list[str]:  # type: ignore[override]
         """The class of each."""
-        return [str(row % CLASSES) for row in range(IMAGES)]
+        return [str(row % CLASSES) for row in range(len(self))]
 
 
 class WithoutPictures(DiTRecipe):
@@ -69,17 +69,22 @@ class WithoutPictures(DiTRecipe):
         """Return no images."""
 
 
+def latents_of(root: Path, shape: tuple[int, int, int], images: int, dtype: str = "bfloat16") -> LabelledLatents:
+    """Write and open random latents of a shape, of ten classes."""
+    mean = np.random.default_rng(0).standard_normal((images, *shape), dtype=np.float32)
+    write_darkroom(root, mean, mean - 5, dtype, 8)
+    names = [str(number) for number in range(CLASSES)]
+    spec, numbers = ImageSpec(shape[1], "L", "png"), {name: number for number, name in enumerate(names)}
+    catalog = Catalog(tuple(names), {}, spec, {}, {}, "", numbers)
+    return LabelledLatents(Labelled.open_parts(["part"], "train", root), catalog)
+
+
 def latents(root: Path) -> LabelledLatents:
     """Write and open random latents in the shape that the tokenizer of params.yaml gives them."""
     values = read_params(ROOT / "params.yaml")
     kl = lookup(values, "train_tokenizer.kl")
     side = lookup(values, "ingest.image_size") // 2 ** (len(kl["channels"]) - 1)
-    mean = np.random.default_rng(0).standard_normal((IMAGES, kl["latent_channels"], side, side), dtype=np.float32)
-    write_darkroom(root, mean, mean - 5, lookup(values, "encode_latents.dtype"), 8)
-    names = [str(number) for number in range(CLASSES)]
-    spec, numbers = ImageSpec(side, "L", "png"), {name: number for number, name in enumerate(names)}
-    catalog = Catalog(tuple(names), {}, spec, {}, {}, "", numbers)
-    return LabelledLatents(Labelled.open_parts(["part"], "train", root), catalog)
+    return latents_of(root, (kl["latent_channels"], side, side), IMAGES, lookup(values, "encode_latents.dtype"))
 
 
 def bare(model: DiT, latents: LabelledLatents, scaler: LatentScaler, batch: int) -> Iterator[None]:

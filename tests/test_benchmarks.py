@@ -16,13 +16,14 @@ from darkroom.data.reader import ImageShards
 ROOT = Path(__file__).resolve().parents[1]
 HELP = ["--help"]  # a clone where everything is up to date, other packages, or minutes are needed for more
 # In small they take more than six seconds of a core, so `make test` only asks them how they are called.
-LONG = ("copiers", "ingest", "loop_overhead", "optimizers", "saving", "scores", "waiting")
+LONG = ("copiers", "gpu", "ingest", "loop_overhead", "optimizers", "saving", "scores", "waiting")
 SMALL = {
     "ar_sampling": ["--tokens", "16", "--images", "2", "--width", "32", "--depth", "1", "--rounds", "1"],
     "coverage": ["--features", "4", "--images", "40", "--repetitions", "3", "--kernel", "20"],
     "copiers": ["--train", "60", "--images", "30", "--epochs", "1", "--cost", "20", "60"],
     "decoder_step": HELP,
     "embedding": ["--images", "8", "--batch", "4", "--rounds", "1"],
+    "gpu": ["--sizes", "T", "--ways", "bf16,bare,diffusers", "--batch", "4"],
     "ingest": ["--images", "20", "--processes", "1"],
     "large_index": HELP,
     "large_no_op": HELP,

@@ -1,0 +1,344 @@
+"""What a GPU makes of training diffusion transformers: images/s, share of its peak, memory, beside a bare loop.
+
+DiT-B/2, L/2 and XL/2 (Peebles and Xie, 2023, arXiv 2212.09748, table 1) learn from latents of 4×32×32, of images of 256
+pixels, that stand in shards of the stage's own format. Each row is a process of its own that takes optimizer steps as
+`darkroom train_generator` does: reading, noise, passes, clipping, optimizer, averages. Beside them:
+
+- `bare`: the same network in a loop as a person would write it, with torch's own fast, not repeatable algorithms;
+- `diffusers`: that loop around diffusers' DiTTransformer2DModel of the same size.
+
+FLOPs are two for each multiplication with addition (MAC), of matrix products, convolutions and attention alone; a
+training image takes three forward passes. The share (MFU) is of what a product of two matrices of 8192×8192 reaches on
+this GPU, now, in the row's precision (`fp8`: of tensors scaled as a whole, by torchao: `pip install torchao`).
+
+Run it on a quiet machine with a GPU: `.venv/bin/python benchmarks/gpu.py --out gpu.jsonl`. It takes some twenty
+minutes, most of them compiling; rows that --out holds already are not repeated. `--sizes B --ways bf16,compiled` takes
+some rows of some sizes. `--processes N` measures N processes, one a device, too. Prints a Markdown table.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+os.chdir(ROOT)
+
+import torch  # noqa: E402
+from diffusers import DiTTransformer2DModel  # noqa: E402
+from loop_overhead import WithoutPictures, latents_of  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from darkroom.device import set_up_device  # noqa: E402
+from darkroom.diffusion.flow import Flow  # noqa: E402
+from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
+from darkroom.models.generators.data import LabelledLatents  # noqa: E402
+from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  # noqa: E402
+from darkroom.params.run import Run  # noqa: E402
+from darkroom.params.training import Training  # noqa: E402
+from darkroom.training.trainer import Places, Trainer  # noqa: E402
+
+CHANNELS, SIDE, CLASSES, IMAGES = 4, 32, 1000, 4096
+SIZES = {"T": (64, 2, 2), "B": (768, 12, 12), "L": (1024, 24, 16), "XL": (1152, 28, 16)}
+Network = Callable[[Tensor, Tensor, Tensor], Tensor]
+Step = Callable[[], None]
+
+
+class Way(NamedTuple):
+    """How a row trains: what of Darkroom's settings, and what around which network."""
+
+    precision: str = "bf16"
+    compile: bool = False
+    loop: str = "darkroom"  # or `bare`, or `diffusers`
+    tf32: bool = False
+    fp8: bool = False
+    checkpointing: bool = False
+    muon: bool = False
+    repeatable: bool = True
+    blocks: bool = False  # compiled one by one, and not the network as a whole
+
+
+WAYS = {
+    "fp32": Way("fp32"),
+    "tf32": Way("fp32", tf32=True),
+    "bf16": Way(),
+    "compiled": Way(compile=True),
+    "fp32 compiled": Way("fp32", compile=True),
+    "compiled by block": Way(blocks=True),
+    "checkpointed": Way(compile=True, checkpointing=True),
+    "not repeatable": Way(compile=True, repeatable=False),
+    "fp8": Way(compile=True, fp8=True),
+    "muon": Way(compile=True, muon=True),
+    "bare": Way(loop="bare"),
+    "bare compiled": Way(compile=True, loop="bare"),
+    "diffusers": Way(loop="diffusers"),
+    "diffusers compiled": Way(compile=True, loop="diffusers"),
+}
+
+
+def peak(kind: str, device: torch.device) -> float:
+    """Return the FLOP/s of a product of two square matrices in a precision: `fp32`, `tf32`, `bf16` or `fp8`."""
+    side = 8192 if device.type == "cuda" else 512
+    torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+    dtype = {"bf16": torch.bfloat16, "fp8": torch.bfloat16}.get(kind, torch.float32)
+    one, other = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    if kind == "fp8":
+        scale = torch.ones((), device=device)
+        one, other = one.to(torch.float8_e4m3fn), other.to(torch.float8_e4m3fn).t()
+
+        def product() -> Tensor:
+            return torch._scaled_mm(one, other, scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+    else:
+
+        def product() -> Tensor:
+            return one @ other
+
+    return 2 * side**3 / timed(product, device, 10)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until a GPU has computed what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed(step: Callable[[], object], device: torch.device, warm: int) -> float:
+    """Return the seconds of a step: the median of five blocks of ten, after some steps that do not count."""
+    for _ in range(warm):
+        step()
+    wait(device)
+    times: list[float] = []
+    for _ in range(5):  # the same count in all processes
+        began = time.perf_counter()
+        for _ in range(10):
+            step()
+        wait(device)
+        times.append((time.perf_counter() - began) / 10)
+    return statistics.median(times)
+
+
+def config(size: str) -> DiTConfig:
+    """Return the shape of a transformer by its name."""
+    width, depth, heads = SIZES[size]
+    return DiTConfig(CHANNELS, SIDE, CLASSES, width, depth, heads, 2)
+
+
+def flops(size: str) -> int:
+    """Return the FLOPs of training on an image: of three forward passes."""
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        DiT(config(size))(torch.zeros(1, CHANNELS, SIDE, SIDE), torch.zeros(1), torch.zeros(1, dtype=torch.int64))
+    return 3 * counter.get_total_flops()
+
+
+def to_fp8(network: DiT) -> None:
+    """Let the linear layers of the blocks multiply in fp8, in place, forward and backward."""
+    from torchao.float8 import convert_to_float8_training  # an extra of this benchmark alone
+
+    def fits(module: nn.Module, name: str) -> bool:
+        return isinstance(module, nn.Linear) and not (module.in_features % 16 or module.out_features % 16)
+
+    convert_to_float8_training(network.blocks, module_filter_fn=fits)
+
+
+def ours(way: Way, size: str, batch: int, rows: LabelledLatents, folder: Path, processes: int) -> tuple[Step, Trainer]:
+    """Return what takes an optimizer step as `darkroom train_generator` does, and where it runs."""
+    set_up_device(2, "auto")
+    if not way.repeatable:
+        torch.use_deterministic_algorithms(False)
+    network = DiT(config(size))
+    if way.fp8:
+        to_fp8(network)
+    scaler = LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
+    recipe = WithoutPictures(network, DiTDiffusion(), 0, rows, rows, scaler, None, DiTSampling())
+    settings = Training(
+        images=10_000_000 // batch * batch,
+        batch=batch,
+        learning_rate=1e-4,
+        precision=way.precision,  # type: ignore[arg-type]
+        compile=way.compile,
+        tf32=way.tf32,
+        optimizer="muon" if way.muon else "adamw",
+        ema_decay=0.9999,
+        processes=processes,
+    )
+    run = Run(workers=2, activation_checkpointing=way.checkpointing, grid_every=0)
+    trainer = Trainer(recipe, settings, run, Places(*(folder / name for name in ("state", "curves", "logs"))))
+    for block in network.blocks if way.blocks else ():
+        block.compile(dynamic=False)
+    batches = trainer.batches()
+    return lambda: trainer.step(next(batches)), trainer
+
+
+def bare(
+    network: Network, parameters: list[nn.Parameter], rows: LabelledLatents, batch: int, device: torch.device
+) -> Iterator[None]:
+    """Train with a loop as a person would write it; yields after each update."""
+    stored, flow = rows.__getitems__(range(len(rows))), Flow()
+    tensors = [torch.as_tensor(stored[name]) for name in ("mean", "logvar", "labels")]
+    loader = DataLoader(TensorDataset(*tensors), batch, shuffle=True, drop_last=True, pin_memory=True)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
+    averages = [parameter.detach().clone() for parameter in parameters]
+    for _ in itertools.count():
+        for found in loader:
+            mean, logvar, labels = (each.to(device, non_blocking=True) for each in found)
+            data = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
+            noise, t = torch.randn_like(data), torch.randn(len(data), device=device).sigmoid()
+            labels = torch.where(torch.rand(len(data), device=device) < 0.1, CLASSES, labels)
+            x = flow.add_noise(data, noise, t)
+            with torch.autocast(device.type, dtype=torch.bfloat16):
+                output = network(x, flow.timesteps(t), labels)
+            loss = flow.losses(output.float(), data, noise, x, t)["loss"].mean()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            with torch.no_grad():
+                torch._foreach_lerp_(averages, list[Tensor](parameters), 0.0001)
+            yield
+
+
+def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step, torch.device]:
+    """Return what takes an optimizer step of a bare loop, and where it runs."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    width, depth, heads = SIZES[size]
+    if way.loop == "bare":
+        module: nn.Module = DiT(config(size))
+    else:
+        module = DiTTransformer2DModel(  # type: ignore[assignment]
+            num_attention_heads=heads,
+            attention_head_dim=width // heads,
+            in_channels=CHANNELS,
+            out_channels=CHANNELS,
+            num_layers=depth,
+            sample_size=SIDE,
+            num_embeds_ada_norm=CLASSES,
+        )
+
+    def network(x: Tensor, times: Tensor, labels: Tensor) -> Tensor:
+        if way.loop == "bare":
+            found: Tensor = module(x, times, labels)
+        else:
+            found = module(x, timestep=times, class_labels=labels).sample
+        return found
+
+    module.to(device).train()
+    if way.compile:
+        module.compile(dynamic=False)
+    steps = bare(network, list(module.parameters()), rows, batch, device)
+    return lambda: next(steps), device
+
+
+def measure(name: str, size: str, batch: int, processes: int) -> dict[str, Any]:
+    """Return a row: seconds of an update, of the first ones, and memory."""
+    way = WAYS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = latents_of(Path(folder) / "latents", (CHANNELS, SIDE, SIDE), IMAGES)
+        before, trainer = time.perf_counter(), None
+        if way.loop == "darkroom":
+            step, trainer = ours(way, size, batch, rows, Path(folder), processes)
+            device: torch.device = trainer.device
+        else:
+            step, device = theirs(way, size, batch, rows)
+        step()
+        wait(device)
+        first = time.perf_counter() - before
+        seconds = timed(step, device, 5)
+        taken = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+        if trainer is not None:
+            trainer.finite.settle(trainer.images)
+            if not trainer.processes.first:
+                sys.exit(0)
+    return {"seconds": seconds, "images_s": batch / seconds, "first": first, "memory": taken}
+
+
+def child(arguments: list[str], processes: int) -> dict[str, Any]:
+    """Run this file in a process of its own, or in several, and return what it prints last."""
+    command = [sys.executable, __file__, *arguments, "--processes", str(processes)]
+    if processes > 1:
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
+        command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+        command += ["--multi_gpu"] if torch.cuda.is_available() else ["--cpu"]
+        command += [__file__, *arguments, "--processes", str(processes)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        why = [line for line in done.stderr.splitlines() if line.strip()]
+        return {"why": why[-1] if why else f"exit status {done.returncode}", "stderr": done.stderr[-3000:]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def line(row: dict[str, Any], peaks: dict[str, float], flops_of: dict[str, int]) -> str:
+    """Return a row of the table."""
+    way = WAYS[row["way"]]
+    kind = "fp8" if way.fp8 else "tf32" if way.tf32 else way.precision
+    many = f", {row['processes']} processes" if row["processes"] > 1 else ""
+    name = f"| DiT-{row['size']}/2 | {row['way']}{many} | {row['batch']} "
+    if "why" in row:
+        return f"{name}| {row['why'].replace('|', ' ')} | | | | |"
+    rate = row["images_s"] * flops_of[row["size"]] / row["processes"]
+    share = f"{rate / peaks[kind]:.0%} of {kind}" if peaks.get(kind) else ""
+    memory = f"{row['memory'] / 2**30:.1f} GiB" if row["memory"] else ""
+    cells = f"{row['images_s']:,.0f} | {rate / 1e12:.3g} | {share} | {memory} | {row['first']:.0f} s"
+    return f"{name}| {cells} |"
+
+
+def main() -> None:
+    """Measure what --out does not hold yet; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="B,L,XL", help="of the transformer: T (for a try), B, L, XL")
+    parser.add_argument("--ways", default=",".join(WAYS), help="rows of each size")
+    parser.add_argument("--batch", type=int, default=128, help="images in an optimizer step of a process")
+    parser.add_argument("--processes", type=int, default=1, help="also so many, one a device")
+    parser.add_argument("--out", type=Path, help="JSON lines, one for each row")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if args.row == "peak":
+        kinds = ("fp32", "tf32", "bf16", "fp8") if device.type == "cuda" else ("fp32", "bf16")
+        print(json.dumps({kind: peak(kind, device) for kind in kinds}))
+        return
+    if args.row:
+        size, way = args.row.split("/")
+        print(json.dumps(measure(way, size, args.batch, args.processes)))
+        return
+    rows = [json.loads(row) for row in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
+    peaks = child(["--row", "peak"], 1)
+    gpu = torch.cuda.get_device_name() if device.type == "cuda" else "no GPU"
+    print(f"{gpu}, torch {torch.__version__}; TFLOP/s of a product of matrices: ", end="")
+    print(", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in peaks.items()))
+    chosen = list(itertools.product(args.sizes.split(","), args.ways.split(",")))
+    for size, way in chosen:
+        several = args.processes > 1 and WAYS[way].loop == "darkroom"
+        for processes in (1, args.processes) if several else (1,):
+            key = {"size": size, "way": way, "batch": args.batch * processes, "processes": processes}
+            if any(key.items() <= row.items() for row in rows):
+                continue
+            row = key | child(["--row", f"{size}/{way}", "--batch", str(args.batch * processes)], processes)
+            rows.append(row)
+            if args.out:
+                with args.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+            print(line(row, peaks, {size: flops(size)}), file=sys.stderr)
+    of_it = {size: flops(size) for size in SIZES}
+    print("\n".join(f"DiT-{size}/2: {of_it[size] / 3e9:.1f} GFLOPs a forward pass." for size in args.sizes.split(",")))
+    print("\n| network | way | batch | images/s | TFLOP/s a device | of the peak | memory | first step |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        if (row["size"], row["way"]) in chosen:
+            print(line(row, peaks, of_it))
+
+
+if __name__ == "__main__":
+    main()
