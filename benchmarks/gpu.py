@@ -1,19 +1,23 @@
-"""What a GPU makes of training diffusion transformers: images/s, share of its peak, memory, beside a bare loop.
+"""What a GPU makes of training diffusion transformers: images/s, fraction of its peak, memory, beside a bare loop.
 
 DiT-B/2, L/2 and XL/2 (Peebles and Xie, 2023, arXiv 2212.09748, table 1) learn from latents of 4×32×32, of images of 256
 pixels, that stand in shards of the stage's own format. Each row is a process of its own that takes optimizer steps as
 `darkroom train_generator` does: reading, noise, passes, clipping, optimizer, averages. Beside them:
 
-- `bare`: the same network in a loop as a person would write it, with torch's own fast, not repeatable algorithms;
-- `diffusers`: that loop around diffusers' DiTTransformer2DModel of the same size.
+- `bare`: the same network in bf16 in a loop as a person would write it, with torch's own algorithms, which are fast and
+  not repeatable;
+- `diffusers`: that loop around diffusers' DiTTransformer2DModel of the same width and depth, which has a class table
+  and a time network in every block (XL/2: 75 million weights more).
 
 FLOPs are two for each multiplication with addition (MAC), of matrix products, convolutions and attention alone; a
-training image takes three forward passes. The share (MFU) is of what a product of two matrices of 8192×8192 reaches on
-this GPU, now, in the row's precision (`fp8`: of tensors scaled as a whole, by torchao: `pip install torchao`).
+training image takes three forward passes. The fraction is of what a product of two matrices of 8192×8192 reaches on
+this GPU, now, in the row's precision; it is not the MFU, which is of the datasheet's peak. `compiled fp8` scales
+tensors as a whole, by torchao, which `pip install torchao` adds. The first step includes compiling, from nothing.
 
-Run it on a quiet machine with a GPU: `.venv/bin/python benchmarks/gpu.py --out gpu.jsonl`. It takes some twenty
-minutes, most of them compiling; rows that --out holds already are not repeated. `--sizes B --ways bf16,compiled` takes
-some rows of some sizes. `--processes N` measures N processes, one a device, too. Prints a Markdown table.
+Run it on a quiet machine with a GPU: `.venv/bin/python benchmarks/gpu.py --out gpu.jsonl`. It takes most of an hour,
+compiling above all; rows of the same GPU and torch that --out holds already are not repeated, unless they failed.
+`--sizes B --ways bf16,compiled` takes some rows of some sizes. `--processes N` measures N processes, one a device, too.
+Prints a Markdown table; the exit status is 1 where a row failed, of which the table says why.
 """
 
 import argparse
@@ -21,17 +25,16 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
-os.chdir(ROOT)
+HERE = Path.cwd()  # `loop_overhead` goes to the root of the clone
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch  # noqa: E402
 from diffusers import DiTTransformer2DModel  # noqa: E402
@@ -43,15 +46,19 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
 from darkroom.diffusion.flow import Flow  # noqa: E402
 from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
+from darkroom.environment import choose_device  # noqa: E402
+from darkroom.errors import DarkroomError  # noqa: E402
 from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  # noqa: E402
 from darkroom.params.run import Run  # noqa: E402
 from darkroom.params.training import Training  # noqa: E402
+from darkroom.processes.launch import environments, reporting_errors, supervise, take_device  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
 
 CHANNELS, SIDE, CLASSES, IMAGES = 4, 32, 1000, 4096
 SIZES = {"T": (64, 2, 2), "B": (768, 12, 12), "L": (1024, 24, 16), "XL": (1152, 28, 16)}
+# x (B, C, S, S), times (B,) and labels, int64 (B,), to the prediction, (B, C, S, S)
 Network = Callable[[Tensor, Tensor, Tensor], Tensor]
 Step = Callable[[], None]
 
@@ -60,14 +67,14 @@ class Way(NamedTuple):
     """How a row trains: what of Darkroom's settings, and what around which network."""
 
     precision: str = "bf16"
-    compile: bool = False
-    loop: str = "darkroom"  # or `bare`, or `diffusers`
-    tf32: bool = False
-    fp8: bool = False
+    compile: bool = False  # the network as a whole
+    blocks: bool = False  # compile its blocks, one by one
+    loop: str = "darkroom"  # or `bare`, or `diffusers`: in bf16
+    tf32: bool = False  # float32 multiplied with 10 bits of the mantissa
+    fp8: bool = False  # the layers that see tokens multiply in 8 bits
     checkpointing: bool = False
-    muon: bool = False
-    repeatable: bool = True
-    blocks: bool = False  # compiled one by one, and not the network as a whole
+    muon: bool = False  # in place of AdamW
+    repeatable: bool = True  # deterministic algorithms, as all stages take them
 
 
 WAYS = {
@@ -75,12 +82,12 @@ WAYS = {
     "tf32": Way("fp32", tf32=True),
     "bf16": Way(),
     "compiled": Way(compile=True),
-    "fp32 compiled": Way("fp32", compile=True),
+    "compiled fp32": Way("fp32", compile=True),
     "compiled by block": Way(blocks=True),
-    "checkpointed": Way(compile=True, checkpointing=True),
-    "not repeatable": Way(compile=True, repeatable=False),
-    "fp8": Way(compile=True, fp8=True),
-    "muon": Way(compile=True, muon=True),
+    "compiled checkpointed": Way(compile=True, checkpointing=True),
+    "compiled not repeatable": Way(compile=True, repeatable=False),
+    "compiled fp8": Way(compile=True, fp8=True),
+    "compiled muon": Way(compile=True, muon=True),
     "bare": Way(loop="bare"),
     "bare compiled": Way(compile=True, loop="bare"),
     "diffusers": Way(loop="diffusers"),
@@ -105,7 +112,14 @@ def peak(kind: str, device: torch.device) -> float:
         def product() -> Tensor:
             return one @ other
 
-    return 2 * side**3 / timed(product, device, 10)
+    return 2 * side**3 / timed(product, device, 200)
+
+
+def peaks_of(device: torch.device) -> dict[str, float]:
+    """Return the FLOP/s of each precision that the device multiplies in."""
+    able = torch.cuda.get_device_capability() if device.type == "cuda" else (0, 0)
+    kinds = ["fp32", "bf16", *["tf32"] * (able >= (8, 0)), *["fp8"] * (able >= (8, 9))]
+    return {kind: peak(kind, device) for kind in kinds}
 
 
 def wait(device: torch.device) -> None:
@@ -143,17 +157,22 @@ def flops(size: str) -> int:
 
 
 def to_fp8(network: DiT) -> None:
-    """Let the linear layers of the blocks multiply in fp8, in place, forward and backward."""
+    """Let the linear layers of the blocks that see tokens multiply in fp8, in place, forward and backward."""
     from torchao.float8 import convert_to_float8_training  # an extra of this benchmark alone
 
     def fits(module: nn.Module, name: str) -> bool:
-        return isinstance(module, nn.Linear) and not (module.in_features % 16 or module.out_features % 16)
+        return isinstance(module, nn.Linear) and "modulation" not in name  # which sees one row an image
 
     convert_to_float8_training(network.blocks, module_filter_fn=fits)
 
 
-def ours(way: Way, size: str, batch: int, rows: LabelledLatents, folder: Path, processes: int) -> tuple[Step, Trainer]:
+def ours(
+    way: Way, size: str, batch: int, rows: LabelledLatents, folder: Path, processes: int
+) -> tuple[Step, torch.device]:
     """Return what takes an optimizer step as `darkroom train_generator` does, and where it runs."""
+    choose_device("auto")
+    if processes > 1:
+        take_device("auto")
     set_up_device(2, "auto")
     if not way.repeatable:
         torch.use_deterministic_algorithms(False)
@@ -175,31 +194,39 @@ def ours(way: Way, size: str, batch: int, rows: LabelledLatents, folder: Path, p
     )
     run = Run(workers=2, activation_checkpointing=way.checkpointing, grid_every=0)
     trainer = Trainer(recipe, settings, run, Places(*(folder / name for name in ("state", "curves", "logs"))))
-    for block in network.blocks if way.blocks else ():
-        block.compile(dynamic=False)
+    if way.blocks:  # as `set_memory_format` compiles the whole
+        torch._functorch.config.donated_buffer = False
+        torch._inductor.config.fallback_random = True
+        for block in network.blocks:
+            block.compile(dynamic=False)
     batches = trainer.batches()
-    return lambda: trainer.step(next(batches)), trainer
+    return lambda: trainer.step(next(batches)), trainer.device
 
 
 def bare(
     network: Network, parameters: list[nn.Parameter], rows: LabelledLatents, batch: int, device: torch.device
 ) -> Iterator[None]:
-    """Train with a loop as a person would write it; yields after each update."""
+    """Train with a loop as a person would write it; yields after each update.
+
+    network: called under autocast to bf16.
+    parameters: its own, float32.
+    batch: images.
+    """
     stored, flow = rows.__getitems__(range(len(rows))), Flow()
     tensors = [torch.as_tensor(stored[name]) for name in ("mean", "logvar", "labels")]
-    loader = DataLoader(TensorDataset(*tensors), batch, shuffle=True, drop_last=True, pin_memory=True)
+    loader = DataLoader(TensorDataset(*tensors), batch, shuffle=True, drop_last=True, pin_memory=device.type == "cuda")
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
     averages = [parameter.detach().clone() for parameter in parameters]
-    for _ in itertools.count():
+    while True:
         for found in loader:
             mean, logvar, labels = (each.to(device, non_blocking=True) for each in found)
-            data = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
+            data = mean.float() + (0.5 * logvar.float()).exp() * torch.randn(mean.shape, device=device)
             noise, t = torch.randn_like(data), torch.randn(len(data), device=device).sigmoid()
             labels = torch.where(torch.rand(len(data), device=device) < 0.1, CLASSES, labels)
             x = flow.add_noise(data, noise, t)
             with torch.autocast(device.type, dtype=torch.bfloat16):
                 output = network(x, flow.timesteps(t), labels)
-            loss = flow.losses(output.float(), data, noise, x, t)["loss"].mean()
+            loss = flow.losses(output, data, noise, x, t)["loss"].mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -211,6 +238,7 @@ def bare(
 
 def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step, torch.device]:
     """Return what takes an optimizer step of a bare loop, and where it runs."""
+    torch.set_num_threads(2)  # as ours
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     width, depth, heads = SIZES[size]
     if way.loop == "bare":
@@ -241,41 +269,51 @@ def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step
 
 
 def measure(name: str, size: str, batch: int, processes: int) -> dict[str, Any]:
-    """Return a row: seconds of an update, of the first ones, and memory."""
+    """Return a row: seconds of a step, of the first one, and the most bytes of tensors in those that are timed."""
     way = WAYS[name]
     with tempfile.TemporaryDirectory() as folder:
         rows = latents_of(Path(folder) / "latents", (CHANNELS, SIDE, SIDE), IMAGES)
-        before, trainer = time.perf_counter(), None
-        if way.loop == "darkroom":
-            step, trainer = ours(way, size, batch, rows, Path(folder), processes)
-            device: torch.device = trainer.device
-        else:
-            step, device = theirs(way, size, batch, rows)
+        made = ours(way, size, batch, rows, Path(folder), processes) if way.loop == "darkroom" else None
+        step, device = made or theirs(way, size, batch, rows)
+        began = time.perf_counter()
         step()
         wait(device)
-        first = time.perf_counter() - before
+        first = time.perf_counter() - began
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         seconds = timed(step, device, 5)
         taken = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
-        if trainer is not None:
-            trainer.finite.settle(trainer.images)
-            if not trainer.processes.first:
-                sys.exit(0)
     return {"seconds": seconds, "images_s": batch / seconds, "first": first, "memory": taken}
 
 
+def run_row(args: argparse.Namespace, device: torch.device) -> None:
+    """Measure one row here, as one rank or the only one, and write it to --to; an error goes to the parent."""
+    with reporting_errors():
+        try:
+            if args.row == "peak":
+                row: dict[str, Any] = peaks_of(device)
+            else:
+                size, way = args.row.split("/")
+                row = measure(way, size, args.batch, args.processes)
+        except Exception as error:
+            traceback.print_exc()
+            raise DarkroomError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+        if os.environ.get("RANK", "0") == "0":
+            args.to.write_text(json.dumps(row))
+
+
 def child(arguments: list[str], processes: int) -> dict[str, Any]:
-    """Run this file in a process of its own, or in several, and return what it prints last."""
-    command = [sys.executable, __file__, *arguments, "--processes", str(processes)]
-    if processes > 1:
-        command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
-        command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-        command += ["--multi_gpu"] if torch.cuda.is_available() else ["--cpu"]
-        command += [__file__, *arguments, "--processes", str(processes)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        why = [line for line in done.stderr.splitlines() if line.strip()]
-        return {"why": why[-1] if why else f"exit status {done.returncode}", "stderr": done.stderr[-3000:]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    """Run this file in a process of its own, or in several as a stage starts them; return the row, or `why` not."""
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder) / "row.json"
+        command = [sys.executable, __file__, *arguments, "--processes", str(processes), "--to", str(to)]
+        cold = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/compiled"}  # else it finds what another row compiled
+        places = environments(processes) if processes > 1 else [{}]
+        try:
+            supervise([(command, place | cold) for place in places], processes)
+        except DarkroomError as error:
+            return {"why": str(error)}
+        found: dict[str, Any] = json.loads(to.read_text())
     return found
 
 
@@ -283,14 +321,14 @@ def line(row: dict[str, Any], peaks: dict[str, float], flops_of: dict[str, int])
     """Return a row of the table."""
     way = WAYS[row["way"]]
     kind = "fp8" if way.fp8 else "tf32" if way.tf32 else way.precision
-    many = f", {row['processes']} processes" if row["processes"] > 1 else ""
-    name = f"| DiT-{row['size']}/2 | {row['way']}{many} | {row['batch']} "
+    processes = f", {row['processes']} processes" if row["processes"] > 1 else ""
+    name = f"| DiT-{row['size']}/2 | {row['way']}{processes} | {row['batch']} "
     if "why" in row:
         return f"{name}| {row['why'].replace('|', ' ')} | | | | |"
     rate = row["images_s"] * flops_of[row["size"]] / row["processes"]
-    share = f"{rate / peaks[kind]:.0%} of {kind}" if peaks.get(kind) else ""
+    fraction = f"{rate / peaks[kind]:.0%} of {kind}" if peaks.get(kind) else ""
     memory = f"{row['memory'] / 2**30:.1f} GiB" if row["memory"] else ""
-    cells = f"{row['images_s']:,.0f} | {rate / 1e12:.3g} | {share} | {memory} | {row['first']:.0f} s"
+    cells = f"{row['images_s']:,.0f} | {rate / 1e12:.3g} | {fraction} | {memory} | {row['first']:.0f} s"
     return f"{name}| {cells} |"
 
 
@@ -303,41 +341,47 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="also so many, one a device")
     parser.add_argument("--out", type=Path, help="JSON lines, one for each row")
     parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if args.row == "peak":
-        kinds = ("fp32", "tf32", "bf16", "fp8") if device.type == "cuda" else ("fp32", "bf16")
-        print(json.dumps({kind: peak(kind, device) for kind in kinds}))
-        return
     if args.row:
-        size, way = args.row.split("/")
-        print(json.dumps(measure(way, size, args.batch, args.processes)))
+        run_row(args, device)
         return
-    rows = [json.loads(row) for row in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
-    peaks = child(["--row", "peak"], 1)
-    gpu = torch.cuda.get_device_name() if device.type == "cuda" else "no GPU"
-    print(f"{gpu}, torch {torch.__version__}; TFLOP/s of a product of matrices: ", end="")
-    print(", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in peaks.items()))
     chosen = list(itertools.product(args.sizes.split(","), args.ways.split(",")))
+    if unknown := {name for pair in chosen for name in pair} - SIZES.keys() - WAYS.keys():
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    out = args.out and HERE / args.out
+    here = {"gpu": torch.cuda.get_device_name() if device.type == "cuda" else "no GPU", "torch": torch.__version__}
+    kept = [json.loads(row) for row in out.read_text().splitlines()] if out and out.exists() else []
+    rows = [row for row in kept if "why" not in row and here.items() <= row.items()]
+    peaks = child(["--row", "peak"], 1)
+    if "why" in peaks:
+        sys.exit(str(peaks["why"]))
+    print(f"{here['gpu']}, torch {here['torch']}; TFLOP/s of a product of matrices: ", end="")
+    print(", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in peaks.items()))
+    flops_of = {size: flops(size) for size in SIZES}
     for size, way in chosen:
         several = args.processes > 1 and WAYS[way].loop == "darkroom"
         for processes in (1, args.processes) if several else (1,):
-            key = {"size": size, "way": way, "batch": args.batch * processes, "processes": processes}
+            key = here | {"size": size, "way": way, "batch": args.batch * processes, "processes": processes}
             if any(key.items() <= row.items() for row in rows):
                 continue
-            row = key | child(["--row", f"{size}/{way}", "--batch", str(args.batch * processes)], processes)
+            row = key | child(["--row", f"{size}/{way}", "--batch", str(key["batch"])], processes)
             rows.append(row)
-            if args.out:
-                with args.out.open("a") as file:
+            if out:
+                with out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-            print(line(row, peaks, {size: flops(size)}), file=sys.stderr)
-    of_it = {size: flops(size) for size in SIZES}
-    print("\n".join(f"DiT-{size}/2: {of_it[size] / 3e9:.1f} GFLOPs a forward pass." for size in args.sizes.split(",")))
+            print(line(row, peaks, flops_of), file=sys.stderr)
+    print(
+        "\n".join(f"DiT-{size}/2: {flops_of[size] / 3e9:.1f} GFLOPs a forward pass." for size in args.sizes.split(","))
+    )
     print("\n| network | way | batch | images/s | TFLOP/s a device | of the peak | memory | first step |")
     print("|---|---|---|---|---|---|---|---|")
+    rows = [row for row in rows if (row["size"], row["way"]) in chosen]
     for row in rows:
-        if (row["size"], row["way"]) in chosen:
-            print(line(row, peaks, of_it))
+        print(line(row, peaks, flops_of))
+    if failed := sum("why" in row for row in rows):
+        sys.exit(f"{failed} row{'' if failed == 1 else 's'} failed: see above.")
 
 
 if __name__ == "__main__":

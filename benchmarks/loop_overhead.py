@@ -70,7 +70,7 @@ class WithoutPictures(DiTRecipe):
 
 
 def latents_of(root: Path, shape: tuple[int, int, int], images: int, dtype: str = "bfloat16") -> LabelledLatents:
-    """Write and open random latents of a shape, of ten classes."""
+    """Write and open random latents (images, *shape), shape (C, H, W), of ten classes in turn, stored as dtype."""
     mean = np.random.default_rng(0).standard_normal((images, *shape), dtype=np.float32)
     write_darkroom(root, mean, mean - 5, dtype, 8)
     names = [str(number) for number in range(CLASSES)]

@@ -145,7 +145,7 @@ def test_slices_of_a_folder_are_the_whole(small: Mess, tmp_path: Path, monkeypat
 
 
 def test_too_many_fail_the_catalog_and_another_fraction_reads_nothing_again(
-    small: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Mess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bad, all_ = len(small.wrong), len(small.wrong) + len(small.stored)
@@ -163,6 +163,8 @@ def test_too_many_fail_the_catalog_and_another_fraction_reads_nothing_again(
     with pytest.raises(DarkroomError, match=rf"part `mess`: {bad} of {all_} samples cannot be used \(.*empty 1"):
         catalog(share - 0.001)
     assert not Path("data/catalog").exists() and not Path("data/selection").exists()  # which all trainings read
+    configure("mess")
+    assert main(["data", "show", "mess", "--quarantine"]) == 0 and "empty" in capsys.readouterr().out
     catalog(share + 0.001)
     assert Path("data/catalog").is_dir()
     assert {path: path.stat().st_mtime_ns for path in SHARDS.rglob("*")} == before
@@ -195,6 +197,32 @@ def test_the_catalog_counts_captions_that_are_longer_than_clips_context(
         return
     catalog_stage.run(params)
     assert ("12 different captions" in capsys.readouterr().out) is (long == "truncate")
+
+
+@pytest.mark.parametrize(
+    ("reads", "context", "said"), [(True, 8, True), (True, 60, False), (True, None, False), (False, 8, False)]
+)
+def test_the_catalog_counts_captions_that_the_transformer_does_not_read_to_their_ends(
+    reads: bool,
+    context: int | None,
+    said: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mess = Mess(tmp_path / "people")
+    for number in range(12):
+        mess.add(f"{number}.png", png(number), caption=f"image {number} of a rather long row of images".encode())
+    mess.close()
+    take(mess.root)
+    values = {key: VALUES[key] for key in ("run", "catalog")}
+    values["parts"] = {"mess": {"source": "folder", "path": str(mess.root)}}
+    generator = {"captions": "data/shards" if reads else "data/none", "dit": {"model": {"context_length": context}}}
+    read = {"train_tokenizer": {"parts": None}, "train_generator": generator}
+    catalog_stage.run(CatalogParams.model_validate({**values, **read}))
+    warned = "12 different captions have more than the 8 tokens of `train_generator.dit.model.context_length`"
+    assert (warned in capsys.readouterr().out) is said
 
 
 def test_no_change_of_the_fraction_is_a_parameter_of_ingest() -> None:

@@ -35,10 +35,23 @@ class ClipCaptions(Section):
     none: dict[str, Any] | None = None
 
 
+class CaptionModel(Section):
+    """Of the transformer, the tokens that it reads of a caption; None: as many as nearly all have."""
+
+    context_length: int | None
+
+
+class CaptionTransformer(Section):
+    """The section `dit` of `train_generator`."""
+
+    model: CaptionModel
+
+
 class GeneratorCaptions(Section):
-    """Of `train_generator`, where it reads captions; data/none: it reads none."""
+    """Of `train_generator`, where it reads captions, data/none: nowhere, and how long a caption may be."""
 
     captions: str
+    dit: CaptionTransformer
 
 
 class Params(Section):

@@ -11,8 +11,8 @@ from darkroom.data.layout import SHARDS
 from darkroom.data.quarantine import require_few
 from darkroom.data.selection import SELECTION, write_selection
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.lengths import context_of, long_captions, said_of
-from darkroom.params.catalog import ClipCaptions, Params
+from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
+from darkroom.params.catalog import ClipCaptions, GeneratorCaptions, Params
 from darkroom.params.numbers import NO_FILE
 
 
@@ -22,11 +22,12 @@ def run(params: Params) -> None:
         require_writable(path)
     require_few(params.parts, params.catalog.max_quarantined, SHARDS)
     if params.train_clip is not None:
-        _count_long(params.train_clip, list(params.parts))
+        _count_long_of_clip(params.train_clip, list(params.parts))
     with atomic_folder(CATALOG) as folder:
         manifest = write_catalog(folder, list(params.parts))
         if params.train_generator is not None and params.train_generator.captions != NO_FILE:
             _require_captions(manifest)
+            _count_long_of_generator(params.train_generator, list(params.parts))
     with atomic_folder(SELECTION) as folder:
         write_selection(folder, params.train_tokenizer.parts or list(params.parts))
     with atomic_folder(PICTURES) as folder:
@@ -34,17 +35,30 @@ def run(params: Params) -> None:
     print(summary(manifest))
 
 
-def _count_long(clip: ClipCaptions, parts: list[str]) -> None:
+def _count_long_of_clip(clip: ClipCaptions, parts: list[str]) -> None:
     """Print how many captions CLIP would truncate.
 
     Raises:
         DarkroomError: there are some, and `train_clip.long_captions` is stop.
     """
     context = context_of(clip.source, getattr(clip, clip.source))
-    if context is None:
+    if context is None or (found := long_captions(captions_of(parts), context)) is None:
         return
-    if found := long_captions(captions_of(parts), context):
-        print(f"warning: {said_of(found, context, clip.long_captions == 'truncate')}")
+    said = said_of(found, context, "CLIP's context")
+    if clip.long_captions != "truncate":
+        raise DarkroomError(
+            f"{said}: raise `train_clip.trained.model.context_length` ({OPENAI} at most), set "
+            "`train_clip.long_captions` to truncate, or `train_clip.source` to none."
+        )
+    print(f"warning: {said}: they are truncated")
+
+
+def _count_long_of_generator(generator: GeneratorCaptions, parts: list[str]) -> None:
+    """Print how many captions the transformer would not read to their ends, where it reads captions."""
+    context = generator.dit.model.context_length
+    if context is not None and (found := long_captions(captions_of(parts), context)):
+        said = said_of(found, context, "`train_generator.dit.model.context_length`")
+        print(f"warning: {said}: their ends are not read")
 
 
 def _require_captions(manifest: Mapping[str, Any]) -> None:

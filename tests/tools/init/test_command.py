@@ -73,6 +73,21 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
             assert all(unet["embeddings"] != "data/none" for unet in found["train_decoder"]["unets"].values()), name
 
 
+@pytest.mark.parametrize(
+    ("options", "said", "not_said"),
+    [
+        (["--text"], 'darkroom sample --text "…"', "--labels"),
+        (["--no-text"], "darkroom sample --labels 'my cat'", "--text"),
+        (["--generator", "none"], "at the reconstructions beside their originals", "samples"),
+    ],
+)
+def test_it_ends_with_what_to_look_at_and_to_draw(clone, quick, pictures, capsys, options, said, not_said):
+    root = captioned(pictures("pictures", classes("my cat", each=30) + classes("dog")))
+    assert main(["init", str(root), "--minutes", "10", *options]) == 0
+    _, end = capsys.readouterr().out.split("params.yaml is written")
+    assert said in end and not_said not in end
+
+
 def test_a_person_may_change_the_mind(clone, quick, pictures):
     first, second = (str(pictures(name, classes("cat", "dog", each=60))) for name in ("first", "second"))
     assert main(["init", second]) == 0

@@ -27,6 +27,15 @@ def test_colours_and_transparency(clone, pictures, mode, grey, transparent):
     assert found.classes == {"cat": 20, "dog": 20}
 
 
+def test_white_on_transparent_is_of_one_colour_as_ingest_stores_it(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(40)])
+    for number, colour in enumerate(("white", "red")):
+        icon = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
+        icon.paste(colour, (8, 8, 24, 24))
+        icon.save(root / f"icon{number}.png")
+    assert look(opened(str(root))).plain == pytest.approx(1 / 42)
+
+
 def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(30)], size=(64, 32))
     pictures("pictures", [f"tall{number}.png" for number in range(20)], size=(48, 96))

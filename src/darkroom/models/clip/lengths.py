@@ -1,4 +1,4 @@
-"""Counts the captions that are longer than CLIP's context, before anything is trained. It imports no torch."""
+"""Counts the captions that are longer than what a network reads, before anything is trained. It imports no torch."""
 
 import importlib.util
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import Pretrained, Trained
 
 OPENAI = 77  # tokens that OpenAI's networks read
@@ -59,22 +58,12 @@ def long_captions(captions: Iterable[str], context: int) -> Long | None:
     return Long(count, longest, lengths[longest]) if count else None
 
 
-def said_of(found: Long, context: int, truncate: bool) -> str:
-    """Return a sentence on captions that are truncated.
-
-    Raises:
-        DarkroomError: they may not be.
-    """
+def said_of(found: Long, context: int, whose: str) -> str:
+    """Return that captions have more than so many tokens, which are whose."""
     shown = found.longest if len(found.longest) <= _SHOWN else f"{found.longest[:_SHOWN]}…"
-    text = (
-        f"{found.captions:,} different captions have more than the {context} tokens of CLIP's context; the longest, "
+    return (
+        f"{found.captions:,} different captions have more than the {context} tokens of {whose}; the longest, "
         f"{shown!r}, has {found.tokens:,}"
-    )
-    if truncate:
-        return f"{text}: they are truncated"
-    raise DarkroomError(
-        f"{text}: raise `train_clip.trained.model.context_length` ({OPENAI} at most), set `train_clip.long_captions` "
-        "to truncate, or `train_clip.source` to none."
     )
 
 

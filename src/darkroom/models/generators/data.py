@@ -180,7 +180,7 @@ class GeneratorData:
         images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
         catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
         known = Captions.of(images["train"], context)
-        if known.longer:
+        if known.longer and context is None:  # of a given context `catalog` has said it
             print(
                 f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than "
                 f"{known.tokens.shape[1]} tokens, `train_generator.dit.model.context_length`: their ends are not read."

@@ -126,7 +126,7 @@ def init(request: Request) -> str:
         if not request.dry_run:
             keep(written)
             write_expected(written, measured.left(lengths))
-    return "\n".join([text, "", *after(wish, request)])
+    return "\n".join([text, "", *after(facts, wish, request)])
 
 
 def _worth(measured: Measured, lengths: Mapping[str, int]) -> float:

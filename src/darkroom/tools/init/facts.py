@@ -185,7 +185,9 @@ def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
         raise DamageError(Reason.TRANSPARENT)
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
-    plain = len(pixels) == 1 or bool((np.ptp(pixels[:, :3], axis=0) <= 1).all() and np.ptp(pixels[:, 3]) <= 1)
+    opacity = pixels[:, 3:] / 255
+    on_white = pixels[:, :3] * opacity + 255 * (1 - opacity)  # as `ingest` stores it
+    plain = len(pixels) == 1 or bool((np.ptp(on_white, axis=0) <= 1).all())
     return min(width, height), max(width, height) / min(width, height), grey, bool((pixels[:, 3] < 250).any()), plain
 
 

@@ -136,7 +136,12 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         "report.title": Choice(None),
     }
     for name, fraction in splits(facts.images).items():
-        found[f"ingest.splits.{name}"] = Choice(fraction)
+        why = (
+            "reconstructed, and the real images of the noise floor: some 600, where there are so many"
+            if name == "test"
+            else ""
+        )
+        found[f"ingest.splits.{name}"] = Choice(fraction, why)
     if not facts.classes:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
     elif facts.unlabelled > 0.02:
@@ -204,11 +209,12 @@ def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int])
         return {**kind, **_evaluated(0)}
     width, depth, heads = tier.dit
     guidance = _GUIDANCE if wish.captions else DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
-    why = "" if guidance > 1 else "one class: there is nothing to guide to"
+    why = "of captions, which a weak guidance shows less of" if wish.captions else ""
+    why = why if guidance > 1 else "one class: there is nothing to guide to"
     return {
         "train_generator.kind": Choice("dit"),
         **(_captions(facts) if wish.captions else _classes()),
-        "train_generator.dit.model.width": Choice(width),
+        "train_generator.dit.model.width": Choice(width, f"length of a token: of the size `{tier.name}`, by the time"),
         "train_generator.dit.model.depth": Choice(depth),
         "train_generator.dit.model.heads": Choice(heads),
         "train_generator.dit.diffusion.time_shift": Choice(2.0, "more noise, in which few images have more to teach"),

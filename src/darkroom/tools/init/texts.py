@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -194,16 +195,24 @@ def _alternatives(facts: Facts, minutes: float, measured: Measured, lengths: Map
     return found
 
 
-def after(wish: Wish, request: Request) -> list[str]:
+def after(facts: Facts, wish: Wish, request: Request) -> list[str]:
     """Return what to do now, and where the old params.yaml is."""
     if request.dry_run:
         return ["Nothing was written: --dry-run."]
     found = [
         f"params.yaml is written; as it was: {LAST}.",
         "Next: `snakemake --cores all`; Ctrl-C is safe, the same command goes on. Then open reports/index.html: look",
-        "first at the reconstructions, for what they lack no generated image can have; then at the samples beside real",
-        "images; and only then at the scores, each beside its noise floor.",
     ]
+    if wish.generator == "none":
+        found.append("at the reconstructions beside their originals; and only then at the scores.")
+    else:
+        found += [
+            "first at the reconstructions, for what they lack no generated image can have; then at the samples beside",
+            "real images; and only then at the scores, each beside its noise floor.",
+        ]
     if wish.text:
         found.append('Then draw your own words: `darkroom sample --text "…"`.')
+    elif wish.generator == "dit" and len(facts.classes) > 1:
+        first = next(iter(facts.classes))
+        found.append(f"Then draw a class: `darkroom sample --labels {shlex.quote(first)}`.")
     return [*found, "What to change when pictures are poor: docs/own-images.md."]
