@@ -65,7 +65,9 @@ class Request:
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of `darkroom init`."""
     parser.add_argument(
-        "source", help="a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, a pattern of tars"
+        "source",
+        help="a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, a folder, "
+        "pattern or URL of tars",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -84,5 +86,7 @@ def add_options(parser: ArgumentParser) -> None:
         help="dit: a transformer, of captions or of classes; unclip: CLIP, prior and decoder, of captions; none: a "
         "tokenizer alone; %(default)s",
     )
-    parser.add_argument("--size", type=int, help="pixels of the stored images, height and width; by the time")
+    parser.add_argument(
+        "--size", type=int, help="pixels of the stored images, height and width, a multiple of 16; by the time"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what it would write, and write nothing")
