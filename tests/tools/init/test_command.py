@@ -16,6 +16,8 @@ from darkroom.models.evaluators.extractor.settings import ExtractorTraining
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
 from darkroom.tools.init import command, writing
+from darkroom.tools.init.facts import look
+from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.plan import Planned
 from darkroom.tools.plan.stage_plan import StagePlan
@@ -118,6 +120,20 @@ def test_more_time_has_the_same_evaluator(clone, quick):
         found.append(values()["train_tokenizer"]["training"]["images"])
     assert found[0] == found[2] == found[4] and found[1] < found[3] < found[5]
     assert found[0]["images"] == ExtractorTraining().images
+
+
+@pytest.mark.parametrize(
+    ("images", "hours", "size", "width"), [(200_000, "12", 64, 384), (200_000, "2", 32, 256), (4000, "12", 32, 256)]
+)
+def test_the_largest_networks_are_for_half_a_day_on_a_gpu_and_many_images(
+    clone, quick, monkeypatch, images, hours, size, width
+):
+    monkeypatch.setattr(command, "this_machine", lambda: Machine(16, gpu=True, bf16=True))
+    monkeypatch.setattr(command, "look", lambda subject: replace(look(subject), images=images, found=images))
+    assert main(["init", "shapes", "--hours", hours]) == 0
+    found = values()
+    assert (found["ingest"]["image_size"], found["train_generator"]["dit"]["model"]["width"]) == (size, width)
+    assert found["training"]["precision"] == "bf16"
 
 
 def test_a_generator_is_scored_while_it_trains_unless_that_is_short(clone, quick):
