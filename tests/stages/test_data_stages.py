@@ -31,12 +31,13 @@ def test_a_generator_of_captions_needs_some_before_any_training(tmp_path, monkey
     for part, texts in {"one": True, "two": False}.items():
         make_part(Path("data/shards"), part, 0, 30, SPEC, source=Captioned(texts))
     values = {**{key: VALUES[key] for key in ("run", "catalog")}, "train_tokenizer": {"parts": None}}
-    values["train_generator"] = {"captions": "data/shards"}
+    read = {"dit": {"model": {"context_length": None}}}
+    values["train_generator"] = {"captions": "data/shards", **read}
     catalog.run(CatalogParams.model_validate({**values, "parts": {"one": DIGITS, "two": DIGITS}}))
     with pytest.raises(DarkroomError, match="condition` is caption, and no image of the train split has one"):
         catalog.run(CatalogParams.model_validate({**values, "parts": {"two": DIGITS}}))
     assert len(load_catalog().parts) == 2
-    values["train_generator"] = {"captions": "data/none"}
+    values["train_generator"] = {"captions": "data/none", **read}
     catalog.run(CatalogParams.model_validate({**values, "parts": {"two": DIGITS}}))
 
 
