@@ -14,12 +14,13 @@ from darkroom.training.plateau import Points, Trend, exponent_of, last_half, res
 LITTLE = 0.1  # of the score: what twice the images bring at least where more are advised
 _RISE = 0.02  # of the validation loss above its lowest: less is no memorising, however small its noise
 _FEWEST = 3  # scores behind a trend
+_DISTANCE = "eval/fd_debiased"  # gets better long after the loss of noisy ones has begun to rise
 _TITLES = {
     "val/loss": "The validation loss",
     "val/reconstruction": "The reconstruction loss of the validation images",
     "val/accuracy": "The error rate on the validation images",
     "eval/image_to_text_r1": "The fraction of validation images whose caption is not found",
-    "eval/fd_debiased": "The Fréchet distance",
+    _DISTANCE: "The Fréchet distance",
     "eval/cosine": "What the cosine lacks to 1",
 }
 # Scores that do not fall where the loss rises because of too much confidence.
@@ -40,7 +41,9 @@ def findings(training: Training) -> tuple[Finding, ...]:
         return ()
     found = [_seen(training)] if training.epoch.points else []
     if over := _memorised(training):
-        return *found, over
+        found.append(over)
+        if training.judge != _DISTANCE or not training.judged.points:
+            return tuple(found)
     if short := _short(training):
         found.append(short)
     return tuple(found)
@@ -71,7 +74,7 @@ def _short(training: Training) -> Finding | None:
     section = section_of(training.name)
     points = rest_of(training.judge, training.judged.points)
     if not points:
-        if training.judge != "eval/fd_debiased" or not training.val.points:
+        if training.judge != _DISTANCE or not training.val.points:
             return None
         return Finding(
             "Whether more images would help is not known, as the loss of noisy ones says little: "
@@ -146,7 +149,7 @@ def _memorised(training: Training) -> Finding | None:
         f"The validation loss was lowest at image {lowest[0]:,.0f} and has risen by {rise:.0%} since, while the "
         "training loss fell: "
     )
-    if training.judge == "eval/fd_debiased":  # images may get better long after
+    if training.judge == _DISTANCE:
         return Finding(
             f"{risen}it begins to know its images by heart. Samples may get better all the same; whether they are "
             "copies, the page says under Memorisation.",
