@@ -107,7 +107,7 @@ def test_of_noisy_images_scores_judge_and_not_the_loss(here: Path) -> None:
     (note,) = found(here, "decoder/up", **loss)
     assert "`train_decoder.evaluate.every` above 0" in note.text
     (warning,) = found(here, "decoder/base", **loss, eval__fd_debiased=lambda images: images**-0.5)
-    assert warning.text.startswith("The Fréchet distance still improves by 4.7%")
+    assert warning.text.startswith("The Fréchet distance from training images still improves by 4.7%")
     assert "`images` of `train_decoder.unets.base`" in warning.text
     assert found(here, "prior", **loss, eval__cosine=lambda images: 0.9) == ()
 
@@ -134,7 +134,7 @@ def test_a_validation_loss_that_rises_while_the_other_falls_is_memorising(here: 
     assert "select" not in warning.text  # the images of the lowest loss are seldom the best
     distance = {"eval__fd_debiased": lambda images: images**-0.5}  # which gets better long after
     rises, falls = found(here, "decoder/base", val__loss=rising, **distance)
-    assert "by heart" in rises.text and falls.text.startswith("The Fréchet distance still improves by 4.7%")
+    assert "by heart" in rises.text and falls.text.startswith("The Fréchet distance from training images still")
 
 
 def test_a_rise_that_noise_explains_or_that_training_images_share_is_none(here: Path) -> None:

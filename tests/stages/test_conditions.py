@@ -19,6 +19,7 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.check.check import validated
 from darkroom.cli import main
+from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn as drawn_rows
 from darkroom.data.latent_file import to_float32
 from darkroom.data.latents import LatentShards
@@ -32,7 +33,7 @@ from darkroom.models.generators import fits, score_settings
 from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.captions import Captions
 from darkroom.models.generators.conditions import START, UNKNOWN, Embedded, condition_of
-from darkroom.models.generators.data import CaptionedLatents
+from darkroom.models.generators.data import CaptionedLatents, GeneratorData
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.sample import dit_denoiser
@@ -157,6 +158,17 @@ def test_own_captions_need_no_clip(clone, capsys):
     said = capsys.readouterr().out
     assert "no caption that models/generator was trained on holds 'zebra'" in said and "holds 'blue'" not in said
     assert "'a ring of two red circles' is cut to the 5 tokens that models/generator reads" in said
+
+
+@pytest.mark.parametrize("context", [None, 4])
+def test_captions_that_are_cut_are_told_where_no_length_is_set(clone, monkeypatch, capsys, context):
+    """Of a length that is set `catalog` has told it before."""
+    of = Captions.of
+    monkeypatch.setattr(Captions, "of", lambda images, length=None: replace(of(images, length), longer=3))
+    shards = {split: LatentShards.open_parts(["one"], split) for split in ("train", "val")}
+    GeneratorData.open("caption", Path("data/none"), Path("data/shards"), shards, None, load_catalog(), 0, context)
+    said = "3 of 4 different captions have more than 5 tokens, `train_generator.dit.model.context_length`: their ends"
+    assert (said in capsys.readouterr().out) is (context is None)
 
 
 def test_a_word_of_few_captions_is_named_with_their_number(clone, monkeypatch, capsys):

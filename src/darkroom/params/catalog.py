@@ -36,7 +36,7 @@ class ClipCaptions(Section):
 
 
 class CaptionModel(Section):
-    """Of the transformer, the tokens that it reads of a caption; None: as many as nearly all have."""
+    """Of the transformer, the most tokens that it reads of a caption; None: as many as 99 % of the captions have."""
 
     context_length: int | None
 
@@ -48,7 +48,7 @@ class CaptionTransformer(Section):
 
 
 class GeneratorCaptions(Section):
-    """Of `train_generator`, where it reads captions, data/none: nowhere, and how long a caption may be."""
+    """Of `train_generator`, where its captions are (data/none: it reads none), and the most tokens of one."""
 
     captions: str
     dit: CaptionTransformer

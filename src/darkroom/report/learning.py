@@ -1,6 +1,7 @@
 """What the curves of a training say of its length: too few images, enough, or so many that it memorises.
 
-A score of held-out images judges, never the loss of noisy ones alone; only memorising is seen in that, too.
+A score of held-out images judges, of a generator its distance from training images, never the loss of noisy ones
+alone; only memorising is seen in that, too.
 """
 
 import math
@@ -14,13 +15,13 @@ from darkroom.training.plateau import Points, Trend, exponent_of, last_half, res
 LITTLE = 0.1  # of the score: what twice the images bring at least where more are advised
 _RISE = 0.02  # of the validation loss above its lowest: less is no memorising, however small its noise
 _FEWEST = 3  # scores behind a trend
-_DISTANCE = "eval/fd_debiased"  # gets better long after the loss of noisy ones has begun to rise
+_DISTANCE = "eval/fd_debiased"  # from training images: it may fall long after the validation loss has begun to rise
 _TITLES = {
     "val/loss": "The validation loss",
     "val/reconstruction": "The reconstruction loss of the validation images",
     "val/accuracy": "The error rate on the validation images",
     "eval/image_to_text_r1": "The fraction of validation images whose caption is not found",
-    _DISTANCE: "The Fréchet distance",
+    _DISTANCE: "The Fréchet distance from training images",
     "eval/cosine": "What the cosine lacks to 1",
 }
 # Scores that do not fall where the loss rises because of too much confidence.
@@ -124,7 +125,7 @@ def _memorised(training: Training) -> Finding | None:
 
     What is only too sure of itself has not memorised: a classifier whose accuracy does not fall by more than its noise
     while its loss rises, a CLIP that finds as many captions. The Fréchet distance says nothing here: copies of training
-    images have the best.
+    images have the best. It is told beside.
     """
     points = training.val.points
     lowest = training.val.lowest
@@ -151,8 +152,9 @@ def _memorised(training: Training) -> Finding | None:
     )
     if training.judge == _DISTANCE:
         return Finding(
-            f"{risen}it begins to know its images by heart. Samples may get better all the same; whether they are "
-            "copies, the page says under Memorisation.",
+            f"{risen}it begins to know its images by heart. Samples may get better all the same, or become copies, "
+            "which a distance from training images rewards, too: look under Memorisation on the page before you train "
+            "longer.",
             warning=True,
         )
     return Finding(

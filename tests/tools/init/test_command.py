@@ -213,6 +213,17 @@ def _unlabelled(root: Path, number: int) -> None:
             (root / f"{each}.png").rename(root / ("cat" if number else "dog") / f"{each}.png")
 
 
+def test_an_older_file_that_it_began_from_may_lack_a_key_that_dvc_reads(clone, quick, pictures):
+    root = captioned(pictures("pictures", [f"{number}.png" for number in range(60)]))
+    assert main(["init", str(root)]) == 0
+    before = writing.BEFORE.read_text()
+    older = "".join(line for line in before.splitlines(keepends=True) if "context_length:  " not in line)
+    assert older != before
+    writing.BEFORE.write_text(older)
+    assert main(["init", str(root), "--generator", "none"]) == 0
+    assert values()["train_generator"]["dit"]["model"]["context_length"] is None
+
+
 @pytest.mark.parametrize("spoil", [_damaged, _transparent, _one_pixel, _twice, _unlabelled])
 def test_what_ingest_leaves_out_does_not_stop_the_dag(clone, quick, pictures, spoil):
     root = pictures("mine", [f"{number}.png" for number in range(60)])

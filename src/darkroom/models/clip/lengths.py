@@ -59,7 +59,10 @@ def long_captions(captions: Iterable[str], context: int) -> Long | None:
 
 
 def said_of(found: Long, context: int, whose: str) -> str:
-    """Return that captions have more than so many tokens, which are whose."""
+    """Return a sentence on captions that are too long: how many, and the longest.
+
+    whose: what has so many tokens.
+    """
     shown = found.longest if len(found.longest) <= _SHOWN else f"{found.longest[:_SHOWN]}…"
     return (
         f"{found.captions:,} different captions have more than the {context} tokens of {whose}; the longest, "

@@ -137,7 +137,7 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     }
     for name, fraction in splits(facts.images).items():
         why = (
-            "reconstructed, and the real images of the noise floor: some 600, where there are so many"
+            "reconstructed, and the real images of the noise floor: about 600, where these are 3 to 20% of all"
             if name == "test"
             else ""
         )
@@ -157,7 +157,7 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
 def _size_reason(facts: Facts, wish: Wish, size: int) -> str:
     low, middle, high = facts.side
     sides = f"{middle}" if low == high else f"{low} to {high}, median {middle}"
-    why = "as asked" if wish.size else "by the time" if size <= middle else "images are enlarged"
+    why = "as asked" if wish.size else "what the time allows" if size <= middle else "images are enlarged"
     return f"pixels, height and width; {why}. The shorter sides of the images have {sides}"
 
 
@@ -205,16 +205,17 @@ def _tokenizer(tier: Tier) -> dict[str, Choice]:
 def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int]) -> dict[str, Choice]:
     if wish.generator != "dit":
         why = "as asked" if wish.generator == "none" else "the decoder makes the images"
-        kind = {"train_generator.kind": Choice("none", why), "train_generator.captions": Choice(NO_FILE)}
-        return {**kind, **_evaluated(0)}
+        return {"train_generator.kind": Choice("none", why), **_classes(), **_evaluated(0)}
     width, depth, heads = tier.dit
     guidance = _GUIDANCE if wish.captions else DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
-    why = "of captions, which a weak guidance shows less of" if wish.captions else ""
+    why = "captions need it strong: docs/quality.md" if wish.captions else ""
     why = why if guidance > 1 else "one class: there is nothing to guide to"
     return {
         "train_generator.kind": Choice("dit"),
         **(_captions(facts) if wish.captions else _classes()),
-        "train_generator.dit.model.width": Choice(width, f"length of a token: of the size `{tier.name}`, by the time"),
+        "train_generator.dit.model.width": Choice(
+            width, f"length of a token; networks of the size `{tier.name}`, which the time allows"
+        ),
         "train_generator.dit.model.depth": Choice(depth),
         "train_generator.dit.model.heads": Choice(heads),
         "train_generator.dit.diffusion.time_shift": Choice(2.0, "more noise, in which few images have more to teach"),

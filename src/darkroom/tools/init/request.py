@@ -13,7 +13,7 @@ from darkroom.errors import DarkroomError
 class Request:
     """The options of `darkroom init`.
 
-    source: a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME.
+    source: a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME or hub:FOLDER.
     minutes: in which the whole DAG is to end.
     text: whether images of texts are wanted; None: where the images have captions.
     generator: what makes images: dit (of texts, where there are captions, else of classes), unclip or none.
@@ -66,8 +66,8 @@ def add_options(parser: ArgumentParser) -> None:
     """Add the options of `darkroom init`."""
     parser.add_argument(
         "source",
-        help="a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, a folder, "
-        "pattern or URL of tars",
+        help="a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, or a "
+        "folder or URL of tars ({000..099} in a URL is a range)",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -87,6 +87,8 @@ def add_options(parser: ArgumentParser) -> None:
         "tokenizer alone; %(default)s",
     )
     parser.add_argument(
-        "--size", type=int, help="pixels of the stored images, height and width, a multiple of 16; by the time"
+        "--size",
+        type=int,
+        help="pixels of the stored images, height and width, a multiple of 16; default: what the time allows",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what it would write, and write nothing")

@@ -25,7 +25,7 @@ from darkroom.tools.init.annotations import folder_settings
 from darkroom.tools.init.tars import tar_settings
 
 SCENES = 8000  # of `shapes`, which has no end
-_NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, or webdataset tars"
+_NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, or webdataset tars"
 _OWN = (".git", ".dvc", ".darkroom", ".snakemake", ".venv", "logs", "build")  # of the repository, never images
 
 
