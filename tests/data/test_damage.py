@@ -172,7 +172,7 @@ def test_too_many_fail_the_catalog_and_another_fraction_reads_nothing_again(
 
 @pytest.fixture
 def of_long_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], CatalogParams]:
-    """Shards of twelve images with captions of more than 8 tokens; returns what makes parameters of `catalog` of some."""
+    """Images with captions of more than 8 tokens; returns what makes parameters of `catalog` from sections."""
     monkeypatch.chdir(tmp_path)
     mess = Mess(tmp_path / "people")
     for number in range(12):
