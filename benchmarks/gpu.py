@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,13 +38,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch  # noqa: E402
 from diffusers import DiTTransformer2DModel  # noqa: E402
-from loop_overhead import WithoutPictures, latents_of  # noqa: E402
+from loop_overhead import WithoutPictures, bare, latents_of  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from darkroom.device import set_up_device  # noqa: E402
-from darkroom.diffusion.flow import Flow  # noqa: E402
 from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.environment import choose_device  # noqa: E402
 from darkroom.errors import DarkroomError  # noqa: E402
@@ -58,8 +56,6 @@ from darkroom.training.trainer import Places, Trainer  # noqa: E402
 
 CHANNELS, SIDE, CLASSES, IMAGES = 4, 32, 1000, 4096
 SIZES = {"T": (64, 2, 2), "B": (768, 12, 12), "L": (1024, 24, 16), "XL": (1152, 28, 16)}
-# x (B, C, S, S), times (B,) and labels, int64 (B,), to the prediction, (B, C, S, S)
-Network = Callable[[Tensor, Tensor, Tensor], Tensor]
 Step = Callable[[], None]
 
 
@@ -203,39 +199,6 @@ def ours(
     return lambda: trainer.step(next(batches)), trainer.device
 
 
-def bare(
-    network: Network, parameters: list[nn.Parameter], rows: LabelledLatents, batch: int, device: torch.device
-) -> Iterator[None]:
-    """Train with a loop as a person would write it; yields after each update.
-
-    network: called under autocast to bf16.
-    parameters: its own, float32.
-    batch: images.
-    """
-    stored, flow = rows.__getitems__(range(len(rows))), Flow()
-    tensors = [torch.as_tensor(stored[name]) for name in ("mean", "logvar", "labels")]
-    loader = DataLoader(TensorDataset(*tensors), batch, shuffle=True, drop_last=True, pin_memory=device.type == "cuda")
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
-    averages = [parameter.detach().clone() for parameter in parameters]
-    while True:
-        for found in loader:
-            mean, logvar, labels = (each.to(device, non_blocking=True) for each in found)
-            data = mean.float() + (0.5 * logvar.float()).exp() * torch.randn(mean.shape, device=device)
-            noise, t = torch.randn_like(data), torch.randn(len(data), device=device).sigmoid()
-            labels = torch.where(torch.rand(len(data), device=device) < 0.1, CLASSES, labels)
-            x = flow.add_noise(data, noise, t)
-            with torch.autocast(device.type, dtype=torch.bfloat16):
-                output = network(x, flow.timesteps(t), labels)
-            loss = flow.losses(output, data, noise, x, t)["loss"].mean()
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            with torch.no_grad():
-                torch._foreach_lerp_(averages, list[Tensor](parameters), 0.0001)
-            yield
-
-
 def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step, torch.device]:
     """Return what takes an optimizer step of a bare loop, and where it runs."""
     torch.set_num_threads(2)  # as ours
@@ -264,7 +227,7 @@ def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step
     module.to(device).train()
     if way.compile:
         module.compile(dynamic=False)
-    steps = bare(network, list(module.parameters()), rows, batch, device)
+    steps = bare(network, list(module.parameters()), rows, CLASSES, batch, "bf16")
     return lambda: next(steps), device
 
 

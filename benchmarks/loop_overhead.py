@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +32,7 @@ os.environ |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from latent_reads import write_darkroom  # noqa: E402
-from torch import Tensor  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from darkroom.check.check import read_params, schema  # noqa: E402
@@ -50,6 +50,8 @@ from darkroom.params.stage import given, lookup  # noqa: E402
 from darkroom.training import loop  # noqa: E402
 from darkroom.training.trainer import Places, Trainer  # noqa: E402
 
+# x (B, C, S, S), times (B,) and labels, int64 (B,), to the prediction, (B, C, S, S)
+Network = Callable[[Tensor, Tensor, Tensor], Tensor]
 CLASSES, IMAGES = 10, 1437  # of scikit-learn's digits, the train split
 
 
@@ -87,27 +89,46 @@ def latents(root: Path) -> LabelledLatents:
     return latents_of(root, (kl["latent_channels"], side, side), IMAGES, lookup(values, "encode_latents.dtype"))
 
 
-def bare(model: DiT, latents: LabelledLatents, scaler: LatentScaler, batch: int) -> Iterator[None]:
-    """Train with a loop as a person would write it; yields after each update."""
-    rows, flow = latents.__getitems__(range(len(latents))), Flow()
+def bare(
+    network: Network,
+    parameters: list[nn.Parameter],
+    latents: LabelledLatents,
+    null_label: int,
+    batch: int,
+    precision: str = "fp32",
+) -> Iterator[None]:
+    """Train with a loop as a person would write it; yields after each update.
+
+    network: with precision bf16 called under autocast.
+    parameters: its own, float32, on the device that it runs on.
+    null_label: of guidance.
+    batch: images.
+    """
+    rows, flow, device = latents.__getitems__(range(len(latents))), Flow(), parameters[0].device
+    channels = latents.shards.shape[0]
+    scaler = LatentScaler([0.0] * channels, [1.0] * channels)
     tensors = [torch.as_tensor(rows[name]) for name in ("mean", "logvar", "labels")]
-    loader = DataLoader(TensorDataset(*tensors), batch, shuffle=True, drop_last=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
-    averages = [parameter.detach().clone() for parameter in model.parameters()]
+    loader = DataLoader(TensorDataset(*tensors), batch, shuffle=True, drop_last=True, pin_memory=device.type == "cuda")
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
+    averages = [parameter.detach().clone() for parameter in parameters]
     total: float | Tensor = 0.0
     for number in itertools.count(1):
-        for mean, logvar, labels in loader:
-            data = scaler(mean + (0.5 * logvar).exp() * torch.randn_like(mean))
-            noise, t = torch.randn_like(data), torch.randn(len(data)).sigmoid()
-            labels = torch.where(torch.rand(len(data)) < 0.1, model.null_label, labels)
+        for found in loader:
+            mean, logvar, labels = (each.to(device, non_blocking=True) for each in found)
+            noise = torch.randn(mean.shape, device=device)
+            data = scaler(mean.float() + (0.5 * logvar.float()).exp() * torch.randn(mean.shape, device=device))
+            t = torch.randn(len(data), device=device).sigmoid()
+            labels = torch.where(torch.rand(len(data), device=device) < 0.1, null_label, labels)
             x = flow.add_noise(data, noise, t)
-            loss = flow.losses(model(x, flow.timesteps(t), labels), data, noise, x, t)["loss"].mean()
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+                output = network(x, flow.timesteps(t), labels)
+            loss = flow.losses(output, data, noise, x, t)["loss"].mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             with torch.no_grad():
-                torch._foreach_lerp_(averages, list(model.parameters()), 0.005)
+                torch._foreach_lerp_(averages, list[Tensor](parameters), 0.005)
             total += loss.detach()
             yield
         if number % 2 == 0:
@@ -153,7 +174,8 @@ def main() -> None:
             DiT(config), settings.chosen.diffusion, 0, rows, rows, scaler, None, settings.chosen.sampling
         )  # type: ignore[arg-type]
         batch = settings.training.batch
-        clock = Clock(bare(DiT(config), rows, scaler, batch), chosen.updates)
+        other = DiT(config)
+        clock = Clock(bare(other, list(other.parameters()), rows, other.null_label, batch), chosen.updates)
         update = Trainer.step
 
         def counted(trainer: Trainer, piece: object) -> None:
