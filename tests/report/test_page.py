@@ -126,11 +126,16 @@ def test_the_tokenizers_own_images_stand_in_the_same_table(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("condition", "says"), [("tokens", "Each made of the caption below it"), ("none", "Made of nothing but noise")]
+    ("changes", "says"),
+    [
+        ({"condition": "tokens"}, "Each made of the caption below it"),
+        ({"condition": "none"}, "Made of nothing but noise"),
+        ({"counts": {CLASSES[0]: 40}}, "All of one class"),
+    ],
 )
-def test_samples_of_no_class_stand_in_no_columns(made: Path, condition: str, says: str) -> None:
+def test_samples_of_no_class_and_of_one_stand_in_no_columns(made: Path, changes: dict[str, Any], says: str) -> None:
     assert "One class a column" in page().text
-    change("samples/generator/manifest.json", condition=condition)
+    change("samples/generator/manifest.json", **changes)
     samples = json.loads(Path("samples/generator/manifest.json").read_text())
     facts = {name: value for name, value in samples.items() if name not in ("kind", "format", "seal")}
     write_manifest(Path("samples/generator"), "samples", **facts)

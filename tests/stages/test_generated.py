@@ -48,8 +48,8 @@ def test_any_ten_classes_of_many_have_a_column() -> None:
     assert write(labels, 21, 1000).tolist() == [[*range(10)], [-1, -1, -1, 20, *[-1] * 6]]
 
 
-def test_without_labels_there_are_no_columns() -> None:
-    assert write(None, 5, 2).tolist() == [[0, 1, 2, 3, 4]]
+def test_without_labels_and_of_one_class_there_are_no_columns() -> None:
+    assert write(None, 5, 2).tolist() == write([1] * 5, 5, 2).tolist() == [[0, 1, 2, 3, 4]]
     assert write(None, 12, 0).tolist() == [[*range(10)], [10, 11, *[-1] * 8]]
 
 

@@ -219,8 +219,9 @@ _ASKED = {
 
 
 def _columns(samples: Samples) -> list[str]:
-    """Return the classes of the columns of a grid, from the left: the first ten that have images."""
-    return [name for name in samples.classes if samples.counts.get(name)][:10]
+    """Return the classes of the columns of a grid, from the left: the first ten that have images; none of one."""
+    found = [name for name in samples.classes if samples.counts.get(name)][:10]
+    return found if len(found) > 1 else []
 
 
 def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
@@ -261,6 +262,7 @@ def render(title: str, inputs: Inputs) -> str:
         "CLIP": inputs.clip,
     }
     in_grid = _columns(inputs.samples) if by_class else []
+    asked = _ASKED.get(inputs.samples.condition, "" if in_grid else "All of one class")
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
@@ -288,8 +290,8 @@ def render(title: str, inputs: Inputs) -> str:
         commonest=max(train.values(), default=0) / max(1, sum(train.values())),
         in_grid=in_grid,
         own_columns=_columns(inputs.own.samples) if inputs.own else [],
-        shown=_in_grid(inputs, in_grid) if by_class else 0,
-        asked=_ASKED.get(inputs.samples.condition, ""),
+        shown=_in_grid(inputs, in_grid) if in_grid else 0,
+        asked=asked,
         triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
         codes=draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
         splits=_SPLITS,

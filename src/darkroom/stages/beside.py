@@ -1,6 +1,6 @@
 """Draws real images beside generated ones, for people: `real.png` and `neighbours.png` of `samples/nearest/NAME/`.
 
-Both have a class a column, as the grid of samples; of images without classes, as many in a row. Beside images of stored
+Both have a class a column, as the grid of samples; of images of fewer than two classes, as many in a row. Beside images of stored
 captions stand those that the captions are of.
 """
 
@@ -25,9 +25,10 @@ SPACES = ("features", "pixels")  # in which neighbours are shown
 
 
 def columns_of(labels: Sequence[str | None], classes: Sequence[str]) -> list[str]:
-    """Return the classes of the columns: the first ten, in the order of `classes`, that `labels` holds."""
+    """Return the classes of the columns: the first ten, in the order of `classes`, that `labels` holds; none of one."""
     there = set(labels)
-    return [name for name in dict.fromkeys(classes) if name in there][:COLUMNS]
+    found = [name for name in dict.fromkeys(classes) if name in there][:COLUMNS]
+    return found if len(found) > 1 else []
 
 
 def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:

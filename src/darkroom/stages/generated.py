@@ -30,7 +30,7 @@ Images = NDArray[np.uint8]  # (N, C, H, W)
 
 
 class Shown:
-    """The images of the grid: the first ones of the first classes, a class a column; without classes the first ones.
+    """The images of the grid: the first ones of the first classes, a class a column; of fewer than two the first ones.
 
     Args:
         labels: the class number of each image, (N,); None: they have no classes.
@@ -39,8 +39,9 @@ class Shown:
 
     def __init__(self, labels: NDArray[np.int64] | None, captions: Sequence[str] | None = None) -> None:
         self._captions = captions
-        plain = labels is None or captions is not None
-        found = [None] if plain or labels is None else np.unique(labels)[:_COLUMNS].tolist()
+        classes = [] if labels is None or captions is not None else np.unique(labels)[:_COLUMNS].tolist()
+        plain = len(classes) < 2
+        found = [None] if plain else classes
         self._most = _ROWS * (_COLUMNS if plain else 1) if captions is None else CAPTIONED
         self._columns: dict[int | None, list[Images]] = {label: [] for label in found}
 

@@ -35,10 +35,10 @@ class Levels:
         return (latents > 0).to(torch.uint8)
 
 
-def recipe(tokenizer=None, **changes):
+def recipe(tokenizer=None, classes=5, **changes):
     settings = {"normalise": "channel", "time": "logit_normal", "time_mean": 0.2, "time_std": 0.7, "label_dropout": 0.3}
     torch.manual_seed(0)
-    model = Spy(DiTConfig(2, 4, 5, 16, 1, 2, 2))
+    model = Spy(DiTConfig(2, 4, classes, 16, 1, 2, 2))
     return DiTRecipe(model, DiTDiffusion(**settings | changes), 9, [], [], LatentScaler(MEAN, STD), tokenizer, SAMPLING)
 
 
@@ -162,6 +162,14 @@ def test_the_preview_is_guided_where_labels_were_dropped(dropout):
     assert made.columns == 5  # of the grid: a class a column, of so few classes too
     asked = torch.cat([labels, torch.full_like(labels, made.model.null_label)]) if dropout else labels
     assert made.model.calls and all(torch.equal(call[2], asked) for call in made.model.calls)
+
+
+@torch.no_grad()
+def test_images_of_one_class_stand_ten_in_a_row():
+    made = recipe(Levels(), classes=1, label_dropout=0.0)
+    assert made.preview().shape == (100, *SHAPE) and made.strip().shape == (10, *SHAPE)
+    assert made.columns == 10 and not made.by_class  # no class is the name of a column
+    assert all((call[2] == 0).all() for call in made.model.calls)
 
 
 @torch.no_grad()

@@ -78,7 +78,7 @@ class DistilledRecipe(Recipe):
         fine = times_of(self.objective, calls * steps)
         self.ways = [fine[at : at + steps + 1] for at in range(0, calls * steps, steps)]
         self.sampling = few_calls(calls)
-        self.by_class = self.model.config.condition == "class"
+        self.by_class = self.model.config.condition == "class" and self.model.config.classes > 1
         self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
         if self.asked.caption is not None and self.model.config.condition in TEXTS:
             self.captions = self.asked.caption(np.arange(self.columns))

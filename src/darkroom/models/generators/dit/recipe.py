@@ -94,7 +94,7 @@ class DiTRecipe(GeneratorRecipe):
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
         self.evaluation, self.asked, self.augment = evaluation, asked, augment
-        self.by_class = model.config.condition == "class"
+        self.by_class = model.config.condition == "class" and model.config.classes > 1
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.generated = [self.evaluate]
         self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
@@ -248,7 +248,7 @@ class DiTRecipe(GeneratorRecipe):
         return self.objective.losses(output, x0, noise, x, time), tokens
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
+        """Return ten images for each of the first ten classes, of one or of ten stored conditions, from the same noise."""
         return self._made(10 * self.columns)
 
     def strip(self) -> NDArray[np.uint8]:
@@ -256,13 +256,13 @@ class DiTRecipe(GeneratorRecipe):
         return self._made(self.columns)
 
     def _made(self, count: int) -> NDArray[np.uint8]:
-        """Return images of the first ten classes, or of ten stored conditions, in turn; image i from noise i.
+        """Return images of the first ten classes or of ten stored conditions in turn; image i from noise i.
 
         They are guided where conditions were dropped: nothing else teaches what the null looks like.
         """
         device = next(self.model.parameters()).device
         columns = self.columns
-        asked = self.asked or asked_classes(balanced(columns))
+        asked = self.asked or asked_classes(balanced(max(1, self.model.config.classes)))
         condition = placed(asked, np.arange(count) % columns, device)
         shape = self.tokenizer.latent_shape
         noise = torch.from_numpy(normal(self.seed, "dit/preview", range(count), shape)).to(device)
