@@ -115,7 +115,7 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
         DarkroomError: lists all that DVC cannot hash and that .dvcignore does not leave out, and says what to do.
     """
     scans = {path: scan(path) for path in sources}
-    hashed = {path: _hashed(path, found.faults) for path, found in scans.items()}
+    hashed = {path: _met(path, found.faults) for path, found in scans.items()}
     if blocks := [_message(sources[path], path, faults) for path, faults in hashed.items() if faults]:
         raise DarkroomError("\n".join(blocks))
     return "".join(
@@ -133,7 +133,7 @@ def leave_out(roots: Iterable[Path]) -> str:
     Returns:
         A sentence with the number of lines; "" where none was needed.
     """
-    found = {root: _hashed(root, scan(root).faults) for root in roots}
+    found = {root: unhashable(root) for root in roots}
     lines = [line for root, faults in found.items() for fault in faults if (line := _line(root, fault))]
     if not lines:
         return ""
@@ -144,7 +144,12 @@ def leave_out(roots: Iterable[Path]) -> str:
     return f"left out as DVC cannot hash them, by lines of {IGNORE}: {len(lines):,}; commit it\n"
 
 
-def _hashed(root: Path, faults: Sequence[Fault]) -> list[Fault]:
+def unhashable(root: Path) -> list[Fault]:
+    """Return what DVC cannot hash in a folder and .dvcignore does not leave out."""
+    return _met(root, scan(root).faults)
+
+
+def _met(root: Path, faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults that DVC meets: those that .dvcignore leaves out are none."""
     if not faults or inside(root) is None:
         return list(faults)
@@ -158,13 +163,14 @@ def _hashed(root: Path, faults: Sequence[Fault]) -> list[Fault]:
         return [
             fault
             for fault, path in paths
-            if _name(fault) == IGNORE or not (rules.is_ignored_file(path) or rules.is_ignored_dir(path))
+            if not may_be_left_out(fault) or not (rules.is_ignored_file(path) or rules.is_ignored_dir(path))
         ]
     return list(faults)
 
 
-def _name(fault: Fault) -> str:
-    return fault.path.rpartition("/")[2]
+def may_be_left_out(fault: Fault) -> bool:
+    """Return whether a line of .dvcignore can leave a fault out: not of what was named itself, nor of a .dvcignore."""
+    return fault.path.rpartition("/")[2] not in ("", IGNORE)
 
 
 def inside(root: Path) -> str | None:
@@ -190,7 +196,7 @@ def pattern(root: Path, below: str) -> str | None:
 
 def _line(root: Path, fault: Fault) -> str | None:
     """Return the line of .dvcignore that leaves out a fault; None where there can be none."""
-    return pattern(root, fault.path) if fault.path and _name(fault) != IGNORE else None
+    return pattern(root, fault.path) if may_be_left_out(fault) else None
 
 
 def printable(text: str) -> str:
@@ -206,7 +212,6 @@ def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
     if more := Counter(fault.what for fault in faults[_MOST:]):
         lines.append(f"  and more: {', '.join(f'{what} {count:,}' for what, count in more.most_common())}")
     lines.append("Remove or rename them, or give the permission")
-    others = [fault.path for fault in shown if _name(fault) != IGNORE]
     patterns = [line for fault in shown if (line := _line(root, fault))]
     if patterns:
         lines[-1] += (
@@ -214,7 +219,7 @@ def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
             "beside dvc.yaml:"
         )
         return "\n".join([*lines, *(f"  {line}" for line in patterns)])
-    if any(others):
+    if any(map(may_be_left_out, shown)):
         lines[-1] += (
             f". {IGNORE} knows no files outside of the repository: to leave them out by it, make a link, "
             f"`ln -s {root.absolute()} pictures`, name `pictures` in place of the folder, and ask again"

@@ -71,17 +71,6 @@ def test_few_images_and_many_copies_of_few(clone, quick, capsys, pictures):
     assert not quick
 
 
-def test_what_dvc_cannot_hash_is_listed_and_nothing_hangs(clone, quick, capsys, pictures):
-    root = pictures("pictures", [f"{number}.png" for number in range(40)])
-    os.mkfifo(root / "pipe.png")
-    os.mkfifo(root / "0.txt")
-    (root / "gone.png").symlink_to("nowhere")
-    said = refused(capsys, str(root))
-    assert (
-        "pipe.png: a pipe (FIFO)" in said and "0.txt: a pipe (FIFO)" in said and "gone.png: a link to nothing" in said
-    )
-
-
 def test_a_folder_whose_name_params_cannot_hold(clone, quick, capsys, pictures, tmp_path):
     root = pictures("pictures", [f"{number}.png" for number in range(40)])
     other = root.rename(tmp_path / os.fsdecode(b"p\xff"))

@@ -12,10 +12,11 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts, look
+from darkroom.tools.init.leaving_out import left_out
 from darkroom.tools.init.machine import Machine, this_machine
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
 from darkroom.tools.init.request import Request
-from darkroom.tools.init.subject import entry, opened, stand_in
+from darkroom.tools.init.subject import Subject, entry, opened, stand_in
 from darkroom.tools.init.texts import after, report
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import begin_from, header, restored, text_of
@@ -101,7 +102,12 @@ def init(request: Request) -> str:
     Raises:
         DarkroomError: the source cannot be read, or no settings for it are valid; params.yaml is as before then.
     """
-    subject = opened(request.source)
+    with left_out(request.source, request.dry_run) as (source, said):
+        subject = opened(source)
+        return _proposed(replace(subject, notes=(*subject.notes, *said)), request)
+
+
+def _proposed(subject: Subject, request: Request) -> str:
     facts = look(subject)
     wanted = request.wants_texts(facts.has_captions)
     if wanted and not facts.may_have_texts:

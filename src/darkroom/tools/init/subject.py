@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from darkroom.dag.hashable import printable, require_hashable
+from darkroom.dag.hashable import inside, printable, require_hashable
 from darkroom.dag.stages import STAGES
 from darkroom.data.sources import Source, open_source
 from darkroom.data.sources.tar_names import ENDINGS
@@ -58,7 +58,7 @@ def opened(source: str) -> Subject:
         label, part, notes = _folder(path)
     elif path.is_dir() or (path.is_file() and path.name.endswith(ENDINGS)):
         part = Part(source="webdataset", path=_written(path), settings=tar_settings(path))
-        label = part_name(_name_of(path))
+        label = part_name(name_of(path))
     elif kind in ("digits", "shapes") and not name:
         part, label = Part(source=kind, stop=SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
     elif kind == "torchvision" and name:
@@ -83,14 +83,14 @@ def opened(source: str) -> Subject:
 
 def _folder(path: Path) -> tuple[str, Part, tuple[str, ...]]:
     """Return name and entry of a part that is a folder of images, and what was decided."""
-    _require_own(path)
+    require_own(path)
     hint = require_hashable({path: "darkroom init"}).strip()
     settings, notes = folder_settings(path)
     part = Part(source="folder", path=_written(path), settings=settings.model_dump(exclude_defaults=True))
-    return part_name(_name_of(path)), part, (*notes, *([hint] if hint else []))
+    return part_name(name_of(path)), part, (*notes, *([hint] if hint else []))
 
 
-def _require_own(path: Path) -> None:
+def require_own(path: Path) -> None:
     """Refuse a folder that holds the repository, or is of it: what stages write would be read as images.
 
     Raises:
@@ -135,13 +135,13 @@ def _written(path: Path) -> str:
     Raises:
         DarkroomError: its name is not UTF-8.
     """
-    text = os.path.relpath(path) if path.resolve().is_relative_to(Path.cwd().resolve()) else os.path.abspath(path)  # noqa: PTH100
+    text = inside(path) or os.path.abspath(path)  # noqa: PTH100, a link stays one
     if printable(text) != text:
         raise DarkroomError(f"{printable(text)}: params.yaml cannot hold this name: rename the folder.")
     return text
 
 
-def _name_of(path: Path) -> str:
+def name_of(path: Path) -> str:
     """Return the last name of a path as the person wrote it."""
     return Path(os.path.abspath(path)).name  # noqa: PTH100, a link keeps its name
 
