@@ -436,6 +436,13 @@ def test_data_card_counts(made: Path) -> None:
     assert "first90091.23 MB8 pixels0" in "".join(text.split("\n")) and "second897" in "".join(text.split("\n"))
 
 
+def test_what_looks_wrong_with_classes_stands_beside_their_number(made: Path) -> None:
+    catalog = json.loads(Path("data/catalog/manifest.json").read_text())
+    counts = {split: {**of, "Three": 4 * (split == "test")} for split, of in catalog["counts"].items()}
+    found = data_changed(counts=counts)
+    assert "are they one? 'Three' and 'three'" in found.text and "without a training image" in found.text
+
+
 def data_changed(**changes: Any) -> Page:
     """Return the page of a catalog with changes, which all that was made from it belongs to."""
     change("data/catalog/manifest.json", **changes)

@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
+from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import read_params
 from darkroom.data.catalog import load_catalog
+from darkroom.data.layout import KIND
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.params.catalog import Params as CatalogParams
 from darkroom.params.ingest import Params as IngestParams
+from darkroom.params.parts import Part
 from darkroom.stages import catalog, ingest
 from data.making import make_part
 from stages.text_models import SPEC, Captioned
@@ -58,6 +62,17 @@ def test_digits_become_shards_and_a_catalog(tmp_path: Path, monkeypatch: pytest.
     printed = capsys.readouterr().out
     assert "30 images in" in printed and "10 classes in 2 parts" in printed
     assert str(tmp_path) not in (tmp_path / "data/shards/one/manifest.json").read_text()
+
+
+def test_one_of_every_few_images_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    ingest_part("some", {**DIGITS, "start": 3, "stop": 100, "every": 10})
+    manifest = read_manifest(Path("data/shards/some"), KIND)
+    keys = [key for split in manifest["splits"] for key in ImageShards.open_parts(["some"], split).keys]
+    assert sorted(keys) == [f"digits-{number:04d}" for number in range(3, 100, 10)]
+    assert manifest["source"]["every"] == 10 and "one in 10 of images 3 to 99 of digits" in capsys.readouterr().out
+    with pytest.raises(ValidationError, match="webdataset reads whole shards: every is 1"):
+        Part(source="webdataset", path="tars", every=2)
 
 
 def test_a_slice_outside_the_source_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ class Part(Section):
     """First image of the slice, counted from 0; of webdataset: first shard."""
     stop: Annotated[int, Field(gt=0)] | None = None
     """One past the last image of the slice; null: to the end."""
+    every: Annotated[int, Field(gt=0)] = 1
+    """One of how many images of the slice is read, evenly spread, for a trial on few of many; not of webdataset."""
     embeddings: str = NO_FILE
     """A folder of CLIP embeddings by others: `embed_clip.imported`; data/none: none."""
     settings: Settings = Field(default_factory=dict)
@@ -35,6 +37,13 @@ class Part(Section):
             raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
         return self
 
+    @property
+    def images(self) -> int | None:
+        """Images that are read; None: known only behind that."""
+        if self.stop is None or self.source == "webdataset":
+            return None
+        return -(-(self.stop - self.start) // self.every)
+
     @model_validator(mode="after")
     def _read(self) -> "Part":
         """What each source reads is named, and nothing is named that it does not read."""
@@ -44,6 +53,8 @@ class Part(Section):
             raise ValueError(
                 f"{self.source} needs a path: the {'table' if self.source == 'urls' else 'folder'} it reads"
             )
+        if self.source == "webdataset" and self.every > 1:
+            raise ValueError("webdataset reads whole shards: every is 1; start and stop choose shards")
         if self.source == "shapes" and self.stop is None:
             raise ValueError("shapes has no end: give the part a stop, the number of scenes")
         return self

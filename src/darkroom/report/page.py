@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from darkroom.data.classes import class_warnings
 from darkroom.metrics import table
 from darkroom.metrics.distance_scores import score_names
 from darkroom.metrics.held_out_names import held_out_names
@@ -297,6 +298,7 @@ def render(title: str, inputs: Inputs) -> str:
         splits=_SPLITS,
         damage=damage_rows(inputs.catalog),
         passed_over=passed_over_rows(inputs.catalog),
+        class_warnings=class_warnings(inputs.catalog.counts),
         most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
         or 1,
         # Some networks are trained only where they are needed.

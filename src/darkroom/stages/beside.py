@@ -1,7 +1,7 @@
 """Draws real images beside generated ones, for people: `real.png` and `neighbours.png` of `samples/nearest/NAME/`.
 
-Both have a class a column, as the grid of samples; of images of fewer than two classes, as many in a row. Beside images of stored
-captions stand those that the captions are of.
+Both have a class a column, as the grid of samples; of fewer than two classes, as many images in a row. Beside images
+of stored captions stand those that the captions are of.
 """
 
 from collections.abc import Sequence

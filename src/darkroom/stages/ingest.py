@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,24 @@ def run(params: Params, part: str) -> None:
     source = open_source(chosen, details, params.run)
     start, stop = slice_of(source, part, chosen.start, chosen.stop)
     unit = getattr(source, "unit", "images")
-    print(f"{unit} {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")
+    which = f"one in {chosen.every:,} of " if chosen.every > 1 else ""
+    print(f"{which}{unit} {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")
     how = preparation(settings)
     tars = tars_of(source)
     write: Callable[..., dict[str, Any]] = (
         partial(write_part, shard_size=settings.shard_size) if tars is None else partial(write_in_place, tars=tars)
     )
-    found = outcomes(source, source.entries(start, stop), how, params.run.ingest_processes, store=tars is None)
+    entries = islice(source.entries(start, stop), 0, None, chosen.every)
+    found = outcomes(source, entries, how, params.run.ingest_processes, store=tars is None)
+    images = None if stop is None or unit != "images" else len(range(start, stop, chosen.every))
+    one_of = {"every": chosen.every} if chosen.every > 1 else {}
     failed = LOGS / f"ingest-{part}"
     with atomic_folder(SHARDS / part) as folder:
         manifest = write(
             folder,
             part,
-            each_with_progress(found, stop - start if stop is not None and unit == "images" else None, part),
-            source={"name": chosen.source, "start": start, "stop": stop, **source.metadata()},
+            each_with_progress(found, images, part),
+            source={"name": chosen.source, "start": start, "stop": stop, **one_of, **source.metadata()},
             how=how,
             policy=Policy(
                 settings.rules.model_dump(),

@@ -50,7 +50,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """A machine that need not be measured. Returns what params.yaml held each time it was."""
     seen: list[dict] = []
 
-    def planned(everything: bool, history: bool) -> Planned:
+    def planned(everything: bool, history: bool, most: int) -> Planned:
         values = read_yaml(Path("params.yaml"))
         seen.append(values)
         jobs = {name: Job(3 + each * values[name]["training"]["images"], 1) for name, each in SECONDS.items()}
@@ -58,7 +58,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
 
     monkeypatch.setattr(command, "planned", planned)
-    monkeypatch.setattr(command, "this_machine", lambda: Machine(2))  # whose convolutions are not timed
+    monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
     return seen
 
 

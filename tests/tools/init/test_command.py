@@ -15,7 +15,7 @@ from darkroom.dag.expected import expected_left
 from darkroom.models.evaluators.extractor.settings import ExtractorTraining
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
-from darkroom.tools.init import command, writing
+from darkroom.tools.init import command, facts, writing
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.writing import LAST
@@ -128,7 +128,7 @@ def test_more_time_has_the_same_evaluator(clone, quick):
 def test_the_largest_networks_are_for_half_a_day_on_a_gpu_and_many_images(
     clone, quick, monkeypatch, images, hours, size, width
 ):
-    monkeypatch.setattr(command, "this_machine", lambda: Machine(16, gpu=True, bf16=True))
+    monkeypatch.setattr(command, "this_machine", lambda device: Machine(16, gpu=True, bf16=True))
     monkeypatch.setattr(command, "look", lambda subject: replace(look(subject), images=images, found=images))
     assert main(["init", "shapes", "--hours", hours]) == 0
     found = values()
@@ -159,6 +159,15 @@ def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, caps
     assert Path("params.yaml").read_bytes() == before
     assert not LAST.exists() and not writing.DRY.exists()
     assert "Nothing was written" in said and "2 classes, with so many images: " in said and "cat 60" in said
+
+
+def test_classes_of_a_sample_are_counted_only_where_it_shows_many_of_each(clone, quick, pictures, capsys, monkeypatch):
+    names = [f"kind {number}" for number in range(40)]
+    root = str(pictures("mine", classes(*names, "Kind_0", each=6)))
+    monkeypatch.setattr(facts, "LOOKED", 120)
+    assert main(["init", root, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "At least 41 classes, of 6 images each or fewer." in said and "are they one? 'Kind_0' and 'kind 0'" in said
 
 
 def test_an_interrupt_while_measuring_leaves_everything(clone, pictures, monkeypatch):

@@ -84,6 +84,7 @@ def test_how_many_images_differ_is_known_by_a_sample(clone, pictures, monkeypatc
     found = look(opened(str(root)))
     assert (found.found, found.looked) == (400, 150)
     assert found.images == pytest.approx(different, rel=0.15 if different < 400 else 0)
+    assert found.duplicates == 1 - found.images / 400
 
 
 def test_captions_and_their_length(clone, pictures):
@@ -96,10 +97,20 @@ def test_captions_and_their_length(clone, pictures):
     for number in range(40):
         (root / f"{number}.txt").write_text("always the same")
     assert not look(opened(str(root))).has_captions
-    for number in range(40):  # as classes: one caption of its own says nothing more
-        (root / f"{number}.txt").write_text(("a cat", "a dog")[number % 2] if number else "a sleeping cat")
+
+
+@pytest.mark.parametrize("looked", [400, 20])
+def test_captions_must_say_more_than_classes_where_there_are_any(clone, pictures, monkeypatch, looked):
+    """However few of the images are looked at: of few, most captions are seen once."""
+    root = pictures("pictures", classes("cat", "dog", each=200))
+    for number, path in enumerate(sorted(root.rglob("*.png"))):
+        path.with_suffix(".txt").write_text(f"a {path.parent.name} of kind {number % 4}")
+    monkeypatch.setattr(facts, "LOOKED", looked)
     found = look(opened(str(root)))
+    assert found.looked == looked and found.captions == pytest.approx(8 / 400, abs=0.02)
     assert found.may_have_texts and not found.has_captions
+    (root / "dog").rename(root / "cat" / "dog")  # no classes any more
+    assert look(opened(str(root / "cat"))).has_captions
 
 
 def test_of_many_images_some_are_looked_at_of_every_class(clone, pictures, monkeypatch):

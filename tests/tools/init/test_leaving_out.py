@@ -34,7 +34,9 @@ def test_a_folder_elsewhere_is_read_through_a_link(messy, quick, capsys):
         assert main(["init", str(messy)]) == 0
         assert path_of() == str(LINK) and LINK.resolve() == messy and not unhashable(LINK)
     said = capsys.readouterr().out
-    assert "cannot hash 3 files" in said and "pipe.png (a pipe (FIFO))" in said and "gone.png (a link to nothing)" in said
+    assert (
+        "cannot hash 3 files" in said and "pipe.png (a pipe (FIFO))" in said and "gone.png (a link to nothing)" in said
+    )
     assert f"{LINK} is a link to {messy}" in said and "42 images" in said
     assert Path(".dvcignore").read_text().count(f"/{LINK}/") == 3  # a line for each
 

@@ -12,7 +12,15 @@ def test_a_cpu_takes_bf16_where_convolutions_are_quicker_in_it(monkeypatch, seco
     full, half = seconds
     monkeypatch.setattr(machine, "_seconds", lambda bf16: half if bf16 else full)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert (this_machine().gpu, this_machine().bf16) == (False, bf16)
+    assert (this_machine("auto").gpu, this_machine("auto").bf16) == (False, bf16)
+
+
+@pytest.mark.parametrize(("device", "gpu"), [("auto", True), ("cuda:1", True), ("cpu", False)])
+def test_a_gpu_counts_where_it_is_to_be_used(monkeypatch, device, gpu):
+    monkeypatch.setattr(machine, "_seconds", lambda bf16: 1.0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert (this_machine(device).gpu, this_machine(device).bf16) == (gpu, gpu)
 
 
 def test_timing_leaves_threads_as_they_are():

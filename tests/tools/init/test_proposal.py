@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from darkroom.tools.init.command import most_read
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
@@ -13,7 +14,8 @@ from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import text_of
 
 FACTS = Facts(
-    3786, 2000, 0, (64, 64, 64), (1.0, 1.0), 0.0, 0.0, 0.0, 0.0, {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786
+    3786, 2000, 0, (64, 64, 64), (1.0, 1.0), 0.0, 0.0, 0.0, 0.0,
+    {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786, 0.001,
 )  # fmt: skip
 MACHINES = [Machine(2), Machine(2, bf16=True), Machine(16, gpu=True, bf16=True)]
 SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
@@ -28,6 +30,30 @@ def test_every_size_of_networks_is_valid(clone: Path, tier: Tier, text: bool, ge
         wish = Wish("mine", SOURCE, text, generator, size)
         lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
         text_of((clone / "params.yaml").read_text(), propose(FACTS, wish, tier, machine, lengths))
+
+
+@pytest.mark.parametrize(
+    ("side", "size", "says"), [(20, 32, "enlarged"), (40, 48, "enlarged"), (64, 64, "as large"), (500, 64, "time")]
+)
+def test_no_image_is_stored_larger_than_it_shows(side: int, size: int, says: str) -> None:
+    facts = replace(FACTS, side=(side, side, side))
+    for wanted in (None, 16):
+        wish = Wish("mine", SOURCE, False, "dit", wanted)
+        lengths = dict.fromkeys(trainings(wish), 9600)
+        found = propose(facts, wish, TIERS[-1], MACHINES[0], lengths)["ingest.image_size"]
+        assert (found.value, says in found.reason) == ((size, True) if wanted is None else (16, False))
+
+
+def test_images_without_a_class_are_kept_however_few() -> None:
+    wish = Wish("mine", SOURCE, False, "dit", None)
+    lengths = dict.fromkeys(trainings(wish), 9600)
+    found = propose(replace(FACTS, unlabelled=0.004), wish, TIERS[0], MACHINES[0], lengths)
+    assert found["ingest.default_label"] == ("other", "0.4% of the images have no class")
+
+
+@pytest.mark.parametrize(("seconds", "images"), [(0.0005, 2000), (0.02, 500), (0.5, 100)])
+def test_fewer_of_large_images_are_read_to_measure_the_machine(seconds: float, images: int) -> None:
+    assert most_read(replace(FACTS, seconds=seconds)) == images
 
 
 @pytest.mark.parametrize("tier", TIERS, ids=lambda tier: tier.name)

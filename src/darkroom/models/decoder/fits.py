@@ -55,11 +55,10 @@ def require_blocks_of_split(params: Any, sampling: str, scoring: str) -> None:
     """Check that a stage samples images enough for the blocks of its scores, as far as can be known here."""
     section, blocks = getattr(params, sampling), getattr(params, scoring).blocks
     require_blocks(scoring, blocks, f"{sampling}.images", section.images)
-    parts = params.parts.values()
-    if any(part.stop is None or part.source == "webdataset" for part in parts):
+    images = [part.images for part in params.parts.values()]
+    if None in images:
         return
-    total = sum(part.stop - part.start for part in parts)
-    if (there := round(total * getattr(params.ingest.splits, section.split))) < 2 * blocks:
+    if (there := round(sum(images) * getattr(params.ingest.splits, section.split))) < 2 * blocks:
         refuse(
             f"`{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; the split {section.split} will "
             f"have about {there}: give it a larger fraction in `ingest.splits`, or take fewer blocks."

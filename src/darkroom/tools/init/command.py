@@ -10,6 +10,7 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.dag.expected import write_expected
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
 from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.leaving_out import left_out
@@ -20,6 +21,7 @@ from darkroom.tools.init.subject import Subject, entry, opened, stand_in
 from darkroom.tools.init.texts import after, report
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import begin_from, header, restored, text_of
+from darkroom.tools.plan.miniature import IMAGES
 from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, ends, side_by_side
 from darkroom.tools.preset import DEFAULT, laid_over, overlay
@@ -29,6 +31,8 @@ _LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
 _EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
 _LONG = 30.0  # seconds of a stage, from which on it says what is left of the DAG
+_READING = 10.0  # seconds of reading images while the machine is measured with networks of a size,
+_FEWEST_READ = 100  # but so many images at least
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
 
 
@@ -118,7 +122,7 @@ def _proposed(subject: Subject, request: Request) -> str:
             "docs/own-images.md says where captions may stand."
         )
     wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator, request.size)
-    machine = this_machine()
+    machine = this_machine((read_yaml(PARAMS).get("run") or {}).get("device", "auto"))
     seconds = request.minutes * 60 * MARGIN
     before, notes = begin_from()
     before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
@@ -183,7 +187,7 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     wish = replace(wish, source=stand_in(wish.source, facts.images, facts.found))
     write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths)).encode())
     with quiet(_LOG):
-        found = planned(everything=True, history=False)
+        found = planned(everything=True, history=False, most=most_read(facts))
     assert found is not None
     for each in found.plans:
         if each.source == "too large" or (each.source == "not measured" and each.notes):
@@ -191,6 +195,11 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     larger = any(_may_suffice(facts, wish, each) for each in TIERS[TIERS.index(tier) + 1 :])
     return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, larger, found)
+
+
+def most_read(facts: Facts) -> int:
+    """Return how many images are read while the machine is measured: large photographs take long, so fewer of them."""
+    return int(min(IMAGES, max(_FEWEST_READ, _READING / facts.seconds)))
 
 
 def _may_suffice(facts: Facts, wish: Wish, tier: Tier) -> bool:

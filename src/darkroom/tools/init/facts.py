@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ _SECONDS = 12.0  # of reading, after which no more are read,
 _ENOUGH = 100  # but for so many
 _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # pixels of an image that is still opened
-_OWN = 0.05  # fraction of the captions that no other image has, above which captions say more than classes
+_OWN = 0.05  # different captions for each image that has one, above which captions say more than classes
 _GREY = 4  # largest difference of two channels, of 255, that still is grey
 
 
@@ -43,13 +43,14 @@ class Facts:
     side: 5 %, 50 % and 95 % of the shorter side, pixels.
     aspect: 50 % and 95 % of longer / shorter side.
     grey, transparent, plain: fraction of images without colour, with transparent pixels, of one colour.
-    duplicates: fraction of images whose file is that of another one.
+    duplicates: fraction of the source's images that are copies of another, by an estimate where not all were looked at.
     classes: images by class among those read, most frequent first; empty where there are none.
     unlabelled: fraction without a class, where there are classes.
     captioned: fraction with a caption.
-    captions: fraction of the captions that differ from all others.
+    captions: different captions for each image that has one, in the source, by an estimate as well.
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
     found: images in the source, with copies and damaged ones.
+    seconds: of reading an image.
     """
 
     images: int
@@ -67,6 +68,7 @@ class Facts:
     captions: float
     tokens: int | None
     found: int
+    seconds: float
 
     @property
     def scale(self) -> float:
@@ -91,8 +93,8 @@ class Facts:
 
     @property
     def has_captions(self) -> bool:
-        """Whether most images have a caption, and many have one of their own."""
-        return self.may_have_texts and self.captions > _OWN
+        """Whether most images have a caption, and captions say more than classes, if there are any."""
+        return self.may_have_texts and (len(self.classes) < 2 or self.captions > _OWN)
 
     @property
     def may_have_texts(self) -> bool:
@@ -131,9 +133,9 @@ def look(subject: Subject) -> Facts:
     seen: list[_Seen] = []
     wrong: Counter[str] = Counter()
     looked = excused = 0
-    end = time.monotonic() + _SECONDS
+    start = time.monotonic()
     for entry in each_with_progress(entries, len(entries), "looking"):
-        if looked >= _ENOUGH and time.monotonic() > end:
+        if looked >= _ENOUGH and time.monotonic() > start + _SECONDS:
             break
         looked += 1
         try:
@@ -146,7 +148,7 @@ def look(subject: Subject) -> Facts:
     if not seen:
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
         raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): is it the right source?")
-    facts = _facts(total, looked, seen, excused)
+    facts = _facts(total, looked, seen, excused, (time.monotonic() - start) / looked)
     if facts.images < FEWEST:
         raise DarkroomError(
             f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
@@ -191,16 +193,18 @@ def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
     return min(width, height), max(width, height) / min(width, height), grey, bool((pixels[:, 3] < 250).any()), plain
 
 
-def _facts(images: int, looked: int, seen: Sequence[_Seen], excused: int) -> Facts:
+def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds: float) -> Facts:
     count = len(seen)
+    images = round(found * count / looked)  # that can be read
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
     middle_aspect, most_aspect = np.percentile([each.aspect for each in seen], [50, 95]).tolist()
     labels = Counter(each.label for each in seen if each.label is not None)
     captions = Counter(each.caption for each in seen if each.caption)
-    often = list(Counter(each.digest for each in seen).values())
+    captioned = sum(captions.values()) / count
     copies = all(each.may_be_copy for each in seen)
+    different = _different(images, Counter(each.digest for each in seen).values())
     return Facts(
-        images=_different(round(images * count / looked), often) if copies else images,
+        images=different if copies else found,
         looked=looked,
         left_out=looked - count - excused,
         side=(low, middle, high),
@@ -208,27 +212,29 @@ def _facts(images: int, looked: int, seen: Sequence[_Seen], excused: int) -> Fac
         grey=sum(each.grey for each in seen) / count,
         transparent=sum(each.transparent for each in seen) / count,
         plain=sum(each.plain for each in seen) / count,
-        duplicates=1 - len(often) / count,
+        duplicates=1 - different / images,
         classes=dict(labels.most_common()),
         unlabelled=1 - sum(labels.values()) / count if labels else 0.0,
-        captioned=sum(captions.values()) / count,
-        captions=sum(times == 1 for times in captions.values()) / max(1, sum(captions.values())),
+        captioned=captioned,
+        captions=_different(with_one, captions.values()) / with_one if (with_one := round(images * captioned)) else 0.0,
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
-        found=images,
+        found=found,
+        seconds=seconds,
     )
 
 
-def _different(images: int, often: Sequence[int]) -> int:
-    """Return about how many different images a source has, by how often each was seen in a sample of it.
+def _different(images: int, times: Collection[int]) -> int:
+    """Return about how many of a source's images, or captions, differ, by how often each was seen in a sample of it.
 
     M = d + f1² / (2 f2 n / (n - 1) + f1 q / (1 - q)), with d different ones in a sample of n, a fraction q of all, f1
     of which were seen once, and f2 twice (Chao and Lin, 2012).
     """
-    looked, once, twice = sum(often), often.count(1), often.count(2)
+    often = Counter(times)
+    looked, once, twice = sum(times), often[1], often[2]
     if looked >= images or not once:
-        return len(often)
+        return len(times)
     unseen = once**2 / (2 * twice * looked / (looked - 1) + once * looked / (images - looked))
-    return min(images, round(len(often) + unseen))
+    return min(images, round(len(times) + unseen))
 
 
 def _tokens(captions: Sequence[str]) -> int:

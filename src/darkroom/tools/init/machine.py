@@ -27,13 +27,13 @@ class Machine:
         return max(1, self.cores // 2) if not self.gpu else max(1, min(4, self.cores))
 
 
-def this_machine() -> Machine:
-    """Return what this machine has."""
+def this_machine(device: str) -> Machine:
+    """Return what this machine has; no GPU where `run.device` is cpu."""
     import torch  # takes seconds
 
     from darkroom.tools.cores import core_count
 
-    gpu = torch.cuda.is_available()
+    gpu = device != "cpu" and torch.cuda.is_available()
     return Machine(
         core_count(), gpu, torch.cuda.is_bf16_supported() if gpu else _seconds(False) > _PAYS * _seconds(True)
     )

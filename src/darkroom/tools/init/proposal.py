@@ -27,6 +27,7 @@ _OPTIMIZERS = {"adamw": "in equal time as good as Muon", "muon": ""}
 # On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
 _CONVOLUTIONS = ("train_tokenizer", "train_decoder")
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
+_SMALLEST = 32  # pixels, of what is stored
 _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Largest number of times that a training sees an image: beyond it a network learns its images by heart. Diffusion sees
@@ -110,7 +111,7 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
         machine: the machine.
         lengths: images of each training.
     """
-    size = wish.size or tier.size
+    size = wish.size or min(tier.size, _size_of(facts))
     return {
         **_data(facts, wish, size),
         **_training(facts, wish, machine, lengths),
@@ -118,6 +119,11 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
         **_generator(facts, wish, tier, lengths),
         **(_unclip(facts, tier, size) if wish.unclip else _no_unclip(facts, wish, size)),
     }
+
+
+def _size_of(facts: Facts) -> int:
+    """Return the least size that shows all that most images have, a multiple of 16 pixels."""
+    return max(_SMALLEST, 16 * math.ceil(facts.side[1] / 16))
 
 
 def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
@@ -144,20 +150,25 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         found[f"ingest.splits.{name}"] = Choice(fraction, why)
     if not facts.classes:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
-    elif facts.unlabelled > 0.02:
-        found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.0%} of the images have no class")
+    elif facts.unlabelled:
+        found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.1%} of the images have no class")
     if "ingest.default_label" in found:
         found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     if (bad := facts.most_left_out) > _BAD / 2:
         why = f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
-        found["catalog.max_quarantined"] = Choice(min(0.9, round(2 * bad, 2)), why)
+        found["catalog.max_quarantined"] = Choice(min(1.0, round(2 * bad, 2)), why)
     return found
 
 
 def _size_reason(facts: Facts, wish: Wish, size: int) -> str:
     low, middle, high = facts.side
     sides = f"{middle}" if low == high else f"{low} to {high}, median {middle}"
-    why = "as asked" if wish.size else "what the time allows" if size <= middle else "images are enlarged"
+    if wish.size:
+        why = "as asked"
+    elif size > middle:
+        why = "images are enlarged"
+    else:
+        why = "as large as most images" if size == _size_of(facts) else "what the time allows"
     return f"pixels, height and width; {why}. The shorter sides of the images have {sides}"
 
 

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from darkroom.data.classes import class_warnings
 from darkroom.terminal.tables import aligned
 from darkroom.tools.init.allotting import FEW, MARGIN
 from darkroom.tools.init.facts import Facts
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from darkroom.tools.init.command import Measured
 
 _NAMED = 12  # classes that are named
+_COUNTED = 10  # images of a class that were looked at, from which on their number in the source is told
 _RARE = 20  # images of a class below which its samples are not to be judged
 _ENOUGH = 0.8  # fraction of what is enough, below which it is said
 _ROUGH = 0.5  # fraction of what is enough, below which forms are rough
@@ -89,10 +91,13 @@ def _classes(facts: Facts) -> list[str]:
     named = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:_NAMED])
     if len(counts) <= _NAMED:
         found = [f"{len(counts)} classes, with {about}so many images: {named}."]
+    elif about and min(facts.classes.values()) < _COUNTED:
+        found = [f"At least {len(counts):,} classes, of {facts.found / len(counts):,.0f} images each or fewer."]
     else:
         found = [
             f"{len(counts):,} classes of {about}{min(counts.values()):,} to {max(counts.values()):,} images: {named}, …"
         ]
+    found += [f"{line[0].upper()}{line[1:]}." for line in class_warnings({"train": facts.classes})]
     rare = [name for name, count in counts.items() if count < _RARE]
     if rare:
         some = "" if len(rare) == len(counts) else f" ({', '.join(rare[:_NAMED])}{', …' if len(rare) > _NAMED else ''})"

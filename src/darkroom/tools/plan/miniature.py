@@ -118,19 +118,22 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
                 f"part `{part}`: how many images {chosen.source} has is known once it is ingested: run `dvc repro "
                 f"ingest@{part}` first."
             )
-        found[part] = start, stop - start
+        found[part] = start, len(range(start, stop, chosen.every))
     if not found:
         raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
     return found
 
 
+_STREAMED = ("hub", "webdataset")  # sources that are read from their beginning
 FEWEST = 40  # images of what a stage makes or looks at: as many as a jackknife of 20 blocks needs
 
 
 def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:
-    """Return what a stage is given, for one image of `scale`: of each part its first images, of `images` a fraction.
+    """Return what a stage is given, for one image of `scale`: of each part and of `images` a fraction.
 
-    What a stage makes or looks at is called `images` in its settings; those of a training stay.
+    What a stage makes or looks at is called `images` in its settings; those of a training stay. Images lie evenly in
+    their part, as those of a class, or damaged ones, may follow each other; of what is streamed they are the first.
+    However many of them are damaged, the stages run.
     """
     if scale == 1:
         return params
@@ -145,8 +148,15 @@ def _fewer(value: Any, scale: int, stops: Mapping[str, int]) -> Any:
         held = getattr(value, name)
         if name == "images" and isinstance(held, int):
             changed[name] = max(min(held, FEWEST), -(-held // scale))
+        elif name == "max_quarantined":
+            changed[name] = 1.0
         elif name == "parts" and isinstance(held, dict):
-            changed[name] = {part: each.model_copy(update={"stop": stops[part]}) for part, each in held.items()}
+            changed[name] = {
+                part: each.model_copy(
+                    update={"stop": stops[part]} if each.source in _STREAMED else {"every": each.every * scale}
+                )
+                for part, each in held.items()
+            }
         else:
             changed[name] = _fewer(held, scale, stops)
     return value.model_copy(update=changed)

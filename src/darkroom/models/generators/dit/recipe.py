@@ -248,7 +248,7 @@ class DiTRecipe(GeneratorRecipe):
         return self.objective.losses(output, x0, noise, x, time), tokens
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return ten images for each of the first ten classes, of one or of ten stored conditions, from the same noise."""
+        """Return ten images for each of the first ten classes, or a hundred of one, or of ten stored conditions."""
         return self._made(10 * self.columns)
 
     def strip(self) -> NDArray[np.uint8]:
