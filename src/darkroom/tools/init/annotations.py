@@ -10,14 +10,13 @@ from pathlib import Path
 
 from darkroom.data.sources.metadata import path_in
 from darkroom.data.sources.table import FILE_NAME, read_table
-from darkroom.data.sources.walk import Found, split_ending, walk
+from darkroom.data.sources.walk import Found, beside, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder
-from darkroom.tools.init.columns import Chosen, choose
+from darkroom.tools.init.columns import IMAGES, Chosen, choose
 
 _MOST = 0.8  # fraction of the images that must lie in folders for these to be classes
 _TEXTS = 0.5  # fraction of the images that must have a text beside them, above which captions are these
-_IMAGES = 5  # images in a folder, on average, from which on folders may be classes
 _TRIED = 200  # images beside which a text is looked for
 # Names of folders that say when, or for what, and not what an image shows.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
@@ -77,7 +76,7 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
         return "none", "The folders are dates, and no classes."
     for level, names in levels.items():
         splits = sorted(name for name in names if name.lower() in _SPLITS)
-        if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < _IMAGES * len(names):
+        if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < IMAGES * len(names):
             continue
         why = f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}."
         if splits:
@@ -88,6 +87,7 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
 
 
 def _are_dates(names: Iterable[str]) -> bool:
+    """Return whether all names are dates that begin with a year: 2019, 2019-05, 2019-05-03 at home."""
     return all(_DATE.fullmatch(name) for name in names)
 
 
@@ -95,12 +95,7 @@ def _texts_beside(root: Path, found: Found) -> float:
     """Return the fraction of the images, by a few of them, that have a text file of their name."""
     images = sorted(found.images)
     chosen = images[:: max(1, len(images) // _TRIED)]
-    stems = ((split_ending(path)[0], path) for path in chosen)
-    there = sum(
-        any(path_in(root, f"{name}.{ending}").is_file() for name in names for ending in ("txt", "TXT", "Txt"))
-        for names in stems
-    )
-    return there / len(chosen)
+    return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
 
 
 def _columns(root: Path, found: Found) -> Chosen:

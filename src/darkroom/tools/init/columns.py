@@ -11,7 +11,7 @@ CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "al
 # Columns that repeat their values and say nothing of what an image shows.
 _OTHERS = {"split", "set", "subset", "source", "license", "author", "user", "url", "date", "year", "month", "format"}
 _THERE = 0.5  # fraction of the rows in which a column must have a value
-_IMAGES = 5  # images of a class, on average, from which on a column may hold classes
+IMAGES = 5  # of a class, on average, from which on columns or folders may be classes
 _LETTERS = 40  # mean length of a class's name at most
 _WORDS = 3  # of a caption in a column of an unknown name, on average
 
@@ -61,10 +61,12 @@ def _named(columns: Iterable[str], names: Sequence[str]) -> str | None:
 
 
 def _only(names: Sequence[str]) -> str | None:
+    """Return the name where there is one alone."""
     return names[0] if len(names) == 1 else None
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return names as they stand in a sentence."""
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -75,6 +77,7 @@ def _said(values: Sequence[str | None]) -> list[str]:
 
 
 def _is_text(values: Sequence[str | None]) -> bool:
+    """Return whether most rows have a value, and not all the same."""
     return len(set(_said(values))) > 1
 
 
@@ -89,8 +92,9 @@ def _is_class(values: Sequence[str | None]) -> bool:
     """Return whether a column holds few short values, several images each."""
     said = _said(values)
     letters = sum(map(len, said))
-    return 1 < len(set(said)) <= len(said) / _IMAGES and letters <= _LETTERS * len(said)
+    return 1 < len(set(said)) <= len(said) / IMAGES and letters <= _LETTERS * len(said)
 
 
 def _is_number(values: Sequence[str | None]) -> bool:
+    """Return whether all values are numbers, whole or with a decimal point."""
     return all(value.strip().lstrip("-").replace(".", "", 1).isdigit() for value in _said(values))
