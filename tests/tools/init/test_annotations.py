@@ -29,6 +29,13 @@ NUMBERS = range(40)
         ([f"{2001 + number % 5}-{1 + number % 12:02} at home/{number}.png" for number in range(600)], "none"),
         ([f"{year}/{path}" for year in (2020, 2021) for path in classes("cat", "dog")], "parent"),
         ([f"{2001 + number % 2}/{'January' if number % 3 else 'May'}/{number}.png" for number in range(60)], "none"),
+        ([f"2019/{path}" for path in classes("marble", "decor", "sepia", "3d", "jan-party")], "parent"),
+        ([f"2019/{path}" for path in classes("marble", "sept")] + classes("2020/05"), "parent"),
+        ([f"{year}/{path}" for year in (2019, 2020) for path in classes("Sept", "05", "10 - Oct", "2019-1")], "none"),
+        (
+            [f"{year}/{year}-{month:02}-03/{n}.png" for year in (2019, 2020) for month in (3, 4) for n in NUMBERS],
+            "none",
+        ),
         (
             [
                 f"{kind}/{2020 + year}/{year}-{number}.png"

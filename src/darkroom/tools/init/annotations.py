@@ -20,7 +20,11 @@ _TEXTS = 0.5  # fraction of the images that must have a text beside them, above 
 _TRIED = 200  # images beside which a text is looked for
 # Names of folders that say when, or for what, and not what an image shows.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
-_MONTH = re.compile(r"\d|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
+_MONTH = re.compile(
+    r"\d{1,2}|(\d{1,2}[-_. ]+)?(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?"
+    r"|oct(ober)?|nov(ember)?|dec(ember)?)",
+    re.IGNORECASE,
+)
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "images", "img", "data"}
 
 
@@ -71,7 +75,7 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
         return "none", ""
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
     dated = {level: _are_dates(names) for level, names in levels.items()}
-    months = dated["top"] and all(_MONTH.match(name) for name in levels["parent"])
+    months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])
     if months or (dated["parent"] and len(levels["top"]) == 1):
         return "none", "The folders are dates, and no classes."
     for level, names in levels.items():
