@@ -59,6 +59,11 @@ def test_it_is_said_why_folders_are_no_classes(pictures):
     many = pictures("many", [f"{number}/a.png" for number in NUMBERS], size=(2, 2))
     assert "are dates" in folder_settings(dates)[1][0]
     assert "40 folders for 40 images" in folder_settings(many)[1][0]
+    loose = pictures("loose", [f"{number}.png" for number in range(20)], size=(2, 2))
+    assert folder_settings(loose)[1] == ()
+    pictures("loose", classes("cat", "dog", each=30), size=(2, 2))
+    settings, (why,) = folder_settings(loose)
+    assert settings.label == "none" and "60 of 80 images lie in folders; for these to be classes 80% must" in why
 
 
 def test_a_split_that_is_read_as_a_class_is_named(pictures):

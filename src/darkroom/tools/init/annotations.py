@@ -71,8 +71,19 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
     """Return `parent` or `top` where the folders of this level seem to be classes, else `none`, and why."""
     folders = [path.split("/")[:-1] for path in images]
     inside = [path for path in folders if path]
-    if len(inside) < _MOST * len(folders):
-        return "none", ""
+    level, why = _level(inside)
+    if len(inside) >= _MOST * len(folders):
+        return level, why
+    count = f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must"
+    return "none", "" if level == "none" else f"{count}: move the others into folders of their classes."
+
+
+def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
+    """Return `parent`, `top` or `none`, and why.
+
+    Args:
+        inside: for each image in a folder the names of its folders, the outermost first.
+    """
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
     dated = {level: _are_dates(names) for level, names in levels.items()}
     months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])
