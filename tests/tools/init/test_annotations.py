@@ -128,6 +128,35 @@ def test_columns_are_chosen_by_their_names_and_by_what_they_hold(pictures, kind)
     assert (first.label, first.caption) == ("dog", "an animal, the number 0")
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "label", "column_chosen"),
+    [
+        ("is_checked", ("true", "false"), "parent", "label"),
+        ("label", ("True", "False"), "parent", "label"),
+        ("colour", ("red", "blue"), "parent", "label"),
+        ("species", ("wolf", "fox"), "metadata", "species"),
+    ],
+)
+def test_where_folders_are_classes_only_a_column_of_a_known_name_is_better(
+    pictures, column, values, label, column_chosen
+):
+    paths = classes("cat", "dog")
+    root = pictures("pictures", paths, size=(2, 2))
+    write_csv(
+        root / "metadata.csv", [{"file_name": path, column: values[number % 2]} for number, path in enumerate(paths)]
+    )
+    settings, notes = folder_settings(root)
+    assert (settings.label, settings.label_column) == (label, column_chosen)
+    assert (column == "colour") == ("`colour` of the table may hold classes" in notes[0])
+
+
+def test_true_and_false_are_classes_of_a_column_of_a_known_name_alone():
+    answers = ["yes", "no"] * 20
+    assert choose({"checked": answers}, "the table").label is None
+    assert choose({"checked": answers, "kind": ["cat", "dog"] * 20}, "the table").label == "kind"
+    assert choose({"label": answers}, "the table").label == "label"
+
+
 def test_a_column_of_lists_is_passed_over(pictures):
     root = pictures("pictures", [f"{number}.png" for number in NUMBERS], size=(2, 2))
     WRITERS["jsonl"](root / "metadata.jsonl", [{**row, "label": [1, 2]} for row in rows()])

@@ -40,14 +40,14 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
     if not found.images:
         raise DarkroomError(f"the folder {root} holds no image files{_others(found)}: name the folder of your images.")
-    columns = _columns(root, found)
     settings: dict[str, str] = {}
+    settings["label"], why = _label_by_folder(found.images)
+    columns = _columns(root, found, known=settings["label"] != "none")
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
-    else:
-        settings["label"], why = _label_by_folder(found.images)
-        notes += [why] if why else []
+    elif why:
+        notes.append(why)
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif (part := _texts_beside(root, found)) > _TEXTS:
@@ -113,8 +113,8 @@ def _texts_beside(root: Path, found: Found) -> float:
     return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
 
 
-def _columns(root: Path, found: Found) -> Chosen:
-    """Return the columns with classes and captions that all tables of a folder have.
+def _columns(root: Path, found: Found, known: bool) -> Chosen:
+    """Return the columns with classes and captions that all tables of a folder have; `known` as for `choose`.
 
     Raises:
         DarkroomError: a table cannot be read.
@@ -127,7 +127,7 @@ def _columns(root: Path, found: Found) -> Chosen:
         tables.append(_values(path, name, sorted(columns - {FILE_NAME})))
     shared = [column for column in (tables[0] if tables else ()) if all(column in table for table in tables)]
     joined = {column: [value for table in tables for value in table[column]] for column in shared}
-    return choose(joined, "the table" if len(tables) == 1 else "the tables")
+    return choose(joined, "the table" if len(tables) == 1 else "the tables", known)
 
 
 def _values(path: Path, name: str, columns: Sequence[str]) -> dict[str, Sequence[str | None]]:

@@ -25,20 +25,23 @@ class Chosen:
     notes: tuple[str, ...] = ()
 
 
-def choose(table: Mapping[str, Sequence[str | None]], where: str) -> Chosen:
+def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False) -> Chosen:
     """Return the columns of a table that hold classes and captions.
 
     Args:
         table: the values of each column, row by row.
         where: what the table is called in sentences.
+        known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
     """
     caption = _named([name for name, values in table.items() if _is_text(values)], CAPTIONS) or _only(
         [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
     )
     rest = {name: values for name, values in table.items() if name != caption}
     fitting = [name for name, values in rest.items() if _is_class(values)]
-    unknown = [name for name in fitting if name.lower() not in _OTHERS and not _is_number(rest[name])]
-    label = _named(fitting, LABELS) or _only(unknown)
+    truths = [name for name in fitting if _is_boolean(rest[name])]
+    unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in truths or _is_number(rest[name]))]
+    label = _named([name for name in fitting if not (known and name in truths)], LABELS)
+    label = label or (None if known else _only(unknown))
     notes = []
     if label is not None:
         others = [name for name in unknown if name != label]
@@ -46,8 +49,8 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str) -> Chosen:
         notes.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
         notes.append(
-            f"The columns {_listed(unknown)} of {where} may hold classes: name one as `label` in the table, and run "
-            "this again."
+            f"{_listed(unknown)} of {where} may hold classes: name the column that does `label` in the table, and "
+            "run this again."
         )
     if caption is not None:
         notes.append(f"Captions are of the column `{caption}` of {where}.")
@@ -93,6 +96,11 @@ def _is_class(values: Sequence[str | None]) -> bool:
     said = _said(values)
     letters = sum(map(len, said))
     return 1 < len(set(said)) <= len(said) / IMAGES and letters <= _LETTERS * len(said)
+
+
+def _is_boolean(values: Sequence[str | None]) -> bool:
+    """Return whether all values are true or false, yes or no."""
+    return {value.strip().lower() for value in _said(values)} <= {"true", "false", "yes", "no"}
 
 
 def _is_number(values: Sequence[str | None]) -> bool:
