@@ -179,6 +179,20 @@ def test_columns_of_unknown_names_are_taken_where_only_one_fits():
     assert "`colour`, `form`" in found.notes[0]
 
 
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_table_without_names_of_files_is_passed_over_where_none_is_needed(pictures, kind):
+    root = pictures("pictures", classes("cat", "dog"), size=(2, 2))
+    WRITERS[kind](root / f"metadata.{kind}", [{"id": "1", "foo": "x"}])
+    (root / "cat" / "metadata.csv").touch()
+    WRITERS["jsonl"](root / "dog" / "metadata.jsonl", [{"file_name": "0.png", "foo": "x"}])
+    settings, notes = folder_settings(root)
+    assert settings.label == "parent" and f"Not read: `cat/metadata.csv`, `metadata.{kind}`, without a column `file_name`" in notes[0]
+    assert Source(settings, root).size() == 40  # nor does `ingest` stop
+    WRITERS["jsonl"](root / "dog" / "metadata.jsonl", [{"file_name": "0.png", "text": "x y"}, {"text": "y"}])
+    with pytest.raises(DarkroomError, match=r"`cat/metadata\.csv` has no column `file_name`, which the others have"):
+        folder_settings(root)
+
+
 def test_a_table_that_cannot_be_read_is_named(pictures):
     root = pictures("pictures", ["a.png"])
     (root / "metadata.jsonl").write_text("{")

@@ -6,8 +6,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from darkroom.data.keys import shown
 from darkroom.data.sources.metadata import path_in
 from darkroom.data.sources.table import FILE_NAME, read_table
 from darkroom.data.sources.walk import Found, beside, walk
@@ -116,18 +118,33 @@ def _texts_beside(root: Path, found: Found) -> float:
 def _columns(root: Path, found: Found, known: bool) -> Chosen:
     """Return the columns with classes and captions that all tables of a folder have; `known` as for `choose`.
 
+    Tables without `file_name` are passed over, since the source reads none where no column of one is chosen.
+
     Raises:
-        DarkroomError: a table cannot be read.
+        DarkroomError: a table cannot be read, or lacks `file_name` where a column of the others is chosen.
     """
     tables: list[dict[str, Sequence[str | None]]] = []
+    others = []
     for name in sorted(found.tables):
         path, columns = path_in(root, name), set[str]()
-        for _ in read_table(path, name, [FILE_NAME], columns):
+        for _ in read_table(path, shown(name), [], columns):
             pass
-        tables.append(_values(path, name, sorted(columns - {FILE_NAME})))
+        if FILE_NAME in columns:
+            tables.append(_values(path, name, sorted(columns - {FILE_NAME})))
+        else:
+            others.append(f"`{shown(name)}`")
     shared = [column for column in (tables[0] if tables else ()) if all(column in table for table in tables)]
     joined = {column: [value for table in tables for value in table[column]] for column in shared}
-    return choose(joined, "the table" if len(tables) == 1 else "the tables", known)
+    chosen = choose(joined, "the table" if len(tables) == 1 else "the tables", known)
+    if not others:
+        return chosen
+    if chosen.label or chosen.caption:
+        raise DarkroomError(
+            f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: call the column with the paths "
+            "of the images so, or rename the table."
+        )
+    note = f"Not read: {', '.join(others)}, without a column `{FILE_NAME}` of the paths of the images."
+    return replace(chosen, notes=(*chosen.notes, note))
 
 
 def _values(path: Path, name: str, columns: Sequence[str]) -> dict[str, Sequence[str | None]]:
