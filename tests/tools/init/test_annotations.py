@@ -186,11 +186,45 @@ def test_a_table_without_names_of_files_is_passed_over_where_none_is_needed(pict
     (root / "cat" / "metadata.csv").touch()
     WRITERS["jsonl"](root / "dog" / "metadata.jsonl", [{"file_name": "0.png", "foo": "x"}])
     settings, notes = folder_settings(root)
-    assert settings.label == "parent" and f"Not read: `cat/metadata.csv`, `metadata.{kind}`, without a column `file_name`" in notes[0]
+    assert settings.label == "parent"
+    assert notes[0].startswith(f"Not read: `cat/metadata.csv`, `metadata.{kind}`, without a column `file_name`")
     assert Source(settings, root).size() == 40  # nor does `ingest` stop
     WRITERS["jsonl"](root / "dog" / "metadata.jsonl", [{"file_name": "0.png", "text": "x y"}, {"text": "y"}])
     with pytest.raises(DarkroomError, match=r"`cat/metadata\.csv` has no column `file_name`, which the others have"):
         folder_settings(root)
+
+
+def test_a_column_of_a_known_name_that_is_not_used_is_named():
+    table = {
+        "label": [f"c{number // 4}" for number in NUMBERS],
+        "Breed": ["cat"] * 40,
+        "style": ["", None] * 20,
+        "class": ["x" * 50, "y" * 50] * 20,
+        "text": ["the same"] * 40,
+        "caption": [*["a cat", "a dog"], *[""] * 38],
+        "note": ["a", "a"] * 20,
+    }
+    found = choose(table, "the table")
+    assert (found.label, found.caption) == (None, None)
+    assert [note.removeprefix("The column ").replace(" of the table holds no", "") for note in found.notes] == [
+        "`label` classes: it has 10 values for 40 images, and each class needs 5.",
+        "`Breed` classes: its values are all the same.",
+        "`style` classes: most of it is empty.",
+        "`class` classes: its values are too long.",
+        "`text` captions: its values are all the same.",
+        "`caption` captions: most of it is empty.",
+    ]
+
+
+def test_files_that_look_like_tables_and_are_not_read_are_named(pictures):
+    root = pictures("pictures", classes("cat", "dog"), size=(2, 2))
+    write_csv(root / "metadata.csv", [{"file_name": "cat/0.png", "id": "1"}])
+    for name in ("captions.csv", "labels.JSON", ".hidden.csv", "notes.md", "cat/deep.csv"):
+        (root / name).touch()
+    assert "Not read: `captions.csv`, `labels.JSON`. A table is called metadata.jsonl" in folder_settings(root)[1][-1]
+    for number in NUMBERS:
+        (root / f"{number}.jsonl").touch()
+    assert "`12.jsonl` and 37 more. A table" in folder_settings(root)[1][-1]
 
 
 def test_a_table_that_cannot_be_read_is_named(pictures):

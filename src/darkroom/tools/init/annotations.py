@@ -11,7 +11,7 @@ from pathlib import Path
 
 from darkroom.data.keys import shown
 from darkroom.data.sources.metadata import path_in
-from darkroom.data.sources.table import FILE_NAME, read_table
+from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
 from darkroom.data.sources.walk import Found, beside, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder
@@ -20,6 +20,8 @@ from darkroom.tools.init.columns import IMAGES, Chosen, choose
 _MOST = 0.8  # fraction of the images that must lie in folders for these to be classes
 _TEXTS = 0.5  # fraction of the images that must have a text beside them, above which captions are these
 _TRIED = 200  # images beside which a text is looked for
+_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")  # of files that may say what the images show
+_NAMED = 5  # of these files
 # Names of folders that say when, or for what, and not what an image shows.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
 _MONTH = re.compile(
@@ -57,6 +59,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         notes.append("Captions are of the text files beside the images.")
     elif part:
         notes.append(f"{part:.0%} of the images have a text file beside them: too few, so none is read as a caption.")
+    notes += _other_tables(root)
     return Folder.model_validate(settings), tuple(notes)
 
 
@@ -67,6 +70,17 @@ def _others(found: Found) -> str:
         said += [f"{aside.images:,} images {what}"] if aside.images else []
     said += [f"{len(found.faults):,} that cannot be read"] if found.faults else []
     return f", but {', '.join(said)}" if said else ""
+
+
+def _other_tables(root: Path) -> list[str]:
+    """Return a sentence on the files at the top of a folder that may be tables, and are not called as those are."""
+    names = sorted(path.name for path in root.iterdir() if path.suffix.lower() in _ENDINGS and path.is_file())
+    others = [f"`{shown(name)}`" for name in names if name not in TABLES and not name.startswith(".")]
+    if not others:
+        return []
+    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    said = f"Not read: {', '.join(others[:_NAMED])}{more}"
+    return [f"{said}. A table is called {', '.join(TABLES[:-1])} or {TABLES[-1]}, and has a column `{FILE_NAME}`."]
 
 
 def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:

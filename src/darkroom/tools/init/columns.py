@@ -33,15 +33,17 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
         where: what the table is called in sentences.
         known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
     """
-    caption = _named([name for name, values in table.items() if _is_text(values)], CAPTIONS) or _only(
+    caption = _named([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
         [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
     )
     rest = {name: values for name, values in table.items() if name != caption}
-    fitting = [name for name, values in rest.items() if _is_class(values)]
+    unfit = {name: why for name, values in rest.items() if (why := _no_class(values))}
+    fitting = [name for name in rest if name not in unfit]
     truths = [name for name in fitting if _is_boolean(rest[name])]
     unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in truths or _is_number(rest[name]))]
-    label = _named([name for name in fitting if not (known and name in truths)], LABELS)
-    label = label or (None if known else _only(unknown))
+    if known:
+        unfit |= dict.fromkeys(truths, "true and false say less than the names of the folders")
+    label = _named([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
     notes = []
     if label is not None:
         others = [name for name in unknown if name != label]
@@ -54,6 +56,9 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
         )
     if caption is not None:
         notes.append(f"Captions are of the column `{caption}` of {where}.")
+    named = [(name, why, "classes") for name, why in unfit.items() if _named([name], LABELS)]
+    named += [(name, _no_text(rest[name]), "captions") for name in rest if _named([name], CAPTIONS) and name != label]
+    notes += [f"The column `{name}` of {where} holds no {what}: {why}." for name, why, what in named if why]
     return Chosen(label, caption, tuple(notes))
 
 
@@ -79,9 +84,10 @@ def _said(values: Sequence[str | None]) -> list[str]:
     return found if len(found) >= _THERE * len(values) else []
 
 
-def _is_text(values: Sequence[str | None]) -> bool:
-    """Return whether most rows have a value, and not all the same."""
-    return len(set(_said(values))) > 1
+def _no_text(values: Sequence[str | None]) -> str:
+    """Return why a column holds no texts, "" where it does: in most rows, and not always the same."""
+    said = set(_said(values))
+    return "" if len(said) > 1 else "its values are all the same" if said else "most of it is empty"
 
 
 def _is_prose(values: Sequence[str | None]) -> bool:
@@ -91,11 +97,14 @@ def _is_prose(values: Sequence[str | None]) -> bool:
     return bool(said) and words >= _WORDS * len(said) and len(set(said)) > len(said) / 2
 
 
-def _is_class(values: Sequence[str | None]) -> bool:
-    """Return whether a column holds few short values, several images each."""
+def _no_class(values: Sequence[str | None]) -> str:
+    """Return why a column holds no classes, "" where it does: few short values, several images each."""
     said = _said(values)
-    letters = sum(map(len, said))
-    return 1 < len(set(said)) <= len(said) / IMAGES and letters <= _LETTERS * len(said)
+    if why := _no_text(values):
+        return why
+    if (different := len(set(said))) > len(said) / IMAGES:
+        return f"it has {different:,} values for {len(said):,} images, and each class needs {IMAGES}"
+    return "its values are too long" if sum(map(len, said)) > _LETTERS * len(said) else ""
 
 
 def _is_boolean(values: Sequence[str | None]) -> bool:
