@@ -574,7 +574,10 @@ def test_texts_of_tables_that_are_not_utf8(tmp_path: Path) -> None:
         ("metadata.jsonl", b"[1, 2]\n", "line 1 holds no object"),
         ("metadata.jsonl", b"[" * 100_000, "line 1 is not JSON"),
         ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` holds list"),
-        ("metadata.jsonl", '{"file_name": "1.png"}'.encode("utf-16"), "line 1 is not JSON"),
+        ("metadata.csv", b"file_name;text\n1.png;a cat; sitting\n", "3 fields.*a text with a semicolon stands in"),
+        ("metadata.csv", b"file;text\n1.png;x\n", "metadata.csv has no column `file_name`; it has: `file`, `text`"),
+        ("metadata.csv", "file_name\tbild\n".encode("utf-16"), "no column `text`; it has: `bild`, `file_name`"),
+        ("metadata.csv", "file_name,text".encode("utf-16")[:-1], "cannot be read: .*truncated"),
         ("metadata.parquet", b"PAR1 and nothing else", "metadata.parquet cannot be read"),
         (
             "metadata.jsonl",
@@ -592,6 +595,19 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path: Path, name: str, content:
     with pytest.raises(DarkroomError, match=f"sub/.*{told}") as error:
         source(tmp_path, caption="metadata").size()
     str(error.value).encode()
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("kind", [",", ";", "\t", "jsonl"])
+def test_tables_are_read_as_spreadsheets_write_them(tmp_path: Path, codec: str, kind: str) -> None:
+    image(tmp_path / "ä.png")
+    said = {"file_name": "ä.png", "text": "größer; rot, 猫", "label": "x"}
+    lines = [json.dumps(said), ""] if kind == "jsonl" else [kind.join(said), kind.join(f'"{v}"' for v in said.values())]
+    name = "metadata.jsonl" if kind == "jsonl" else "metadata.csv"
+    for end in ("\n", "\r\n", "\r"):
+        (tmp_path / name).write_bytes(end.join(lines).encode(codec))
+        (raw,) = read(source(tmp_path, label="metadata", caption="metadata")).values()
+        assert isinstance(raw, Raw) and (raw.label, raw.caption, raw.findings) == ("x", said["text"], ()), end
 
 
 def test_no_table_and_two_in_one_folder_are_told(tmp_path: Path) -> None:
