@@ -8,7 +8,7 @@ _SHOWN = 10  # classes, or groups of them, in a warning
 
 
 def near_names(names: Iterable[str]) -> list[list[str]]:
-    """Return the groups of names that differ in case, blanks, `_`, `-`, `.`, leading zeros or a plural s alone.
+    """Return the groups of names that differ in case, accents, blanks, `_`, `-`, `.`, leading zeros or a plural alone.
 
     Names of one character never do: A and a are letters.
     """
@@ -16,15 +16,27 @@ def near_names(names: Iterable[str]) -> list[list[str]]:
     for name in names:
         groups.setdefault(_folded(name), []).append(name)
     for key in sorted(groups):
-        if len(key) > 1 and (plural := f"{key}s") in groups and not key[-1].isdigit():
-            groups[key] += groups.pop(plural)
+        for plural in _plurals(key):
+            if key in groups and plural in groups:
+                groups[key] += groups.pop(plural)
     return [sorted(group) for _, group in sorted(groups.items()) if len(group) > 1]
 
 
+def _plurals(name: str) -> list[str]:
+    """Return the English plurals of a name: dogs, buses, puppies."""
+    if len(name) < 2 or name[-1].isdigit():
+        return []
+    if re.search("[^aeiou]y$", name):
+        return [f"{name}s", f"{name[:-1]}ies"]
+    return [f"{name}s", f"{name}es"] if name.endswith(("s", "x", "z", "ch", "sh", "o")) else [f"{name}s"]
+
+
 def _folded(name: str) -> str:
+    """Return what names that nearly agree have in common; accents are those of Latin letters, as й is no и."""
     if len(name) == 1:
         return name
-    plain = re.sub(r"[\s_.-]+", "", unicodedata.normalize("NFKC", name).casefold())
+    latin = re.sub(r"(?<=[a-z])[\u0300-\u036f]+", "", unicodedata.normalize("NFKD", name).casefold())
+    plain = re.sub(r"[\s_.-]+", "", latin)
     return re.sub(r"(?<![0-9])0+(?=[0-9])", "", plain) or name
 
 

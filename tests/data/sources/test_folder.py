@@ -404,11 +404,29 @@ def test_a_caption_may_be_called_after_the_whole_name_of_the_image(tmp_path: Pat
     assert "captions_named_by_file" not in source(tmp_path).metadata()
 
 
-@pytest.mark.parametrize("text", ["a red cat", "größer, schöner", "кошка на столе", "一只猫坐在桌子上", "a", "猫 です"])
+WORDS = ["a", "猫 です", "猫", "кошка", "мм", "γάτα", "חתול"]
+
+
+@pytest.mark.parametrize("text", ["a red cat", "größer, schöner", "кошка на столе", "一只猫坐在桌子上", *WORDS])
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
-def test_utf16_is_read_with_and_without_its_mark(text: str, codec: str) -> None:
-    found, findings = caption_of((text + "\r\n").encode(codec))
-    assert found == text and [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
+@pytest.mark.parametrize("end", ["\r\n", ""])
+def test_utf16_is_read_with_and_without_its_mark(text: str, codec: str, end: str) -> None:
+    found, findings = caption_of((text + end).encode(codec))
+    if (text, end) == ("猫", "") and codec in ("utf-16-le", "utf-16-be"):  # which nobody can tell from ASCII
+        assert (found, findings) == ("+s" if codec == "utf-16-le" else "s+", ())
+    else:
+        assert found == text and [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
+
+
+@pytest.mark.parametrize("text", ["7", "A!", "ok", "+s", "1\t2\t", ":-)", "#1 @ 50%", "é", "猫", "5 €", "½", "❤"])
+def test_short_texts_in_utf8_are_captions(text: str) -> None:
+    assert caption_of(text.encode()) == (text, ())
+
+
+def test_few_random_bytes_are_seldom_a_caption() -> None:
+    draw = random.Random(0)
+    for length in (5, 6, 7, 8, 12, 16, 24):  # of 4 one in eight is: über is four letters, too
+        assert sum(caption_of(draw.randbytes(length))[0] is not None for _ in range(1000)) < 100
 
 
 def test_nuls_behind_a_text_are_removed_and_within_it_make_it_no_text() -> None:
@@ -435,7 +453,9 @@ def test_other_encodings_are_refused_and_not_read_as_windows_1252(codec: str) ->
     assert caption_of(text.encode(codec))[0] is None
 
 
-@pytest.mark.parametrize("text", ["été", "Ein grüner Baum – schön", "L’été «très» chaud à Besançon", "über", "5 × 3 €"])
+@pytest.mark.parametrize(
+    "text", ["été", "Ein grüner Baum – schön", "L’été «très» chaud à Besançon", "über", "5 × 3 €", "© 25 °C"]
+)
 def test_windows_1252_is_read(text: str) -> None:
     assert caption_of(text.encode("cp1252"))[0] == text
 
@@ -574,7 +594,10 @@ def test_texts_of_tables_that_are_not_utf8(tmp_path: Path) -> None:
         ("metadata.jsonl", b"[1, 2]\n", "line 1 holds no object"),
         ("metadata.jsonl", b"[" * 100_000, "line 1 is not JSON"),
         ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` holds list"),
-        ("metadata.jsonl", '{"file_name": "1.png"}'.encode("utf-16"), "line 1 is not JSON"),
+        ("metadata.csv", b"file_name;text\n1.png;a cat; sitting\n", "3 fields.*a text with a semicolon stands in"),
+        ("metadata.csv", b"file;text\n1.png;x\n", "metadata.csv has no column `file_name`; it has: `file`, `text`"),
+        ("metadata.csv", "file_name\tbild\n".encode("utf-16"), "no column `text`; it has: `bild`, `file_name`"),
+        ("metadata.csv", "file_name,text".encode("utf-16")[:-1], "cannot be read: .*truncated"),
         ("metadata.parquet", b"PAR1 and nothing else", "metadata.parquet cannot be read"),
         (
             "metadata.jsonl",
@@ -592,6 +615,19 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path: Path, name: str, content:
     with pytest.raises(DarkroomError, match=f"sub/.*{told}") as error:
         source(tmp_path, caption="metadata").size()
     str(error.value).encode()
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("kind", [",", ";", "\t", "jsonl"])
+def test_tables_are_read_as_spreadsheets_write_them(tmp_path: Path, codec: str, kind: str) -> None:
+    image(tmp_path / "ä.png")
+    said = {"file_name": "ä.png", "text": "größer; rot, 猫", "label": "x"}
+    lines = [json.dumps(said), ""] if kind == "jsonl" else [kind.join(said), kind.join(f'"{v}"' for v in said.values())]
+    name = "metadata.jsonl" if kind == "jsonl" else "metadata.csv"
+    for end in ("\n", "\r\n", "\r"):
+        (tmp_path / name).write_bytes(end.join(lines).encode(codec))
+        (raw,) = read(source(tmp_path, label="metadata", caption="metadata")).values()
+        assert isinstance(raw, Raw) and (raw.label, raw.caption, raw.findings) == ("x", said["text"], ()), end
 
 
 def test_no_table_and_two_in_one_folder_are_told(tmp_path: Path) -> None:

@@ -29,6 +29,13 @@ NUMBERS = range(40)
         ([f"{2001 + number % 5}-{1 + number % 12:02} at home/{number}.png" for number in range(600)], "none"),
         ([f"{year}/{path}" for year in (2020, 2021) for path in classes("cat", "dog")], "parent"),
         ([f"{2001 + number % 2}/{'January' if number % 3 else 'May'}/{number}.png" for number in range(60)], "none"),
+        ([f"2019/{path}" for path in classes("marble", "decor", "sepia", "3d", "jan-party")], "parent"),
+        ([f"2019/{path}" for path in classes("marble", "sept")] + classes("2020/05"), "parent"),
+        ([f"{year}/{path}" for year in (2019, 2020) for path in classes("Sept", "05", "10 - Oct", "2019-1")], "none"),
+        (
+            [f"{year}/{year}-{month:02}-03/{n}.png" for year in (2019, 2020) for month in (3, 4) for n in NUMBERS],
+            "none",
+        ),
         (
             [
                 f"{kind}/{2020 + year}/{year}-{number}.png"
@@ -52,6 +59,11 @@ def test_it_is_said_why_folders_are_no_classes(pictures):
     many = pictures("many", [f"{number}/a.png" for number in NUMBERS], size=(2, 2))
     assert "are dates" in folder_settings(dates)[1][0]
     assert "40 folders for 40 images" in folder_settings(many)[1][0]
+    loose = pictures("loose", [f"{number}.png" for number in range(20)], size=(2, 2))
+    assert folder_settings(loose)[1] == ()
+    pictures("loose", classes("cat", "dog", each=30), size=(2, 2))
+    settings, (why,) = folder_settings(loose)
+    assert settings.label == "none" and "60 of 80 images lie in folders; for these to be classes 80% must" in why
 
 
 def test_a_split_that_is_read_as_a_class_is_named(pictures):
@@ -116,6 +128,35 @@ def test_columns_are_chosen_by_their_names_and_by_what_they_hold(pictures, kind)
     assert (first.label, first.caption) == ("dog", "an animal, the number 0")
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "label", "column_chosen"),
+    [
+        ("is_checked", ("true", "false"), "parent", "label"),
+        ("label", ("True", "False"), "parent", "label"),
+        ("colour", ("red", "blue"), "parent", "label"),
+        ("species", ("wolf", "fox"), "metadata", "species"),
+    ],
+)
+def test_where_folders_are_classes_only_a_column_of_a_known_name_is_better(
+    pictures, column, values, label, column_chosen
+):
+    paths = classes("cat", "dog")
+    root = pictures("pictures", paths, size=(2, 2))
+    write_csv(
+        root / "metadata.csv", [{"file_name": path, column: values[number % 2]} for number, path in enumerate(paths)]
+    )
+    settings, notes = folder_settings(root)
+    assert (settings.label, settings.label_column) == (label, column_chosen)
+    assert (column == "colour") == ("`colour` of the table may hold classes" in notes[0])
+
+
+def test_true_and_false_are_classes_of_a_column_of_a_known_name_alone():
+    answers = ["yes", "no"] * 20
+    assert choose({"checked": answers}, "the table").label is None
+    assert choose({"checked": answers, "kind": ["cat", "dog"] * 20}, "the table").label == "kind"
+    assert choose({"label": answers}, "the table").label == "label"
+
+
 def test_a_column_of_lists_is_passed_over(pictures):
     root = pictures("pictures", [f"{number}.png" for number in NUMBERS], size=(2, 2))
     WRITERS["jsonl"](root / "metadata.jsonl", [{**row, "label": [1, 2]} for row in rows()])
@@ -136,6 +177,54 @@ def test_columns_of_unknown_names_are_taken_where_only_one_fits():
     )
     assert found.label is None
     assert "`colour`, `form`" in found.notes[0]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_table_without_names_of_files_is_passed_over_where_none_is_needed(pictures, kind):
+    root = pictures("pictures", classes("cat", "dog"), size=(2, 2))
+    WRITERS[kind](root / f"metadata.{kind}", [{"id": "1", "foo": "x"}])
+    (root / "cat" / "metadata.csv").touch()
+    WRITERS["jsonl"](root / "dog" / "metadata.jsonl", [{"file_name": "0.png", "foo": "x"}])
+    settings, notes = folder_settings(root)
+    assert settings.label == "parent"
+    assert notes[0].startswith(f"Not read: `cat/metadata.csv`, `metadata.{kind}`, without a column `file_name`")
+    assert Source(settings, root).size() == 40  # nor does `ingest` stop
+    WRITERS["jsonl"](root / "dog" / "metadata.jsonl", [{"file_name": "0.png", "text": "x y"}, {"text": "y"}])
+    with pytest.raises(DarkroomError, match=r"`cat/metadata\.csv` has no column `file_name`, which the others have"):
+        folder_settings(root)
+
+
+def test_a_column_of_a_known_name_that_is_not_used_is_named():
+    table = {
+        "label": [f"c{number // 4}" for number in NUMBERS],
+        "Breed": ["cat"] * 40,
+        "style": ["", None] * 20,
+        "class": ["x" * 50, "y" * 50] * 20,
+        "text": ["the same"] * 40,
+        "caption": [*["a cat", "a dog"], *[""] * 38],
+        "note": ["a", "a"] * 20,
+    }
+    found = choose(table, "the table")
+    assert (found.label, found.caption) == (None, None)
+    assert [note.removeprefix("The column ").replace(" of the table holds no", "") for note in found.notes] == [
+        "`label` classes: it has 10 values for 40 images, and each class needs 5.",
+        "`Breed` classes: its values are all the same.",
+        "`style` classes: most of it is empty.",
+        "`class` classes: its values are too long.",
+        "`text` captions: its values are all the same.",
+        "`caption` captions: most of it is empty.",
+    ]
+
+
+def test_files_that_look_like_tables_and_are_not_read_are_named(pictures):
+    root = pictures("pictures", classes("cat", "dog"), size=(2, 2))
+    write_csv(root / "metadata.csv", [{"file_name": "cat/0.png", "id": "1"}])
+    for name in ("captions.csv", "labels.JSON", ".hidden.csv", "notes.md", "cat/deep.csv"):
+        (root / name).touch()
+    assert "Not read: `captions.csv`, `labels.JSON`. A table is called metadata.jsonl" in folder_settings(root)[1][-1]
+    for number in NUMBERS:
+        (root / f"{number}.jsonl").touch()
+    assert "`12.jsonl` and 37 more. A table" in folder_settings(root)[1][-1]
 
 
 def test_a_table_that_cannot_be_read_is_named(pictures):

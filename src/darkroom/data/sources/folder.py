@@ -15,7 +15,7 @@ from darkroom.data.sources.captions import caption_of
 from darkroom.data.sources.labels import label_of
 from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.metadata import path_in, read_metadata
-from darkroom.data.sources.walk import ENDINGS, UnreadableSample, split_ending, walk
+from darkroom.data.sources.walk import ENDINGS, UnreadableSample, beside, split_ending, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder as Settings
 
@@ -158,15 +158,14 @@ class Folder:
                 return caption_of(encoded(named))
 
     def _beside(self, path: str) -> tuple[str | None, Iterable[Finding]]:
-        """Return the caption of photo.jpg in photo.txt, or in photo.jpg.txt, as some tools name it."""
-        for stem in (split_ending(path)[0], path):
-            for ending in ("txt", "TXT", "Txt"):
-                try:
-                    return caption_of(_content(path_in(self._path, f"{stem}.{ending}"), LONGEST))
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    return None, [Finding(Reason.CAPTION_MISSING, f"its file cannot be read: {error.strerror}")]
+        """Return the caption in the first text file that lies beside an image, and findings."""
+        for text in beside(path):
+            try:
+                return caption_of(_content(path_in(self._path, text), LONGEST))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                return None, [Finding(Reason.CAPTION_MISSING, f"its file cannot be read: {error.strerror}")]
         return None, [Finding(Reason.CAPTION_MISSING, "there is no .txt beside the image")]
 
 

@@ -3,15 +3,19 @@
 `metadata.jsonl`, `metadata.csv` or `metadata.parquet` lies in the folder of the images or above it. Its column
 `file_name` names a file, relative to the folder of the table; other columns describe the file.
 https://huggingface.co/docs/datasets/image_dataset#imagefolder
+
+As spreadsheets write them, tables may also be in UTF-16, and those of commas may have semicolons or tabs in place.
 """
 
+import codecs
 import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from darkroom.data.keys import shown
 from darkroom.data.sources.limits import LONGEST
@@ -19,6 +23,7 @@ from darkroom.errors import DarkroomError
 
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 FILE_NAME = "file_name"
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 
 # (row, values of the requested columns); a row is the line number in a text file, or the row number in a parquet file.
 TableRows = Iterator[tuple[int, list[Any]]]
@@ -60,8 +65,21 @@ def read_table(
             )
 
 
+def _opened(path: Path) -> TextIO:
+    """Return an open text in UTF-8, or in UTF-16: with its mark, or with a NUL among the first two bytes."""
+    with path.open("rb") as file:
+        first = file.read(2)
+    if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        encoding = "utf-16"
+    elif b"\0" in first:
+        encoding = "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
+    else:
+        encoding = "utf-8-sig"
+    return path.open(encoding=encoding, errors="surrogateescape", newline="")
+
+
 def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
-    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -76,9 +94,11 @@ def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
 
 
 def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with _opened(path) as file:
         csv.field_size_limit(LONGEST)  # a setting of the process; its default, 128 KiB, is too short for some captions
-        reader = csv.reader(file, strict=True)
+        first = file.readline()
+        separator = max(_SEPARATORS, key=lambda each: _fits(first, each))
+        reader = csv.reader(chain([first], file), delimiter=separator, strict=True)
         header = next(reader, [])
         columns.update(header)
         places = [header.index(column) if column in header else None for column in wanted]
@@ -88,9 +108,15 @@ def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
             if len(row) != len(header):
                 raise ValueError(
                     f"line {reader.line_num} has {len(row)} fields, and the first line {len(header)}; "
-                    'a text with a comma stands in "quotes"'
+                    f'a text with a {_SEPARATORS[separator]} stands in "quotes"'
                 )
             yield reader.line_num, [None if place is None or not row[place] else row[place] for place in places]
+
+
+def _fits(line: str, separator: str) -> tuple[bool, int]:
+    """Return whether a separator gives the first line a column `file_name`, and how many columns it gives."""
+    header = next(csv.reader([line], delimiter=separator), [])
+    return FILE_NAME in header, len(header)
 
 
 def _parquet(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:

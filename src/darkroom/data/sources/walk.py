@@ -117,6 +117,11 @@ def split_ending(path: str) -> tuple[str, str]:
     return stem, ending.lower()
 
 
+def beside(path: str) -> list[str]:
+    """Return the paths where the caption of an image may lie: photo.txt, or photo.jpg.txt as some tools name it."""
+    return [f"{stem}.{ending}" for stem in (split_ending(path)[0], path) for ending in ("txt", "TXT", "Txt")]
+
+
 def walk(root: bytes, captions: bool, tables: bool) -> Found:
     """Return the files below a folder; links to files and folders are followed.
 

@@ -6,22 +6,29 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from darkroom.data.keys import shown
 from darkroom.data.sources.metadata import path_in
-from darkroom.data.sources.table import FILE_NAME, read_table
-from darkroom.data.sources.walk import Found, split_ending, walk
+from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
+from darkroom.data.sources.walk import Found, beside, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder
-from darkroom.tools.init.columns import Chosen, choose
+from darkroom.tools.init.columns import IMAGES, Chosen, choose
 
 _MOST = 0.8  # fraction of the images that must lie in folders for these to be classes
 _TEXTS = 0.5  # fraction of the images that must have a text beside them, above which captions are these
-_IMAGES = 5  # images in a folder, on average, from which on folders may be classes
 _TRIED = 200  # images beside which a text is looked for
+_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")  # of files that may say what the images show
+_NAMED = 5  # of these files
 # Names of folders that say when, or for what, and not what an image shows.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
-_MONTH = re.compile(r"\d|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
+_MONTH = re.compile(
+    r"\d{1,2}|(\d{1,2}[-_. ]+)?(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?"
+    r"|oct(ober)?|nov(ember)?|dec(ember)?)",
+    re.IGNORECASE,
+)
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "images", "img", "data"}
 
 
@@ -37,14 +44,14 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
     if not found.images:
         raise DarkroomError(f"the folder {root} holds no image files{_others(found)}: name the folder of your images.")
-    columns = _columns(root, found)
     settings: dict[str, str] = {}
+    settings["label"], why = _label_by_folder(found.images)
+    columns = _columns(root, found, known=settings["label"] != "none")
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
-    else:
-        settings["label"], why = _label_by_folder(found.images)
-        notes += [why] if why else []
+    elif why:
+        notes.append(why)
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif (part := _texts_beside(root, found)) > _TEXTS:
@@ -52,6 +59,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         notes.append("Captions are of the text files beside the images.")
     elif part:
         notes.append(f"{part:.0%} of the images have a text file beside them: too few, so none is read as a caption.")
+    notes += _other_tables(root)
     return Folder.model_validate(settings), tuple(notes)
 
 
@@ -64,20 +72,42 @@ def _others(found: Found) -> str:
     return f", but {', '.join(said)}" if said else ""
 
 
+def _other_tables(root: Path) -> list[str]:
+    """Return a sentence on the files at the top of a folder that may be tables, and are not called as those are."""
+    names = sorted(path.name for path in root.iterdir() if path.suffix.lower() in _ENDINGS and path.is_file())
+    others = [f"`{shown(name)}`" for name in names if name not in TABLES and not name.startswith(".")]
+    if not others:
+        return []
+    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    said = f"Not read: {', '.join(others[:_NAMED])}{more}"
+    return [f"{said}. A table is called {', '.join(TABLES[:-1])} or {TABLES[-1]}, and has a column `{FILE_NAME}`."]
+
+
 def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
     """Return `parent` or `top` where the folders of this level seem to be classes, else `none`, and why."""
     folders = [path.split("/")[:-1] for path in images]
     inside = [path for path in folders if path]
-    if len(inside) < _MOST * len(folders):
-        return "none", ""
+    level, why = _level(inside)
+    if len(inside) >= _MOST * len(folders):
+        return level, why
+    count = f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must"
+    return "none", "" if level == "none" else f"{count}: move the others into folders of their classes."
+
+
+def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
+    """Return `parent`, `top` or `none`, and why.
+
+    Args:
+        inside: for each image in a folder the names of its folders, the outermost first.
+    """
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
     dated = {level: _are_dates(names) for level, names in levels.items()}
-    months = dated["top"] and all(_MONTH.match(name) for name in levels["parent"])
+    months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])
     if months or (dated["parent"] and len(levels["top"]) == 1):
         return "none", "The folders are dates, and no classes."
     for level, names in levels.items():
         splits = sorted(name for name in names if name.lower() in _SPLITS)
-        if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < _IMAGES * len(names):
+        if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < IMAGES * len(names):
             continue
         why = f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}."
         if splits:
@@ -88,6 +118,7 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
 
 
 def _are_dates(names: Iterable[str]) -> bool:
+    """Return whether all names are dates that begin with a year: 2019, 2019-05, 2019-05-03 at home."""
     return all(_DATE.fullmatch(name) for name in names)
 
 
@@ -95,29 +126,39 @@ def _texts_beside(root: Path, found: Found) -> float:
     """Return the fraction of the images, by a few of them, that have a text file of their name."""
     images = sorted(found.images)
     chosen = images[:: max(1, len(images) // _TRIED)]
-    stems = ((split_ending(path)[0], path) for path in chosen)
-    there = sum(
-        any(path_in(root, f"{name}.{ending}").is_file() for name in names for ending in ("txt", "TXT", "Txt"))
-        for names in stems
-    )
-    return there / len(chosen)
+    return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
 
 
-def _columns(root: Path, found: Found) -> Chosen:
-    """Return the columns with classes and captions that all tables of a folder have.
+def _columns(root: Path, found: Found, known: bool) -> Chosen:
+    """Return the columns with classes and captions that all tables of a folder have; `known` as for `choose`.
+
+    Tables without `file_name` are passed over, since the source reads none where no column of one is chosen.
 
     Raises:
-        DarkroomError: a table cannot be read.
+        DarkroomError: a table cannot be read, or lacks `file_name` where a column of the others is chosen.
     """
     tables: list[dict[str, Sequence[str | None]]] = []
+    others = []
     for name in sorted(found.tables):
         path, columns = path_in(root, name), set[str]()
-        for _ in read_table(path, name, [FILE_NAME], columns):
+        for _ in read_table(path, shown(name), [], columns):
             pass
-        tables.append(_values(path, name, sorted(columns - {FILE_NAME})))
+        if FILE_NAME in columns:
+            tables.append(_values(path, name, sorted(columns - {FILE_NAME})))
+        else:
+            others.append(f"`{shown(name)}`")
     shared = [column for column in (tables[0] if tables else ()) if all(column in table for table in tables)]
     joined = {column: [value for table in tables for value in table[column]] for column in shared}
-    return choose(joined, "the table" if len(tables) == 1 else "the tables")
+    chosen = choose(joined, "the table" if len(tables) == 1 else "the tables", known)
+    if not others:
+        return chosen
+    if chosen.label or chosen.caption:
+        raise DarkroomError(
+            f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: call the column with the paths "
+            "of the images so, or rename the table."
+        )
+    note = f"Not read: {', '.join(others)}, without a column `{FILE_NAME}` of the paths of the images."
+    return replace(chosen, notes=(*chosen.notes, note))
 
 
 def _values(path: Path, name: str, columns: Sequence[str]) -> dict[str, Sequence[str | None]]:

@@ -11,7 +11,7 @@ CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "al
 # Columns that repeat their values and say nothing of what an image shows.
 _OTHERS = {"split", "set", "subset", "source", "license", "author", "user", "url", "date", "year", "month", "format"}
 _THERE = 0.5  # fraction of the rows in which a column must have a value
-_IMAGES = 5  # images of a class, on average, from which on a column may hold classes
+IMAGES = 5  # of a class, on average, from which on columns or folders may be classes
 _LETTERS = 40  # mean length of a class's name at most
 _WORDS = 3  # of a caption in a column of an unknown name, on average
 
@@ -25,20 +25,25 @@ class Chosen:
     notes: tuple[str, ...] = ()
 
 
-def choose(table: Mapping[str, Sequence[str | None]], where: str) -> Chosen:
+def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False) -> Chosen:
     """Return the columns of a table that hold classes and captions.
 
     Args:
         table: the values of each column, row by row.
         where: what the table is called in sentences.
+        known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
     """
-    caption = _named([name for name, values in table.items() if _is_text(values)], CAPTIONS) or _only(
+    caption = _named([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
         [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
     )
     rest = {name: values for name, values in table.items() if name != caption}
-    fitting = [name for name, values in rest.items() if _is_class(values)]
-    unknown = [name for name in fitting if name.lower() not in _OTHERS and not _is_number(rest[name])]
-    label = _named(fitting, LABELS) or _only(unknown)
+    unfit = {name: why for name, values in rest.items() if (why := _no_class(values))}
+    fitting = [name for name in rest if name not in unfit]
+    truths = [name for name in fitting if _is_boolean(rest[name])]
+    unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in truths or _is_number(rest[name]))]
+    if known:
+        unfit |= dict.fromkeys(truths, "true and false say less than the names of the folders")
+    label = _named([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
     notes = []
     if label is not None:
         others = [name for name in unknown if name != label]
@@ -46,11 +51,14 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str) -> Chosen:
         notes.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
         notes.append(
-            f"The columns {_listed(unknown)} of {where} may hold classes: name one as `label` in the table, and run "
-            "this again."
+            f"{_listed(unknown)} of {where} may hold classes: name the column that does `label` in the table, and "
+            "run this again."
         )
     if caption is not None:
         notes.append(f"Captions are of the column `{caption}` of {where}.")
+    named = [(name, why, "classes") for name, why in unfit.items() if _named([name], LABELS)]
+    named += [(name, _no_text(rest[name]), "captions") for name in rest if _named([name], CAPTIONS) and name != label]
+    notes += [f"The column `{name}` of {where} holds no {what}: {why}." for name, why, what in named if why]
     return Chosen(label, caption, tuple(notes))
 
 
@@ -61,10 +69,12 @@ def _named(columns: Iterable[str], names: Sequence[str]) -> str | None:
 
 
 def _only(names: Sequence[str]) -> str | None:
+    """Return the name where there is one alone."""
     return names[0] if len(names) == 1 else None
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return names as they stand in a sentence."""
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -74,8 +84,10 @@ def _said(values: Sequence[str | None]) -> list[str]:
     return found if len(found) >= _THERE * len(values) else []
 
 
-def _is_text(values: Sequence[str | None]) -> bool:
-    return len(set(_said(values))) > 1
+def _no_text(values: Sequence[str | None]) -> str:
+    """Return why a column holds no texts, "" where it does: in most rows, and not always the same."""
+    said = set(_said(values))
+    return "" if len(said) > 1 else "its values are all the same" if said else "most of it is empty"
 
 
 def _is_prose(values: Sequence[str | None]) -> bool:
@@ -85,12 +97,21 @@ def _is_prose(values: Sequence[str | None]) -> bool:
     return bool(said) and words >= _WORDS * len(said) and len(set(said)) > len(said) / 2
 
 
-def _is_class(values: Sequence[str | None]) -> bool:
-    """Return whether a column holds few short values, several images each."""
+def _no_class(values: Sequence[str | None]) -> str:
+    """Return why a column holds no classes, "" where it does: few short values, several images each."""
     said = _said(values)
-    letters = sum(map(len, said))
-    return 1 < len(set(said)) <= len(said) / _IMAGES and letters <= _LETTERS * len(said)
+    if why := _no_text(values):
+        return why
+    if (different := len(set(said))) > len(said) / IMAGES:
+        return f"it has {different:,} values for {len(said):,} images, and each class needs {IMAGES}"
+    return "its values are too long" if sum(map(len, said)) > _LETTERS * len(said) else ""
+
+
+def _is_boolean(values: Sequence[str | None]) -> bool:
+    """Return whether all values are true or false, yes or no."""
+    return {value.strip().lower() for value in _said(values)} <= {"true", "false", "yes", "no"}
 
 
 def _is_number(values: Sequence[str | None]) -> bool:
+    """Return whether all values are numbers, whole or with a decimal point."""
     return all(value.strip().lstrip("-").replace(".", "", 1).isdigit() for value in _said(values))
