@@ -2,12 +2,15 @@
 
 import io
 import json
+import re
 import tarfile
 
 import pytest
 from PIL import Image
 
 from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
 from darkroom.tools.init import facts
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.subject import entry, opened
@@ -189,6 +192,42 @@ def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, picture
     found = look(subject)
     assert found.images == 50 and found.classes == {"cat": 25, "dog": 25}
     assert entry(subject, found.images)["stop"] == 50
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "said"),
+    [
+        ({"fine": "class", "coarse": "class"}, {"label": "fine"}, "column `fine` of .*; `coarse` would do, too: `hub.label`"),
+        ({"label": "class", "caption": "text"}, {"caption": "caption"}, "Captions are of the column `caption`"),
+        ({"text": "texts"}, {"label": None, "caption": "text"}, "Captions are of the column `text`"),
+    ],
+)  # fmt: skip
+def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settings, said):
+    datasets = pytest.importorskip("datasets")
+    root = pictures("images", [f"{number}.png" for number in range(60)])
+    kinds = {"class": datasets.ClassLabel(names=["cat", "dog"]), "text": datasets.Value("string")}
+    kinds["texts"] = datasets.List(kinds["text"])
+    values = {"class": lambda row: row % 2, "text": lambda row: f"text {row}", "texts": lambda row: [f"text {row}", "b"]}
+    features = {"img": datasets.Image(), **{name: kinds[kind] for name, kind in columns.items()}}
+    rows = [
+        {"img": str(root / f"{row}.png"), **{name: values[kind](row) for name, kind in columns.items()}}
+        for row in range(60)
+    ]
+    (tmp_path / "set").mkdir()
+    made = datasets.Dataset.from_list(rows, features=datasets.Features(features))
+    made.to_parquet(tmp_path / "set" / "train.parquet")
+    subject = opened(f"hub:{tmp_path / 'set'}")
+    assert subject.part.settings == {"image": "img", **settings} and re.search(said, " ".join(subject.notes))
+    found = look(subject)
+    assert len(found.classes) == 2 * ("class" in columns.values()) and found.captioned == ("caption" in settings)
+
+
+def test_what_params_say_of_a_source_is_written_into_the_part(clone):
+    """The settings are written over what params.yaml was before the first `darkroom init`."""
+    begun = read_yaml(PARAMS)
+    PARAMS.write_text(PARAMS.read_text().replace("digits: {}", "digits:\n  caption: 'a {label}'"))
+    assert opened("digits", begun).part.settings == {"caption": "a {label}"}
+    assert opened("digits").part.settings == {}
 
 
 def test_too_few_images_are_refused(clone, pictures):

@@ -17,6 +17,21 @@ def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, A
     Raises:
         DarkroomError: see `darkroom.data.sources.hub.Hub`.
     """
+    stream, metadata, files = open_split(settings, path)
+    import datasets
+
+    _check(settings, stream.features, files.name)
+    columns = [column for column in (settings.image, settings.label, settings.caption) if column]
+    stream = stream.select_columns(list(dict.fromkeys(columns)))
+    return stream.cast_column(settings.image, datasets.Image(decode=False)), metadata, files
+
+
+def open_split(settings: Settings, path: Path | None) -> tuple[Any, dict[str, Any], Files]:
+    """Return the split with all its columns, whatever they are, its metadata, and its files.
+
+    Raises:
+        DarkroomError: see `darkroom.data.sources.hub.Hub`; no column is looked for.
+    """
     try:
         import datasets
     except ImportError as error:
@@ -43,10 +58,7 @@ def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, A
     stream = splits[settings.split]
     if stream.features is None:  # some formats do not declare their columns: then they follow from the first rows
         stream = stream._resolve_features()
-    _check(settings, stream.features, files.name)
-    columns = [column for column in (settings.image, settings.label, settings.caption) if column]
-    stream = stream.select_columns(list(dict.fromkeys(columns)))
-    return stream.cast_column(settings.image, datasets.Image(decode=False)), metadata, files
+    return stream, metadata, files
 
 
 def _named(names: Any) -> str:

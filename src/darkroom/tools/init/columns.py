@@ -25,15 +25,18 @@ class Chosen:
     notes: tuple[str, ...] = ()
 
 
-def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False) -> Chosen:
+def choose(
+    table: Mapping[str, Sequence[str | None]], where: str, known: bool = False, key: str = "folder.label_column"
+) -> Chosen:
     """Return the columns of a table that hold classes and captions.
 
     Args:
         table: the values of each column, row by row.
         where: what the table is called in sentences.
+        key: of params.yaml, that names another column of classes.
         known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
     """
-    caption = _named([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
+    caption = named([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
         [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
     )
     rest = {name: values for name, values in table.items() if name != caption}
@@ -43,11 +46,11 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
     unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in truths or _is_number(rest[name]))]
     if known:
         unfit |= dict.fromkeys(truths, "true and false say less than the names of the folders")
-    label = _named([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
+    label = named([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
     notes = []
     if label is not None:
         others = [name for name in unknown if name != label]
-        more = f"; {_listed(others)} would do, too: `folder.label_column`" if others else ""
+        more = f"; {_listed(others)} would do, too: `{key}`" if others else ""
         notes.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
         notes.append(
@@ -56,13 +59,13 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
         )
     if caption is not None:
         notes.append(f"Captions are of the column `{caption}` of {where}.")
-    named = [(name, why, "classes") for name, why in unfit.items() if _named([name], LABELS)]
-    named += [(name, _no_text(rest[name]), "captions") for name in rest if _named([name], CAPTIONS) and name != label]
+    named = [(name, why, "classes") for name, why in unfit.items() if named([name], LABELS)]
+    named += [(name, _no_text(rest[name]), "captions") for name in rest if named([name], CAPTIONS) and name != label]
     notes += [f"The column `{name}` of {where} holds no {what}: {why}." for name, why, what in named if why]
     return Chosen(label, caption, tuple(notes))
 
 
-def _named(columns: Iterable[str], names: Sequence[str]) -> str | None:
+def named(columns: Iterable[str], names: Sequence[str]) -> str | None:
     """Return the column that has the first of several names, in any letters."""
     found = {column.strip().lower(): column for column in columns}
     return next((found[name] for name in names if name in found), None)

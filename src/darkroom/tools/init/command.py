@@ -11,6 +11,7 @@ from darkroom.dag.expected import write_expected
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
+from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.leaving_out import left_out
@@ -106,12 +107,14 @@ def init(request: Request) -> str:
     Raises:
         DarkroomError: the source cannot be read, or no settings for it are valid; params.yaml is as before then.
     """
+    before, notes = begin_from()
+    before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
     with left_out(request.source, request.dry_run) as (source, said):
-        subject = opened(source)
-        return _proposed(replace(subject, notes=(*subject.notes, *said)), request)
+        subject = opened(source, parse_yaml(before, PARAMS))
+        return _proposed(replace(subject, notes=(*subject.notes, *said, *notes)), request, before)
 
 
-def _proposed(subject: Subject, request: Request) -> str:
+def _proposed(subject: Subject, request: Request, before: str) -> str:
     facts = look(subject)
     wanted = request.wants_texts(facts.has_captions)
     if wanted and not facts.may_have_texts:
@@ -124,12 +127,10 @@ def _proposed(subject: Subject, request: Request) -> str:
     wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator, request.size)
     machine = this_machine((read_yaml(PARAMS).get("run") or {}).get("device", "auto"))
     seconds = request.minutes * 60 * MARGIN
-    before, notes = begin_from()
-    before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
     with restored(request.dry_run) as keep:
         tried, passed_over = _measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: _worth(*each))
-        subject = replace(subject, notes=(*subject.notes, *notes, *passed_over))
+        subject = replace(subject, notes=(*subject.notes, *passed_over))
         text = report(subject, facts, wish, request, measured, lengths, machine)
         choices = propose(facts, wish, measured.tier, machine, lengths)
         written = text_of(before, choices, header(request, text))

@@ -19,9 +19,10 @@ from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.parts import Part
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.sources import SECTIONS
+from darkroom.params.sources import SECTIONS, Hub
 from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
 from darkroom.tools.init.annotations import folder_settings
+from darkroom.tools.init.hub_columns import hub_settings
 from darkroom.tools.init.tars import tar_settings
 
 SCENES = 8000  # of `shapes`, which has no end
@@ -45,8 +46,14 @@ class Subject:
     notes: tuple[str, ...] = ()
 
 
-def opened(source: str) -> Subject:
+def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     """Return the source that a person means.
+
+    What params.yaml says of a source by its name counts, and is written into the part where `begun` lacks it.
+
+    Args:
+        source: a folder, or the name of a source.
+        begun: the settings that are written over; None: params.yaml.
 
     Raises:
         DarkroomError: it is neither a folder nor the name of a source, or cannot be opened, or is the repository's own.
@@ -54,6 +61,7 @@ def opened(source: str) -> Subject:
     kind, _, name = source.partition(":")
     path = Path(source).expanduser()
     notes: tuple[str, ...] = ()
+    values = read_yaml(PARAMS)
     if path.is_dir() and not _holds_tars(path):
         label, part, notes = _folder(path)
     elif path.is_dir() or (path.is_file() and path.name.endswith(ENDINGS)):
@@ -66,18 +74,25 @@ def opened(source: str) -> Subject:
     elif kind == "hub" and name:
         folder = Path(name).expanduser()
         label = part_name(name.rstrip("/").rpartition("/")[2])
-        if folder.is_dir():
-            part = Part(source="hub", path=_written(folder))
-        else:
-            part = Part(source="hub", settings={"dataset": name})
+        there = folder.is_dir()
+        settings = {} if there else {"dataset": name}
+        own = values.get("hub") or {}
+        fitting, notes = hub_settings(
+            validate(Hub, {**own, **settings, "label": None, "caption": None}, "hub"), folder if there else None
+        )
+        fitting = {key: name for key, name in fitting.items() if key not in own and name != getattr(Hub(), key)}
+        part = Part(source="hub", path=_written(folder) if there else NO_FILE, settings={**settings, **fitting})
     elif "://" in source and ".tar" in source:
         part, label = Part(source="webdataset", settings={"url": source}), "shards"
     else:
         what = "is a file" if path.is_file() else "does not exist"
         raise DarkroomError(f"{printable(source)} {what}: name a folder of images, or one of {_NAMES}.")
     section = SECTIONS[part.source]
-    of_file = (read_yaml(PARAMS).get(part.source) or {}) if part.source != "folder" else {}
+    of_file = (values.get(part.source) or {}) if part.source != "folder" else {}
     validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
+    there = (values if begun is None else begun).get(part.source) or {}
+    lost = {key: value for key, value in of_file.items() if key not in part.settings and there.get(key) != value}
+    part = part.model_copy(update={"settings": {**lost, **part.settings}})
     return Subject(label, part, open_source(part, validated), notes)
 
 
