@@ -92,16 +92,22 @@ def test_what_is_no_image_is_named() -> None:
         show("text.png", 80)
 
 
-def samples() -> tuple[ImageShards, ImageShards]:
-    """Write samples of two classes, and the data; return samples and training images."""
+def samples(labels: tuple[int, ...] = (3, 11) * 4) -> tuple[ImageShards, ImageShards]:
+    """Write samples of some of 12 classes, and the data; return samples and training images."""
     make_part(Path("data/shards"), "one", 0, 200)
     catalog = Path("data/catalog")
     catalog.mkdir()
     write_catalog(catalog, ["one"], Path("data/shards"))
     classes = sorted({str(number) for number in range(12)}, key=int)
-    images = np.random.default_rng(0).integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (len(labels), 3, 6, 6), dtype=np.uint8)
     write_generated(
-        Path("samples/generator"), [images], classes, 8, images=8, image_shape=(3, 6, 6), labels=np.array([3, 11] * 4)
+        Path("samples/generator"),
+        [images],
+        classes,
+        8,
+        images=len(labels),
+        image_shape=(3, 6, 6),
+        labels=np.array(labels),
     )
     return ImageShards.open_folder(Path("samples/generator")), ImageShards.open_parts(["one"], "train")
 
@@ -120,6 +126,16 @@ def test_samples_are_drawn_by_class_beside_real_images() -> None:
         np.testing.assert_array_equal(images[:2], made.__getitems__(rows[:2]))
         real = train.__getitems__([row for row, label in enumerate(train.labels) if label == name])
         assert all(any((image == other).all() for other in real) for image in images[2:])
+
+
+def test_of_many_classes_ten_are_drawn_and_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples(tuple(range(12)) * 2)
+    read, labels = [], ImageShards.labels.fget
+    monkeypatch.setattr(ImageShards, "labels", property(lambda shards: read.append(shards) or labels(shards)))
+    lines = show("samples/generator", 99).split("\n")
+    assert len(lines) == 10 * 13 + 2 and [line.split()[0] for line in lines[:130:13]] == [str(n) for n in range(10)]
+    assert lines[-2:] == ["and 2 more of 12 classes", "samples/generator/grid.png"]
+    assert len(read) == 2  # of the samples and of the data
 
 
 def test_samples_of_captions_are_drawn_before_the_images_of_these() -> None:

@@ -3,7 +3,8 @@
 # No effect on any output: draws in the terminal
 
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from darkroom.errors import DarkroomError
 from darkroom.terminal.half_blocks import colours_of, columns_of_terminal, half_blocks
 from darkroom.tools.bands import Images, bands, count_of
 
-_CAPTIONS = 12  # samples of captions that are drawn
+_CLASSES, _CAPTIONS = 10, 12  # that are drawn of samples
 _LOGS, _PAGE = Path("logs"), Path("reports/index.html")
 # What there is to look at, in the order in which one looks.
 _PICTURES = {
@@ -48,11 +49,13 @@ def show(what: str | None, width: int | None = None) -> str:
     if width is None and not colours:
         return f"{path}: this is no terminal that shows colours; --width 100 draws it nevertheless."
     width, colours = width or columns_of_terminal(), colours or 1 << 24
-    if Path(what).is_dir() and (found := _by_class(Path(what), count_of(width)) or _by_caption(Path(what))):
-        drawn = "\n".join(bands(found, width, colours))
-    else:
-        drawn = half_blocks(_opened(path), width, colours)
-    return f"{drawn}\n{path}"
+    folder = Path(what)
+    found, classes = _by_class(folder, count_of(width)) if folder.is_dir() else ([], 0)
+    if not found and folder.is_dir():
+        found = _by_caption(folder)
+    drawn = "\n".join(bands(found, width, colours)) if found else half_blocks(_opened(path), width, colours)
+    more = f"and {classes - len(found):,} more of {classes:,} classes\n" if classes > len(found) else ""
+    return f"{drawn}\n{more}{path}"
 
 
 def _path(what: str) -> Path:
@@ -82,8 +85,11 @@ def _newest(logs: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def _by_class(folder: Path, count: int) -> list[tuple[str, Images, Images]]:
-    """Return samples by class, with real images drawn at random; nothing of a folder without samples of classes."""
+def _by_class(folder: Path, count: int) -> tuple[list[tuple[str, Images, Images]], int]:
+    """Return samples of the first classes, with real images drawn at random, and the number of all classes.
+
+    Nothing of a folder without samples of classes.
+    """
     from darkroom.data.catalog import load_catalog
     from darkroom.data.draw import drawn
     from darkroom.data.reader import ImageShards
@@ -92,21 +98,36 @@ def _by_class(folder: Path, count: int) -> list[tuple[str, Images, Images]]:
         not (folder / "manifest.json").is_file()
         or open_artifact(folder, "samples").get("condition", "class") != "class"
     ):
-        return []
+        return [], 0
     made = ImageShards.open_folder(folder, "samples")
     try:
         catalog = load_catalog(shards=None)
         train = ImageShards.open_parts(list(catalog.parts), "train")
     except ArtifactError:  # not checked out, which is no reason to show nothing
-        return []
-    rows = []
-    for name in [name for name in dict.fromkeys(catalog.classes) if name in set(made.labels)]:
-        of_class = [row for row, label in enumerate(made.labels) if label == name][:count]
-        real = [row for row, label in enumerate(train.labels) if label == name] if not train.remote else []
+        return [], 0
+    of_made = _rows_of(made.labels, set(catalog.classes))
+    names = [name for name in dict.fromkeys(catalog.classes) if name in of_made]
+    of_real = {} if train.remote else _rows_of(train.labels, names[:_CLASSES])
+    found = []
+    for name in names[:_CLASSES]:
+        real = of_real.get(name, [])
         chosen = [real[at] for at in drawn(len(real), count)]
-        rows.append(
-            (name, made.__getitems__(of_class), train.__getitems__(chosen) if chosen else made.__getitems__([]))
+        found.append(
+            (
+                name,
+                made.__getitems__(of_made[name][:count]),
+                train.__getitems__(chosen) if chosen else made.__getitems__([]),
+            )
         )
+    return found, len(names)
+
+
+def _rows_of(labels: Iterable[str | None], names: Container[str | None]) -> dict[str, list[int]]:
+    """Return the rows of each of these names."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, label in enumerate(labels):
+        if label is not None and label in names:
+            rows[label].append(row)
     return rows
 
 
