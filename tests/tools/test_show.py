@@ -45,6 +45,15 @@ def test_transparency_is_drawn_over_a_checkerboard() -> None:
     assert set(np.unique(pixels_of(show("clear.png", 80).rpartition("\n")[0]))) == {204, 255}
 
 
+def test_deep_greys_and_a_transparent_colour_are_drawn_as_ingest_reads_them() -> None:
+    grey = np.array([[0, 257 * 9], [257 * 200, 65535]], dtype=np.uint16)
+    Image.fromarray(grey).save("deep.png")
+    assert Image.open("deep.png").mode == "I;16"
+    assert pixels_of(show("deep.png", 80).rpartition("\n")[0])[..., 0].tolist() == [[0, 9], [200, 255]]
+    Image.new("RGB", (16, 16), (9, 9, 9)).save("key.png", transparency=(9, 9, 9))
+    assert set(np.unique(pixels_of(show("key.png", 80).rpartition("\n")[0]))) == {204, 255}
+
+
 def test_without_a_terminal_the_path_is_named_and_how_to_draw_it(capsys: pytest.CaptureFixture[str]) -> None:
     picture("some.png")
     assert main(["show", "some.png"]) == 0
@@ -88,8 +97,10 @@ def test_what_is_not_there_is_named(name: str, says: str) -> None:
 
 def test_what_is_no_image_is_named() -> None:
     Path("text.png").write_text("no")
-    with pytest.raises(DarkroomError, match=r"text\.png cannot be read as an image"):
-        show("text.png", 80)
+    Image.fromarray(np.full((2, 2), 9, dtype=np.float32)).save("bright.tiff")
+    for name, why in (("text.png", ""), ("bright.tiff", "unsupported: floating-point numbers")):
+        with pytest.raises(DarkroomError, match=rf"{name} cannot be read as an image: {why}"):
+            show(name, 80)
 
 
 def samples(labels: tuple[int, ...] = (3, 11) * 4) -> tuple[ImageShards, ImageShards]:

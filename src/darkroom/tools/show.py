@@ -12,7 +12,10 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.dag.stages import TRAININGS
+from darkroom.data.colours import as_channels, eight_bits
+from darkroom.data.damage import DamageError
 from darkroom.data.grid import opaque
+from darkroom.data.images import to_array, to_pil
 from darkroom.errors import DarkroomError
 from darkroom.terminal.half_blocks import colours_of, columns_of_terminal, half_blocks
 from darkroom.tools.bands import Images, bands, count_of
@@ -160,15 +163,16 @@ def _by_caption(folder: Path) -> list[tuple[str, Images, Images]]:
 
 
 def _opened(path: Path) -> Image.Image:
-    """Return an image without transparency."""
+    """Return an image of 8 bits in sRGB, as `ingest` reads it; transparent pixels over a checkerboard."""
     try:
         with Image.open(path) as image:
-            if image.mode in ("L", "RGB"):
-                return image.copy()
-            pixels = np.asarray(image.convert("RGBA")).transpose(2, 0, 1)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            profile = image.info.get("icc_profile")
+            plain = eight_bits(image)
+            channels = "RGBA" if plain.mode in ("LA", "RGBA") else "RGB"
+            pixels = to_array(as_channels(plain, profile if isinstance(profile, bytes) else None, channels))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, DamageError) as error:
         raise DarkroomError(f"{path} cannot be read as an image: {error}.") from error
-    return Image.fromarray(np.ascontiguousarray(opaque(pixels[None])[0].transpose(1, 2, 0)))
+    return to_pil(opaque(pixels[None])[0])
 
 
 def _there() -> Iterator[tuple[str, str]]:
