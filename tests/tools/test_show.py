@@ -77,15 +77,21 @@ def test_of_a_training_the_newest_grid_of_the_averages_is_drawn() -> None:
 def test_what_there_is_to_look_at_is_listed() -> None:
     with pytest.raises(DarkroomError, match="there is no picture yet"):
         show(None)
-    for path in ("samples/generator/grid.png", "logs/train_decoder-up/grids/000012800-ema.png", "reports/index.html"):
-        picture(path) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
-    lines = show(None).split("\n")
-    assert [line.split()[0] for line in lines[:-1]] == [
+    listed = [
         "samples/generator/grid.png",
+        "samples/nearest/generator/real.png",
+        "samples/nearest/text/real.png",
+        "samples/nearest/generator/neighbours.png",
+        "curves/decoder/up/strip.png",
+        "curves/tokenizer/strip.png",
         "logs/train_decoder-up/grids/000012800-ema.png",
         "reports/index.html",
     ]
-    assert lines[1].endswith("train_decoder@up after 12,800 images")
+    for path in listed:
+        picture(path) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
+    lines = show(None).split("\n")
+    assert [line.split()[0] for line in lines[:-1]] == listed
+    assert lines[6].endswith("train_decoder@up after 12,800 images")
 
 
 @pytest.mark.parametrize(("name", "says"), [("no.png", "is not there"), ("empty", "empty/grid.png is not there")])
