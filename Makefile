@@ -20,7 +20,8 @@ demo-text: setup
 	@echo
 	@echo 'Draw your own words: .venv/bin/darkroom sample --text "a large red star at the left"'
 
-# The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`: 12 minutes on two cores.
+# The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`, which takes a minute; the
+# DAG then takes 12 on two cores. It writes params.yaml anew; what was committed comes back by `git checkout . && dvc checkout`.
 demo-colour: setup
 	workflow/colour_pictures.py data/emoji
 	.venv/bin/darkroom init data/emoji --minutes 12

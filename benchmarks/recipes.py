@@ -1,10 +1,11 @@
 """Each recipe beside the settings without it: scores on whatever data params.yaml names, over training seeds.
 
 Run it in a clone that `darkroom init` or `darkroom preset` has set up: `.venv/bin/python benchmarks/recipes.py
-generator --seeds 3 --out generator.jsonl`. A recipe is a few keys of params.yaml; each is trained and scored by
-`dvc repro`, so that only what depends on the keys runs. Rows that --out holds already are not repeated. params.yaml is
-set back at the end. Prints a Markdown table: the mean, and the standard error over the seeds; of one seed the error of
-the score itself.
+generator --seeds 3 --out generator.jsonl`; some recipes by `--recipes "as it is" "EQ-VAE"`. A recipe is a few keys of
+params.yaml; each is trained and scored by `dvc repro`, so that only what depends on the keys runs. A recipe that is not
+valid there, or changes nothing, is left out. Rows that --out holds already are not repeated. params.yaml is set back at
+the end. Prints a Markdown table: the mean, and the standard error over the seeds; of one seed the error of the score
+itself.
 """
 
 import argparse
@@ -19,6 +20,10 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from darkroom.check.check import completed
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.tiers import TRAININGS
 
 
@@ -230,7 +235,18 @@ def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained:
 def refusal() -> str:
     """Return why params.yaml is not valid, as where a recipe is of captions and there are none; "": it is."""
     done = subprocess.run(["darkroom", "check"], cwd=ROOT, capture_output=True, text=True)
-    return done.stderr.strip() if done.returncode else ""
+    if not done.returncode:
+        return ""
+    return done.stderr.strip() or done.stdout.strip() or f"`darkroom check` ended with status {done.returncode}"
+
+
+def changes_nothing(text: str, changes: dict[str, dict[str, Any]], trained: str) -> bool:
+    """Return whether params.yaml, with its defaults, sets the keys of a recipe as the recipe does."""
+    try:
+        before, after = (completed(changed(parse_yaml(text, PARAMS), keys, 0, trained)) for keys in ({}, changes))
+    except DarkroomError:  # one of them is not valid, so they differ
+        return False
+    return before == after
 
 
 def repro(target: str, *others: str) -> dict[str, Any]:
@@ -269,16 +285,21 @@ def main() -> None:
     """Train and score what --out does not hold yet; print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", choices=RECIPES, help="what is trained and scored")
-    parser.add_argument("--recipes", help="some of them, separated by commas; all")
+    parser.add_argument("--recipes", nargs="+", metavar="RECIPE", help="some of them; all")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each training")
     args = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    chosen = args.recipes.split(",") if args.recipes else list(RECIPES[args.target])
-    if unknown := set(chosen) - RECIPES[args.target].keys():
-        raise SystemExit(f"no such recipe: {', '.join(unknown)}; there are: {', '.join(RECIPES[args.target])}.")
+    recipes, trained = RECIPES[args.target], TRAINED[args.target]
+    chosen = args.recipes or list(recipes)
+    if unknown := [recipe for recipe in chosen if recipe not in recipes]:
+        raise SystemExit(f"no such recipe: {'; '.join(unknown)}; there are: {'; '.join(recipes)}.")
     yaml = YAML()
     text = (ROOT / "params.yaml").read_text()
+    idle = [name for name in chosen if recipes[name] and changes_nothing(text, recipes[name], trained)]
+    for name in idle:
+        print(f"{name} is left out: it changes nothing, as params.yaml sets the same.", file=sys.stderr)
+    chosen = [name for name in chosen if name not in idle]
     rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     known = {(row["recipe"], row["seed"]) for row in rows}
     try:
@@ -286,7 +307,7 @@ def main() -> None:
             for recipe in chosen:
                 if (recipe, seed) in known:
                     continue
-                params = changed(yaml.load(text), RECIPES[args.target][recipe], seed, TRAINED[args.target])
+                params = changed(yaml.load(text), recipes[recipe], seed, trained)
                 with (ROOT / "params.yaml").open("w") as file:
                     yaml.dump(params, file)
                 if refused := refusal():

@@ -99,3 +99,86 @@ def test_the_large_data_set_is_read_as_any_other(tmp_path, monkeypatch):
         Path(folder).rename(Path("data") / folder)
     assert len(ImageShards.open_parts(["p00", "p01"], "train")) == 9
     assert len(LatentShards.open_parts(["p00", "p01"], "train")) == 9
+
+
+@pytest.fixture
+def recipes(tmp_path, monkeypatch):
+    """Return the program `recipes`, for a folder of its own with params.yaml."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    program = importlib.import_module("recipes")
+    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+    monkeypatch.setattr(program, "ROOT", tmp_path)
+    return program
+
+
+def test_a_recipe_is_laid_over_the_parameters(recipes):
+    training = {"images": 6400, "batch": 64, "warmup": 640, "learning_rate": 0.5}
+    changes = {"train_generator.training": {"images": recipes.Factor(0.51), "learning_rate": recipes.Factor(2.0)}}
+    found = recipes.changed({"train_generator": {"training": training}}, changes, 7, "train_generator")
+    assert found == {  # 3,264 are whole batches of 64, 326.4 are not
+        "train_generator": {"training": {"images": 3264, "batch": 64, "warmup": 320, "learning_rate": 1.0, "seed": 7}}
+    }
+    changes = {
+        "train_tokenizer.kl.adversarial": {"start": recipes.Half("train_tokenizer")},
+        "sample_generator.dit": {"weaker_images": 0.3},
+        "train_generator.training": {"batch": recipes.Factor(0.5)},
+    }
+    params = {"train_tokenizer": {"training": {"images": 901}}, "train_generator": {"training": {"images": 1000}}}
+    found = recipes.changed(params, changes, 0, "train_generator")
+    assert found["train_tokenizer"]["kl"]["adversarial"]["start"] == 450
+    assert found["sample_generator"]["dit"]["weaker_images"] == 320  # 300, in batches of 64, the default
+    assert found["train_generator"]["training"]["batch"] == 32
+
+
+def test_a_row_has_mean_and_error_over_the_seeds(recipes):
+    rows = [
+        {"recipe": "as it is", "seed": 0, "kid": 1.0, "fd": 4.0},
+        {"recipe": "wsd", "seed": 0, "kid": 5.0, "kid_se": 0.25},
+        {"recipe": "as it is", "seed": 1, "kid": 3.0, "fd": 4.0},
+    ]
+    assert recipes.table(rows, ("kid", "fd")).splitlines() == [
+        "| recipe | seeds | kid | fd |",
+        "|---|---|---|---|",
+        "| as it is | 2 | 2 ± 1 | 4 ± 0 |",
+        "| wsd | 1 | 5 ± 0.25 |  |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("exit 0", ""),
+        ("echo no captions >&2; exit 1", "no captions"),
+        ("echo on stdout; exit 1", "on stdout"),
+        ("exit 3", "`darkroom check` ended with status 3"),
+    ],
+)
+def test_params_are_refused_where_the_check_fails(recipes, tmp_path, monkeypatch, body, why):
+    (tmp_path / "darkroom").write_text(f"#!/bin/sh\n{body}\n")
+    (tmp_path / "darkroom").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert recipes.refusal() == why
+
+
+def test_what_changes_nothing_is_left_out(recipes, tmp_path, monkeypatch, capsys):
+    before = (tmp_path / "params.yaml").read_text()
+    ran = []
+
+    def repro(target, *others):
+        ran.append((tmp_path / "params.yaml").read_text())
+        return {"fd_debiased": 1.0}
+
+    monkeypatch.setattr(recipes, "repro", repro)
+    monkeypatch.setattr(recipes, "refusal", lambda: "")
+    chosen = ["as it is", "wsd", "down-sampling by 8, 16 latent channels"]  # wsd is the default
+    command = ["recipes.py", "generator", "--seeds", "1", "--out", str(tmp_path / "out.jsonl"), "--recipes", *chosen]
+    monkeypatch.setattr(sys, "argv", command)
+    recipes.main()
+    assert len(ran) == 2 and "latent_channels: 16" in ran[1]
+    assert (tmp_path / "params.yaml").read_text() == before
+    out, err = capsys.readouterr()
+    assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [f"| {chosen[0]}", f"| {chosen[2]}"]
+    assert err == "wsd is left out: it changes nothing, as params.yaml sets the same.\n"
+    monkeypatch.setattr(sys, "argv", [*command, "wsb"])
+    with pytest.raises(SystemExit, match="no such recipe: wsb; there are: as it is; AdamW"):
+        recipes.main()

@@ -20,7 +20,7 @@ from pathlib import Path
 PACKAGE = "emoji-datasource-twitter@16.0.0"
 SHA256 = "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877"
 PICTURES = "package/img/twitter/64/"
-TABLE = "metadata.jsonl"  # written last: a folder with it is complete
+TABLE = "metadata.jsonl"  # written last, whole or not at all: a folder with it is complete
 SKIN = {
     "1F3FB": "light skin",
     "1F3FC": "medium light skin",
@@ -50,7 +50,9 @@ def main(folder: Path, archive: Path | None) -> None:
                 elif member.name.startswith(PICTURES):
                     (folder / Path(member.name).name).write_bytes(picture.read())
     rows = [row for emoji in described for row in rows_of(emoji) if (folder / row["file_name"]).is_file()]
-    (folder / TABLE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    unfinished = folder / f".{TABLE}"
+    unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    unfinished.replace(folder / TABLE)
     print(f"{folder}: {len(rows):,} pictures. Graphics: Twemoji, CC-BY 4.0.")
 
 

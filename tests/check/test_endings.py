@@ -47,9 +47,14 @@ def test_it_is_one_of_the_checks():
         (
             {"train_generator": {"training": WSD}},
             "`train_generator.training.min_improvement` is 0.1, and no score says how good the images are, for the "
-            "loss of noisy ones says little: set `train_generator.evaluate.every` above 0",
+            "loss of noisy ones says little: set `train_generator.evaluate.every` above 0, `.extractor` to "
+            "models/extractor and `.reference` to data/reference, or min_improvement to null.",
         ),
         ({"train_decoder": {"training": WSD}}, "`train_decoder.unets.base.training.min_improvement` is 0.1, and no"),
+        (
+            {"train_decoder": {"training": WSD}},
+            "set `train_decoder.evaluate.every` above 0 and `.extractor` to models/extractor, or",
+        ),
         (
             {"train_generator": {"training": WSD, "evaluate": {**SCORED, "every": 12800}}},
             "`images` (38400) begins after 30720: set `train_generator.evaluate.every` (12800) to 3832 at most",

@@ -16,7 +16,7 @@ from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
 from darkroom.report.curves import read_training
 from darkroom.report.inputs import FURTHER, TRAININGS
-from darkroom.report.learning import _TITLES
+from darkroom.training.plateau import TITLES
 from darkroom.training.recipe import Recipe
 
 RECIPES: dict[str, type[Recipe]] = {
@@ -38,7 +38,7 @@ def test_page_and_recipe_name_the_same_judge(name: str, tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "curves" / name).mkdir(parents=True)
     judge = read_training(Path("curves") / name).judge
-    assert judge == RECIPES[name].judge and judge in _TITLES
+    assert judge == RECIPES[name].judge and judge in TITLES
 
 
 def test_all_trainings_are_among_them() -> None:

@@ -1,11 +1,14 @@
 """What the curves of a training say of its length."""
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from darkroom.models.decoder.settings import TrainDecoder
+from darkroom.models.generators.settings import TrainGenerator
 from darkroom.report.curves import read_training
 from darkroom.report.inputs import read_inputs
 from darkroom.report.learning import Finding, findings
@@ -102,10 +105,13 @@ def test_a_classifier_is_judged_by_its_error_rate(here: Path) -> None:
 
 def test_of_noisy_images_scores_judge_and_not_the_loss(here: Path) -> None:
     loss = {"val__loss": lambda images: 1 / images}
-    (note,) = found(here, "generator", **loss)
-    assert not note.warning and "`train_generator.evaluate.every` above 0 scores" in note.text
-    (note,) = found(here, "decoder/up", **loss)
-    assert "`train_decoder.evaluate.every` above 0" in note.text
+    for name, section in (("generator", TrainGenerator), ("decoder/up", TrainDecoder)):
+        (note,) = found(here, name, **loss)
+        assert not note.warning
+        stage = f"train_{name.partition('/')[0]}"
+        assert f"set `{stage}.evaluate.every` above 0" in note.text
+        others = dict(re.findall(r"`\.(\w+)` to ([\w/]+)", note.text))
+        section.model_fields["evaluate"].annotation(every=1, **others)  # valid, when the advice is followed
     (warning,) = found(here, "decoder/base", **loss, eval__fd_debiased=lambda images: images**-0.5)
     assert warning.text.startswith("The Fréchet distance from training images still improves by 4.7%")
     assert "`images` of `train_decoder.unets.base`" in warning.text

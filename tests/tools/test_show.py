@@ -45,6 +45,15 @@ def test_transparency_is_drawn_over_a_checkerboard() -> None:
     assert set(np.unique(pixels_of(show("clear.png", 80).rpartition("\n")[0]))) == {204, 255}
 
 
+def test_deep_greys_and_a_transparent_colour_are_drawn_as_ingest_reads_them() -> None:
+    grey = np.array([[0, 257 * 9], [257 * 200, 65535]], dtype=np.uint16)
+    Image.fromarray(grey).save("deep.png")
+    assert Image.open("deep.png").mode == "I;16"
+    assert pixels_of(show("deep.png", 80).rpartition("\n")[0])[..., 0].tolist() == [[0, 9], [200, 255]]
+    Image.new("RGB", (16, 16), (9, 9, 9)).save("key.png", transparency=(9, 9, 9))
+    assert set(np.unique(pixels_of(show("key.png", 80).rpartition("\n")[0]))) == {204, 255}
+
+
 def test_without_a_terminal_the_path_is_named_and_how_to_draw_it(capsys: pytest.CaptureFixture[str]) -> None:
     picture("some.png")
     assert main(["show", "some.png"]) == 0
@@ -68,15 +77,21 @@ def test_of_a_training_the_newest_grid_of_the_averages_is_drawn() -> None:
 def test_what_there_is_to_look_at_is_listed() -> None:
     with pytest.raises(DarkroomError, match="there is no picture yet"):
         show(None)
-    for path in ("samples/generator/grid.png", "logs/train_decoder-up/grids/000012800-ema.png", "reports/index.html"):
-        picture(path) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
-    lines = show(None).split("\n")
-    assert [line.split()[0] for line in lines[:-1]] == [
+    listed = [
         "samples/generator/grid.png",
+        "samples/nearest/generator/real.png",
+        "samples/nearest/text/real.png",
+        "samples/nearest/generator/neighbours.png",
+        "curves/decoder/up/strip.png",
+        "curves/tokenizer/strip.png",
         "logs/train_decoder-up/grids/000012800-ema.png",
         "reports/index.html",
     ]
-    assert lines[1].endswith("train_decoder@up after 12,800 images")
+    for path in listed:
+        picture(path) if path.endswith("png") else (Path("reports").mkdir(), Path(path).touch())
+    lines = show(None).split("\n")
+    assert [line.split()[0] for line in lines[:-1]] == listed
+    assert lines[6].endswith("train_decoder@up after 12,800 images")
 
 
 @pytest.mark.parametrize(("name", "says"), [("no.png", "is not there"), ("empty", "empty/grid.png is not there")])
@@ -88,20 +103,28 @@ def test_what_is_not_there_is_named(name: str, says: str) -> None:
 
 def test_what_is_no_image_is_named() -> None:
     Path("text.png").write_text("no")
-    with pytest.raises(DarkroomError, match=r"text\.png cannot be read as an image"):
-        show("text.png", 80)
+    Image.fromarray(np.full((2, 2), 9, dtype=np.float32)).save("bright.tiff")
+    for name, why in (("text.png", ""), ("bright.tiff", "unsupported: floating-point numbers")):
+        with pytest.raises(DarkroomError, match=rf"{name} cannot be read as an image: {why}"):
+            show(name, 80)
 
 
-def samples() -> tuple[ImageShards, ImageShards]:
-    """Write samples of two classes, and the data; return samples and training images."""
+def samples(labels: tuple[int, ...] = (3, 11) * 4) -> tuple[ImageShards, ImageShards]:
+    """Write samples of some of 12 classes, and the data; return samples and training images."""
     make_part(Path("data/shards"), "one", 0, 200)
     catalog = Path("data/catalog")
     catalog.mkdir()
     write_catalog(catalog, ["one"], Path("data/shards"))
     classes = sorted({str(number) for number in range(12)}, key=int)
-    images = np.random.default_rng(0).integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (len(labels), 3, 6, 6), dtype=np.uint8)
     write_generated(
-        Path("samples/generator"), [images], classes, 8, images=8, image_shape=(3, 6, 6), labels=np.array([3, 11] * 4)
+        Path("samples/generator"),
+        [images],
+        classes,
+        8,
+        images=len(labels),
+        image_shape=(3, 6, 6),
+        labels=np.array(labels),
     )
     return ImageShards.open_folder(Path("samples/generator")), ImageShards.open_parts(["one"], "train")
 
@@ -120,6 +143,16 @@ def test_samples_are_drawn_by_class_beside_real_images() -> None:
         np.testing.assert_array_equal(images[:2], made.__getitems__(rows[:2]))
         real = train.__getitems__([row for row, label in enumerate(train.labels) if label == name])
         assert all(any((image == other).all() for other in real) for image in images[2:])
+
+
+def test_of_many_classes_ten_are_drawn_and_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples(tuple(range(12)) * 2)
+    read, labels = [], ImageShards.labels.fget
+    monkeypatch.setattr(ImageShards, "labels", property(lambda shards: read.append(shards) or labels(shards)))
+    lines = show("samples/generator", 99).split("\n")
+    assert len(lines) == 10 * 13 + 2 and [line.split()[0] for line in lines[:130:13]] == [str(n) for n in range(10)]
+    assert lines[-2:] == ["and 2 more of 12 classes", "samples/generator/grid.png"]
+    assert len(read) == 2  # of the samples and of the data
 
 
 def test_samples_of_captions_are_drawn_before_the_images_of_these() -> None:

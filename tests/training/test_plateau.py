@@ -92,6 +92,7 @@ def test_a_training_that_has_levelled_off_decays_and_ends(undisturbed):
         [0.01] * (begins // 16)
     )
     assert trainer.records[-1]["learning_rate"] < 0.002
+    assert "The validation loss has levelled off, to less than 0.1 for twice the images: the learning rate" in said
     assert f"falls from image {begins:,}, and the training ends at {trainer.images:,}." in said
     assert f"{trainer.images:,} / {trainer.images:,}" in said
 

@@ -55,6 +55,21 @@ def test_pictures_get_classes_and_captions(script, package, tmp_path, monkeypatc
     assert (tmp_path / "out/2764.png").read_bytes() == b"2764.png"  # of this set, not of the other
 
 
+def test_a_table_that_was_cut_short_is_written_again(script, package, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(script, "SHA256", hashlib.sha256(package.read_bytes()).hexdigest())
+
+    def killed(path: Path, text: str) -> None:
+        path.write_bytes(text[:60].encode())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(script.Path, "write_text", killed)
+        script.main(tmp_path / "out", package)
+    script.main(tmp_path / "out", package)
+    assert len((tmp_path / "out/metadata.jsonl").read_text().splitlines()) == 3
+    assert len(list((tmp_path / "out").iterdir())) == 4  # three pictures and the table
+
+
 def test_another_package_is_refused(package, tmp_path) -> None:
     done = subprocess.run([SCRIPT, tmp_path / "out", package], capture_output=True, text=True)
     assert done.returncode == 1 and "its SHA-256 is" in done.stderr and not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ from typing import Any
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse
 from darkroom.params.training import FEWEST, Training
+from darkroom.training.plateau import scoring_keys
 
 # Judged by their validation loss, the prior by its cosines, which come with each validation.
 _VALIDATED = (
@@ -31,7 +32,8 @@ def fits(params: Any) -> None:
         if not every:
             refuse(
                 f"`{key}.min_improvement` is {training.min_improvement}, and no score says how good the images are, "
-                f"for the loss of noisy ones says little: set `{cadence}` above 0, or min_improvement to null."
+                f"for the loss of noisy ones says little: set {scoring_keys(key.partition('.')[0])}, or "
+                "min_improvement to null."
             )
         # Of k scores those from k / 2 on are in the last half of the images; each comes with the step that is due.
         most = (training.decay_start - training.batch) // (2 * FEWEST - 2)

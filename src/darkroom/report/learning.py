@@ -10,20 +10,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from darkroom.report.curves import Training
-from darkroom.training.plateau import Points, Trend, exponent_of, last_half, rest_of, trend
+from darkroom.training.plateau import TITLES, Points, Trend, exponent_of, last_half, rest_of, scoring_keys, trend
 
 LITTLE = 0.1  # of the score: what twice the images bring at least where more are advised
 _RISE = 0.02  # of the validation loss above its lowest: less is no memorising, however small its noise
 _FEWEST = 3  # scores behind a trend
 _DISTANCE = "eval/fd_debiased"  # from training images: it may fall long after the validation loss has begun to rise
-_TITLES = {
-    "val/loss": "The validation loss",
-    "val/reconstruction": "The reconstruction loss of the validation images",
-    "val/accuracy": "The error rate on the validation images",
-    "eval/image_to_text_r1": "The fraction of validation images whose caption is not found",
-    _DISTANCE: "The Fréchet distance from training images",
-    "eval/cosine": "What the cosine lacks to 1",
-}
 # Scores that do not fall where the loss rises because of too much confidence.
 _SURE = ("val/accuracy", "eval/image_to_text_r1", "eval/cosine")
 
@@ -66,7 +58,9 @@ def _seen(training: Training) -> Finding:
 
 
 def _short(training: Training) -> Finding | None:
-    """Return whether twice the images would take more than `LITTLE` of the score away, by more than its error.
+    """Return a warning where twice the images would take more than `LITTLE` of the score away, by more than its error.
+
+    A note where the scores do not say; None where more images would bring little.
 
     While the learning rate falls a score improves even where more images would bring nothing. So two trends are found
     and the smaller one counts, as each is at least what more images bring: that of the last half of all images, in
@@ -78,8 +72,8 @@ def _short(training: Training) -> Finding | None:
         if training.judge != _DISTANCE or not training.val.points:
             return None
         return Finding(
-            "Whether more images would help is not known, as the loss of noisy ones says little: "
-            f"`{section.partition('.')[0]}.evaluate.every` above 0 scores what it makes while it trains."
+            "Whether more images would help is not known, as the loss of noisy ones says little: set "
+            f"{scoring_keys(section.partition('.')[0])}, and what it makes is scored while it trains."
         )
     rates = training.learning_rate.points
     highest = max((rate for _, rate in rates), default=0.0)
@@ -106,7 +100,7 @@ def _short(training: Training) -> Finding | None:
 def _advice(training: Training, found: Trend, section: str, seen: float) -> str:
     more = 10 ** max(3, math.floor(math.log10(seen)) - 1)
     return (
-        f"{_TITLES[training.judge]} still improves by {_percent(found.of_more(more, seen))} per {more:,} images, "
+        f"{TITLES[training.judge]} still improves by {_percent(found.of_more(more, seen))} per {more:,} images, "
         f"about {_percent(found.of_doubling)} for twice as many: more `images` of `{section}` would help."
     )
 
@@ -121,7 +115,9 @@ def _percent(fraction: float) -> str:
 
 
 def _memorised(training: Training) -> Finding | None:
-    """Return whether the validation loss has risen from its lowest by more than its noise, and the training loss not.
+    """Return a warning where the validation loss has risen by more than its noise, and the training loss has not.
+
+    None where it has not, or where another score does not get worse.
 
     What is only too sure of itself has not memorised: a classifier whose accuracy does not fall by more than its noise
     while its loss rises, a CLIP that finds as many captions. The Fréchet distance says nothing here: copies of training

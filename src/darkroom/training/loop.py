@@ -21,6 +21,7 @@ from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, preview, record, write_histograms
 from darkroom.training.finite import NotFiniteError
 from darkroom.training.journal import Journal
+from darkroom.training.plateau import TITLES
 from darkroom.training.recipe import Recipe
 from darkroom.training.saver import Saver
 from darkroom.training.state import running_parameters
@@ -163,8 +164,8 @@ def _say_decided(trainer: Trainer, journal: Journal | None) -> None:
     settings = trainer.settings
     journal.ends_at(settings.images)
     print(
-        f"{trainer.recipe.judge} has levelled off, to less than {settings.min_improvement:.2g} for twice the images: "
-        f"the learning rate falls from image {trainer.images:,}, and the training ends at {settings.images:,}."
+        f"{TITLES[trainer.recipe.judge]} has levelled off, to less than {settings.min_improvement:.2g} for twice the "
+        f"images: the learning rate falls from image {trainer.images:,}, and the training ends at {settings.images:,}."
     )
 
 

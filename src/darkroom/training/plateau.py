@@ -17,6 +17,15 @@ Points = Sequence[tuple[float, float]]  # images seen, in order, and a score of 
 
 # Scores of which more is better, and 1 is perfect: what is missing to 1 is judged.
 _RISING = ("accuracy", "cosine", "image_to_text_r1")
+# What judges a training (`Recipe.judge`) as a person reads it, less being better.
+TITLES = {
+    "val/loss": "The validation loss",
+    "val/reconstruction": "The reconstruction loss of the validation images",
+    "val/accuracy": "The error rate on the validation images",
+    "eval/image_to_text_r1": "The fraction of validation images whose caption is not found",
+    "eval/fd_debiased": "The Fréchet distance from training images",
+    "eval/cosine": "What the cosine lacks to 1",
+}
 
 
 @dataclass(frozen=True)
@@ -98,3 +107,15 @@ def levelled_off(settings: Training, points: Points) -> bool:
         return median(value for _, value in recent) <= 0
     found = trend(recent)
     return found.exponent + found.error < exponent_of(settings.min_improvement)
+
+
+def scoring_keys(stage: str) -> str:
+    """Return the keys by which a training scores the images that it makes, with their values, for a sentence.
+
+    Args:
+        stage: train_generator or train_decoder.
+    """
+    key = f"`{stage}.evaluate.every` above 0"
+    if stage == "train_generator":
+        return f"{key}, `.extractor` to models/extractor and `.reference` to data/reference"
+    return f"{key} and `.extractor` to models/extractor"

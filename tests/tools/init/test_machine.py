@@ -1,5 +1,7 @@
 """What `darkroom init` finds of this machine."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -23,7 +25,19 @@ def test_a_gpu_counts_where_it_is_to_be_used(monkeypatch, device, gpu):
     assert (this_machine(device).gpu, this_machine(device).bf16) == (gpu, gpu)
 
 
-def test_timing_leaves_threads_as_they_are():
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_least_of_three_times_counts_on_one_thread_of_those_that_stay(monkeypatch, bf16):
+    clock, threads = iter([0.0, 3.0, 3.0, 4.0, 4.0, 9.0]), []
+
+    def now():
+        threads.append(torch.get_num_threads())
+        return next(clock)
+
+    monkeypatch.setattr(machine, "time", SimpleNamespace(perf_counter=now))
     before = torch.get_num_threads()
-    assert machine._seconds(bf16=False) > 0 and machine._seconds(bf16=True) > 0
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    try:
+        assert machine._seconds(bf16) == 1.0 and threads == [1] * 6
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -5,7 +5,6 @@ import signal
 import pytest
 import yaml
 
-from darkroom.check.check import check
 from darkroom.errors import DarkroomError
 from darkroom.tools.init.proposal import Choice
 from darkroom.tools.init.reasons import REASONS, usual_reason
@@ -124,11 +123,6 @@ def test_sigterm_ends_it_as_an_error_does(clone):
         assert ended.value.code == 143 and path.read_bytes() == before  # at once: what is measured may take long to end
     assert path.read_bytes() == before
     assert signal.getsignal(signal.SIGTERM) is handler
-
-
-def test_an_unwritten_result_is_valid(clone):
-    (clone / "params.yaml").write_text(text_of(begin_from()[0], CHOICES))
-    assert "fit each other" in check()
 
 
 def test_the_longest_end_of_a_key_says_what_it_is():
