@@ -196,7 +196,7 @@ def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, picture
 @pytest.mark.parametrize(
     ("columns", "settings", "said"),
     [
-        ({"fine": "class", "coarse": "class"}, {"label": "fine"}, "column `fine` of .*; `coarse` would do, too: `hub.label`"),
+        ({"fine": "class", "coarse": "class"}, {"label": "fine"}, "`fine` of .*; `coarse` would do, too: `hub.label`"),
         ({"label": "class", "caption": "text"}, {"caption": "caption"}, "Captions are of the column `caption`"),
         ({"text": "texts"}, {"label": None, "caption": "text"}, "Captions are of the column `text`"),
     ],
@@ -206,10 +206,17 @@ def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settin
     root = pictures("images", [f"{number}.png" for number in range(60)])
     kinds = {"class": datasets.ClassLabel(names=["cat", "dog"]), "text": datasets.Value("string")}
     kinds["texts"] = datasets.List(kinds["text"])
-    values = {"class": lambda row: row % 2, "text": lambda row: f"text {row}", "texts": lambda row: [f"text {row}", "b"]}
+    values = {
+        "class": lambda row: row % 2,
+        "text": lambda row: f"text {row}",
+        "texts": lambda row: [f"text {row}", "b"],
+    }
     features = {"img": datasets.Image(), **{name: kinds[kind] for name, kind in columns.items()}}
     rows = [
-        {"img": str(root / f"{row}.png"), **{name: values[kind](row) for name, kind in columns.items()}}
+        {
+            "img": {"bytes": (root / f"{row}.png").read_bytes(), "path": None},
+            **{name: values[kind](row) for name, kind in columns.items()},
+        }
         for row in range(60)
     ]
     (tmp_path / "set").mkdir()

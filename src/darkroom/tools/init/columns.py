@@ -36,7 +36,7 @@ def choose(
         key: of params.yaml, that names another column of classes.
         known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
     """
-    caption = named([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
+    caption = column_of([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
         [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
     )
     rest = {name: values for name, values in table.items() if name != caption}
@@ -46,7 +46,7 @@ def choose(
     unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in truths or _is_number(rest[name]))]
     if known:
         unfit |= dict.fromkeys(truths, "true and false say less than the names of the folders")
-    label = named([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
+    label = column_of([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
     notes = []
     if label is not None:
         others = [name for name in unknown if name != label]
@@ -59,13 +59,15 @@ def choose(
         )
     if caption is not None:
         notes.append(f"Captions are of the column `{caption}` of {where}.")
-    named = [(name, why, "classes") for name, why in unfit.items() if named([name], LABELS)]
-    named += [(name, _no_text(rest[name]), "captions") for name in rest if named([name], CAPTIONS) and name != label]
-    notes += [f"The column `{name}` of {where} holds no {what}: {why}." for name, why, what in named if why]
+    unused = [(name, why, "classes") for name, why in unfit.items() if column_of([name], LABELS)]
+    unused += [
+        (name, _no_text(rest[name]), "captions") for name in rest if column_of([name], CAPTIONS) and name != label
+    ]
+    notes += [f"The column `{name}` of {where} holds no {what}: {why}." for name, why, what in unused if why]
     return Chosen(label, caption, tuple(notes))
 
 
-def named(columns: Iterable[str], names: Sequence[str]) -> str | None:
+def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
     """Return the column that has the first of several names, in any letters."""
     found = {column.strip().lower(): column for column in columns}
     return next((found[name] for name in names if name in found), None)

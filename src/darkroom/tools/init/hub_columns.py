@@ -7,7 +7,7 @@ from typing import Any
 
 from darkroom.data.sources.hub_open import open_split
 from darkroom.params.sources import Hub
-from darkroom.tools.init.columns import LABELS, choose, named
+from darkroom.tools.init.columns import LABELS, choose, column_of
 
 _ROWS = 300  # whose texts are looked at
 
@@ -33,7 +33,7 @@ def hub_settings(settings: Hub, path: Path | None) -> tuple[dict[str, str | None
     chosen = choose(table, files.name, known=bool(classes), key="hub.label")
     label, notes = chosen.label, [*chosen.notes]
     if classes:
-        label = named(classes, LABELS) or classes[0]
+        label = column_of(classes, LABELS) or classes[0]
         others = [f"`{name}`" for name in classes if name != label]
         more = f"; {', '.join(others)} would do, too: `hub.label`" if others else ""
         notes.insert(0, f"Classes are of the column `{label}` of {files.name}{more}.")

@@ -90,8 +90,8 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     section = SECTIONS[part.source]
     of_file = (values.get(part.source) or {}) if part.source != "folder" else {}
     validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
-    there = (values if begun is None else begun).get(part.source) or {}
-    lost = {key: value for key, value in of_file.items() if key not in part.settings and there.get(key) != value}
+    kept = (values if begun is None else begun).get(part.source) or {}
+    lost = {key: value for key, value in of_file.items() if key not in part.settings and kept.get(key) != value}
     part = part.model_copy(update={"settings": {**lost, **part.settings}})
     return Subject(label, part, open_source(part, validated), notes)
 
