@@ -10,7 +10,7 @@ from PIL import Image
 
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
-from darkroom.tools.init import command
+from darkroom.tools.init import command, measuring
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.plan.plan import Planned
 from darkroom.tools.plan.schedule import Job
@@ -57,7 +57,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         needs = {name: set[str]() for name in SECONDS} | {"train_generator": {"train_tokenizer"}}
         return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
 
-    monkeypatch.setattr(command, "planned", planned)
+    monkeypatch.setattr(measuring, "planned", planned)
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
     return seen
 

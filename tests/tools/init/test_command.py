@@ -15,7 +15,7 @@ from darkroom.dag.expected import expected_left
 from darkroom.models.evaluators.extractor.settings import ExtractorTraining
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
-from darkroom.tools.init import command, facts, writing
+from darkroom.tools.init import command, facts, measuring, writing
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.writing import LAST
@@ -177,7 +177,7 @@ def test_an_interrupt_while_measuring_leaves_everything(clone, pictures, monkeyp
 
     root = str(pictures("mine", classes("cat", "dog", each=60)))
     before = Path("params.yaml").read_bytes()
-    monkeypatch.setattr(command, "planned", interrupted)
+    monkeypatch.setattr(measuring, "planned", interrupted)
     with pytest.raises(KeyboardInterrupt):
         command.init(command.Request(root, 10))
     assert Path("params.yaml").read_bytes() == before
@@ -281,7 +281,7 @@ def test_less_time_and_more_are_offered_where_they_differ(clone, quick, capsys):
 
 def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeypatch, capsys):
     """Larger networks are tried where the time allows them, or smaller ones get enough."""
-    fits, widths = command.planned, list[int]()
+    fits, widths = measuring.planned, list[int]()
 
     def planned(**kwargs: bool) -> Planned:
         found = fits(**kwargs)
@@ -290,7 +290,7 @@ def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeyp
             found.plans.append(StagePlan("train_generator", source="too large", notes=["it needs 1 TiB"]))
         return found
 
-    monkeypatch.setattr(command, "planned", planned)
+    monkeypatch.setattr(measuring, "planned", planned)
     note = "`small` are passed over: train_generator cannot run here: it needs 1 TiB"
     for minutes, tried in (("30", [192, 128]), ("19.9", [128, 192]), ("5", [128])):
         widths.clear()
@@ -303,8 +303,8 @@ def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeyp
 
 def test_where_the_smallest_networks_do_not_fit_it_says_so(clone, quick, monkeypatch, capsys):
     plan = StagePlan("train_tokenizer", source="too large", notes=["it needs 1 TiB"])
-    fits, before = command.planned, Path("params.yaml").read_bytes()
-    monkeypatch.setattr(command, "planned", lambda **kwargs: replace(fits(**kwargs), plans=[plan]))
+    fits, before = measuring.planned, Path("params.yaml").read_bytes()
+    monkeypatch.setattr(measuring, "planned", lambda **kwargs: replace(fits(**kwargs), plans=[plan]))
     assert main(["init", "digits"]) != 0
     assert "train_tokenizer cannot run here: it needs 1 TiB" in capsys.readouterr().err
     assert Path("params.yaml").read_bytes() == before and len(quick) == 2

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from darkroom.tools.init.command import most_read
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
+from darkroom.tools.init.measuring import most_read
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import text_of

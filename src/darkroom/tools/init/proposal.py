@@ -91,6 +91,11 @@ def splits(images: int) -> dict[str, float]:
     return {"train": round(1 - test - val, 2), "val": val, "test": test}
 
 
+def training_images(facts: Facts) -> float:
+    """Return how many images are trained on."""
+    return facts.images * splits(facts.images)["train"]
+
+
 def longest(training: str, facts: Facts, tier: Tier) -> int:
     """Return the number of images beyond which a training is not worth its time: it would learn them by heart.
 
@@ -98,7 +103,7 @@ def longest(training: str, facts: Facts, tier: Tier) -> int:
     """
     if training not in _EPOCHS:
         return PLENTY * tier.enough[training]
-    return max(_LEAST.get(training, 0), int(_EPOCHS[training] * facts.images * splits(facts.images)["train"]))
+    return max(_LEAST.get(training, 0), int(_EPOCHS[training] * training_images(facts)))
 
 
 def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
@@ -175,7 +180,7 @@ def _size_reason(facts: Facts, wish: Wish, size: int) -> str:
 def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
     on_gpu = machine.gpu and machine.bf16
     found = {"training.precision": Choice("bf16", "this GPU computes in it") if on_gpu else Choice("fp32")}
-    train = facts.images * splits(facts.images)["train"]
+    train = training_images(facts)
     for name in trainings(wish):
         default, batch, images = TRAININGS[name], BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)

@@ -2,27 +2,22 @@
 
 # No effect on any output: prints
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from darkroom.data.classes import class_warnings
 from darkroom.terminal.tables import aligned
 from darkroom.tools.init.allotting import FEW, MARGIN
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.proposal import Wish, splits
+from darkroom.tools.init.measuring import Measured
+from darkroom.tools.init.proposal import Wish, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject
 from darkroom.tools.init.tiers import TIERS
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.numbers import time_of
-
-if TYPE_CHECKING:
-    from darkroom.tools.init.command import Measured
 
 _NAMED = 12  # classes that are named
 _COUNTED = 10  # images of a class that were looked at, from which on their number in the source is told
@@ -126,7 +121,7 @@ def _captions(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
 def _trainings(
     facts: Facts, minutes: float, measured: Measured, lengths: Mapping[str, int], machine: Machine
 ) -> list[str]:
-    train = facts.images * splits(facts.images)["train"]
+    train = training_images(facts)
     rows = [("training", "images seen", "each image", "time", "of enough")]
     jobs = {name.partition("@")[0]: name for name in measured.found.jobs}
     for name, images in lengths.items():

@@ -1,0 +1,162 @@
+"""Measures this machine by the DAG in miniature, with networks of one size or two."""
+
+# No effect on any output: writes params.yaml for the time that it takes, and runs stages in a scratch folder
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.tools.init.allotting import FEW, MARGIN, allot
+from darkroom.tools.init.facts import Facts
+from darkroom.tools.init.machine import Machine
+from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
+from darkroom.tools.init.subject import stand_in
+from darkroom.tools.init.tiers import TIERS, Tier
+from darkroom.tools.init.writing import text_of
+from darkroom.tools.plan.miniature import IMAGES
+from darkroom.tools.plan.plan import Planned, planned
+from darkroom.tools.plan.schedule import Job, ends, side_by_side
+from darkroom.tools.quiet import quiet
+
+_LOG = Path("logs/init.log")
+_BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
+_EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
+_LONG = 30.0  # seconds of a stage, from which on it says what is left of the DAG
+_READING = 10.0  # seconds of reading images while the machine is measured with networks of a size,
+_FEWEST_READ = 100  # but so many images at least
+_MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
+
+
+class _TooLargeError(DarkroomError):
+    """Networks of this size do not fit into the memory of this machine."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the DAG takes on this machine with networks of a size.
+
+    lengths: images of each training when it was measured.
+    longest: images beyond which each is not worth its time.
+    larger: whether so many images are worth larger networks.
+    found: of every stage.
+    """
+
+    tier: Tier
+    lengths: dict[str, int]
+    longest: dict[str, int]
+    larger: bool
+    found: Planned
+
+    def ends(self, factors: Mapping[str, float]) -> float:
+        """Return the seconds of the whole DAG where trainings are by these factors as long as measured."""
+        return self.found.whole.between + side_by_side(self._jobs(factors), self.found.needs, self.found.whole.cores)
+
+    def left(self, lengths: Mapping[str, int]) -> dict[str, float]:
+        """Return the seconds from the start of each long stage to the end of the DAG, by trainings of these lengths."""
+        jobs = self._jobs({name: lengths[name] / self.lengths[name] for name in lengths})
+        found = ends(jobs, self.found.needs, self.found.whole.cores)
+        last = max(found.values())
+        return {name: last - end + jobs[name].seconds for name, end in found.items() if jobs[name].seconds >= _LONG}
+
+    def _jobs(self, factors: Mapping[str, float]) -> dict[str, Job]:
+        return {
+            name: Job(self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)), job.threads, job.gpu)
+            for name, job in self.found.jobs.items()
+        }
+
+    def job_seconds(self, name: str, factor: float) -> float:
+        """Return the seconds of a job by this factor as long as measured; what it takes before its images stays."""
+        seconds = self.found.jobs[name].seconds
+        fixed = min(seconds, self.found.whole.between + _BODY)
+        return fixed + (seconds - fixed) * factor
+
+    def fit(self, seconds: float) -> dict[str, int]:
+        """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
+        most = {name: max(2 * BATCH[name], images) for name, images in self.longest.items()}
+        measured = {name: images for name, images in self.lengths.items() if name != _EVALUATOR}
+        found = allot(self.ends, measured, self.tier.enough, most, seconds)
+        return {name: found.get(name, images) for name, images in self.lengths.items()}
+
+    def seconds(self, lengths: Mapping[str, int]) -> float:
+        """Return the seconds of the whole DAG with trainings of these lengths."""
+        return self.ends({name: lengths[name] / self.lengths[name] for name in lengths})
+
+    def fraction(self, lengths: Mapping[str, int]) -> float:
+        """Return the smallest fraction of what is enough that a training gets."""
+        return min(lengths[name] / self.tier.enough[name] for name in lengths)
+
+    def plenty(self, lengths: Mapping[str, int]) -> bool:
+        """Return whether each training sees many times what is enough, or as many images as it may."""
+        most = {name: min(_MANY * self.tier.enough[name], 0.9 * self.longest[name]) for name in lengths}
+        return all(lengths[name] >= most[name] for name in lengths if name != _EVALUATOR)
+
+
+def worth(measured: Measured, lengths: Mapping[str, int]) -> float:
+    """Return how large the networks are that get about enough images; else how near they come to it."""
+    fraction = measured.fraction(lengths)
+    return TIERS.index(measured.tier) + 1.0 if fraction >= FEW else fraction
+
+
+def measure_sizes(
+    before: str, facts: Facts, wish: Wish, machine: Machine, seconds: float
+) -> tuple[list[tuple[Measured, dict[str, int]]], list[str]]:
+    """Return networks of one size or of two, measured, and the trainings that fit: the first by the time alone.
+
+    Sizes that cannot run here are passed over. Returns a sentence on each, too.
+
+    Raises:
+        DarkroomError: a stage cannot run here, whatever the size.
+    """
+    allowed = [place for place, tier in enumerate(TIERS) if place == 0 or _may_suffice(facts, wish, tier)]
+    at = max(place for place in allowed if place == 0 or TIERS[place].minutes * 60 * MARGIN <= seconds)
+    found: list[tuple[Measured, dict[str, int]]] = []
+    notes: list[str] = []
+    seen: set[int] = set()
+    while at not in seen:
+        seen.add(at)
+        try:
+            measured = _measure(before, facts, wish, TIERS[at], machine)
+        except DarkroomError as error:
+            if not found and not (isinstance(error, _TooLargeError) and at):
+                raise
+            notes.append(f"Networks of the size `{TIERS[at].name}` are passed over: {error}")
+            at = max(0, at - 1)
+            continue
+        lengths = measured.fit(seconds)
+        found.append((measured, lengths))
+        fraction = measured.fraction(lengths)
+        if fraction < FEW and at:
+            at -= 1
+        elif measured.plenty(lengths) and at + 1 in allowed:
+            at += 1
+    return found, notes
+
+
+def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine) -> Measured:
+    """Return what each stage takes with networks of a size, by running it in miniature."""
+    print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
+    lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
+    wish = replace(wish, source=stand_in(wish.source, facts.images, facts.found))
+    write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths)).encode())
+    with quiet(_LOG):
+        found = planned(everything=True, history=False, most=most_read(facts))
+    assert found is not None
+    for each in found.plans:
+        if each.source == "too large" or (each.source == "not measured" and each.notes):
+            kind = _TooLargeError if each.source == "too large" else DarkroomError
+            raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
+    larger = any(_may_suffice(facts, wish, each) for each in TIERS[TIERS.index(tier) + 1 :])
+    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, larger, found)
+
+
+def most_read(facts: Facts) -> int:
+    """Return how many images are read while the machine is measured: large photographs take long, so fewer of them."""
+    return int(min(IMAGES, max(_FEWEST_READ, _READING / facts.seconds)))
+
+
+def _may_suffice(facts: Facts, wish: Wish, tier: Tier) -> bool:
+    """Return whether so many images are worth networks of a size, however long they are trained."""
+    return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))
