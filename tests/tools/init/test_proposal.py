@@ -1,10 +1,13 @@
 """What `darkroom init` proposes fits together, whatever the time, the machine and the size."""
 
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
 import yaml
+from ruamel.yaml import YAML
 
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
@@ -42,6 +45,22 @@ def test_no_image_is_stored_larger_than_it_shows(side: int, size: int, says: str
         lengths = dict.fromkeys(trainings(wish), 9600)
         found = propose(facts, wish, TIERS[-1], MACHINES[0], lengths)["ingest.image_size"]
         assert (found.value, says in found.reason) == ((size, True) if wanted is None else (16, False))
+
+
+@pytest.mark.parametrize(("text", "generator"), [(False, "dit"), (True, "dit"), (False, "none")])
+def test_what_is_chosen_has_a_comment(clone: Path, text: bool, generator: str) -> None:
+    """Of its own, or that of params.yaml; names of files and folders speak for themselves."""
+    wish, tier = Wish("mine", SOURCE, text, generator, None), TIERS[1]
+    lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
+    choices = propose(FACTS, wish, tier, MACHINES[0], lengths)
+    found = YAML().load(text_of((clone / "params.yaml").read_text(), choices))
+    bare = []
+    for key, choice in choices.items():
+        *path, last = key.split(".")
+        section = reduce(getitem, path, found)
+        if isinstance(choice.value, int | float) and last not in section.ca.items:
+            bare.append(key)
+    assert bare == []
 
 
 def test_images_without_a_class_are_kept_however_few() -> None:

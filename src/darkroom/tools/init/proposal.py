@@ -12,6 +12,7 @@ from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.prior.sample_settings import SampleText
+from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
@@ -120,7 +121,7 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
     return {
         **_data(facts, wish, size),
         **_training(facts, wish, machine, lengths),
-        **_tokenizer(tier),
+        **_tokenizer(tier, size),
         **_generator(facts, wish, tier, lengths),
         **(_unclip(facts, tier, size) if wish.unclip else _no_unclip(facts, wish, size)),
     }
@@ -211,10 +212,12 @@ def _threads(training: str, wish: Wish, machine: Machine) -> tuple[int, str]:
     return min(machine.cores, _MOST_THREADS), why
 
 
-def _tokenizer(tier: Tier) -> dict[str, Choice]:
+def _tokenizer(tier: Tier, size: int) -> dict[str, Choice]:
+    side = size // _FACTOR
+    latent = f"width of each level; latents of {side} × {side} positions and {KL().latent_channels} channels"
     return {
-        "train_tokenizer.kind": Choice("kl"),
-        "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
+        "train_tokenizer.kind": Choice("kl", "continuous latents, which the transformer and the U-Nets read"),
+        "train_tokenizer.kl.channels": Choice([*tier.tokenizer], latent),
     }
 
 
