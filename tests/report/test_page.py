@@ -130,7 +130,7 @@ def test_the_tokenizers_own_images_stand_in_the_same_table(tmp_path: Path, monke
     [
         ({"condition": "tokens"}, "Each made of the caption below it"),
         ({"condition": "none"}, "Made of nothing but noise"),
-        ({"counts": {CLASSES[0]: 40}}, "All of one class"),
+        ({"counts": {CLASSES[0]: 40}}, f"All of the class {CLASSES[0]}:"),
     ],
 )
 def test_samples_of_no_class_and_of_one_stand_in_no_columns(made: Path, changes: dict[str, Any], says: str) -> None:

@@ -43,7 +43,16 @@ def shown(path: Path) -> np.ndarray:
 def test_the_columns_are_the_first_ten_classes_that_there_are() -> None:
     classes = [f"class {number}" for number in range(14)]
     assert columns_of([*reversed(classes[2:]), None], classes) == classes[2:12]
-    assert columns_of([None, None], classes) == columns_of(["class 3", None], classes) == []
+    assert columns_of([None, None], classes) == []
+
+
+def test_real_images_of_one_class_stand_in_rows(train: ImageShards, tmp_path: Path) -> None:
+    draw_real(tmp_path / "real.png", train, ["3"])
+    real = shown(tmp_path / "real.png")
+    of_class = train.__getitems__([row for row, label in enumerate(train.labels) if label == "3"])
+    cells = real.reshape(-1, *real.shape[2:])[: min(50, len(of_class))]
+    assert real.shape[1] == min(10, len(of_class)) and len(cells) > 1
+    assert all(any((image == other).all() for other in of_class) for image in cells)
 
 
 def test_real_images_are_drawn_of_each_class(train: ImageShards, tmp_path: Path) -> None:

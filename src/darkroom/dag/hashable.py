@@ -115,7 +115,7 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
         DarkroomError: lists all that DVC cannot hash and that .dvcignore does not leave out, and says what to do.
     """
     scans = {path: scan(path) for path in sources}
-    hashed = {path: _met(path, found.faults) for path, found in scans.items()}
+    hashed = {path: _remaining(path, found.faults) for path, found in scans.items()}
     if blocks := [_message(sources[path], path, faults) for path, faults in hashed.items() if faults]:
         raise DarkroomError("\n".join(blocks))
     return "".join(
@@ -146,10 +146,10 @@ def leave_out(roots: Iterable[Path]) -> str:
 
 def unhashable(root: Path) -> list[Fault]:
     """Return what DVC cannot hash in a folder and .dvcignore does not leave out."""
-    return _met(root, scan(root).faults)
+    return _remaining(root, scan(root).faults)
 
 
-def _met(root: Path, faults: Sequence[Fault]) -> list[Fault]:
+def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults that DVC meets: those that .dvcignore leaves out are none."""
     if not faults or inside(root) is None:
         return list(faults)

@@ -14,7 +14,7 @@ Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given i
 
 
 class Part(Section):
-    """A slice [start, stop) of a source, counted in images, in shards where the source is `webdataset`."""
+    """A slice [start, stop) of a source, counted in images, of `webdataset` in shards; or one in `every` of it."""
 
     source: SourceName
     """Source of the images; the section of its name holds its settings: docs/data.md."""
@@ -25,7 +25,7 @@ class Part(Section):
     stop: Annotated[int, Field(gt=0)] | None = None
     """One past the last image of the slice; null: to the end."""
     every: Annotated[int, Field(gt=0)] = 1
-    """One of how many images of the slice is read, evenly spread, for a trial on few of many; not of webdataset."""
+    """One of how many images of the slice is read, evenly spread: a trial on few. Not of webdataset and urls."""
     embeddings: str = NO_FILE
     """A folder of CLIP embeddings by others: `embed_clip.imported`; data/none: none."""
     settings: Settings = Field(default_factory=dict)
@@ -53,8 +53,9 @@ class Part(Section):
             raise ValueError(
                 f"{self.source} needs a path: the {'table' if self.source == 'urls' else 'folder'} it reads"
             )
-        if self.source == "webdataset" and self.every > 1:
-            raise ValueError("webdataset reads whole shards: every is 1; start and stop choose shards")
+        if self.source in ("webdataset", "urls") and self.every > 1:
+            why = "reads whole shards" if self.source == "webdataset" else "downloads all from start to stop"
+            raise ValueError(f"{self.source} {why}: every is 1, and start and stop choose")
         if self.source == "shapes" and self.stop is None:
             raise ValueError("shapes has no end: give the part a stop, the number of scenes")
         return self

@@ -14,7 +14,7 @@ NEAREST, SAMPLES = Path("samples/nearest"), Path("samples")
 class Beside:
     """Real images beside some samples.
 
-    columns: the classes of the columns of both pictures; empty where the samples have no classes.
+    columns: the classes of the columns of both pictures; empty where the samples have no classes or one.
     real: real images of these classes, drawn at random, or of the samples' captions.
     originals: the split of the real images of the samples' captions, in the places of these; "": they are at random.
     neighbours: samples, and below each the nearest training images; None where no image was looked for.
@@ -44,4 +44,5 @@ def read_beside(name: str) -> Beside | None:
         )
     neighbours = read_png(folder / "neighbours.png") if facts.neighbours else None
     rows = ["generated", "nearest in features", "nearest in pixels"] * facts.neighbours
-    return Beside(facts.columns, read_png(folder / "real.png"), facts.originals, neighbours, rows)
+    columns = facts.columns if len(facts.columns) > 1 else []  # of one class, images stand in rows
+    return Beside(columns, read_png(folder / "real.png"), facts.originals, neighbours, rows)

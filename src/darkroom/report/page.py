@@ -221,8 +221,13 @@ _ASKED = {
 
 def _columns(samples: Samples) -> list[str]:
     """Return the classes of the columns of a grid, from the left: the first ten that have images; none of one."""
-    found = [name for name in samples.classes if samples.counts.get(name)][:10]
+    found = _asked_for(samples)[:10]
     return found if len(found) > 1 else []
+
+
+def _asked_for(samples: Samples) -> list[str]:
+    """Return the classes that have images."""
+    return [name for name in samples.classes if samples.counts.get(name)]
 
 
 def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
@@ -263,7 +268,8 @@ def render(title: str, inputs: Inputs) -> str:
         "CLIP": inputs.clip,
     }
     in_grid = _columns(inputs.samples) if by_class else []
-    asked = _ASKED.get(inputs.samples.condition, "" if in_grid else "All of one class")
+    alone = "" if in_grid else f"All of the class {', '.join(_asked_for(inputs.samples))}"
+    asked = _ASKED.get(inputs.samples.condition, alone)
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,

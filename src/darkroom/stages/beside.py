@@ -25,24 +25,28 @@ SPACES = ("features", "pixels")  # in which neighbours are shown
 
 
 def columns_of(labels: Sequence[str | None], classes: Sequence[str]) -> list[str]:
-    """Return the classes of the columns: the first ten, in the order of `classes`, that `labels` holds; none of one."""
+    """Return the classes of the columns: the first ten, in the order of `classes`, that `labels` holds.
+
+    Images of one class stand in no column, but in rows.
+    """
     there = set(labels)
-    found = [name for name in dict.fromkeys(classes) if name in there][:COLUMNS]
-    return found if len(found) > 1 else []
+    return [name for name in dict.fromkeys(classes) if name in there][:COLUMNS]
 
 
 def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
-    """Draw real images at random: five of each class, or as many rows of any."""
+    """Draw real images at random: five of each class, or as many rows of one class or of any."""
     rows = shown_rows(train)  # of all that are remote, a few shards are fetched
-    if columns:
-        labels = np.array(train.labels, dtype=object)[rows]
+    labels = np.array(train.labels, dtype=object)[rows]
+    if len(columns) > 1:
         chosen = [_taken(rows[labels == name], _REAL_ROWS) for name in columns]
         places = [
             column[row] if row < len(column) else None for row in range(max(map(len, chosen))) for column in chosen
         ]
+        width = len(columns)
     else:
-        places = list(_taken(rows, COLUMNS * _REAL_ROWS))
-    save_png(path, contact_sheet(_images(train, places), len(columns) or min(COLUMNS, len(places))))
+        places = list(_taken(rows[labels == columns[0]] if columns else rows, COLUMNS * _REAL_ROWS))
+        width = min(COLUMNS, max(1, len(places)))
+    save_png(path, contact_sheet(_images(train, places), width))
 
 
 def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
@@ -89,7 +93,7 @@ def draw_neighbours(path: Path, made: ImageShards, near: Near, train: ImageShard
         the number of rows of generated images, at most three.
     """
     order = sorted(range(len(near.rows)), key=near.rows.__getitem__)  # places in `near.rows`
-    if columns:
+    if len(columns) > 1:
         labels = made.labels
         by_class = [[at for at in order if labels[near.rows[at]] == name][:_MADE_ROWS] for name in columns]
     else:

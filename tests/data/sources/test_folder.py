@@ -423,6 +423,14 @@ def test_short_texts_in_utf8_are_captions(text: str) -> None:
     assert caption_of(text.encode()) == (text, ())
 
 
+LATIN = ["Café $5", "Peter´s Käfer", "été = summer", "café | rouge", "señorita <3", "naïve, 1±2", "25 °C – 5 €", "über"]
+
+
+@pytest.mark.parametrize("text", LATIN)
+def test_short_texts_in_windows_1252_are_captions(text: str) -> None:
+    assert caption_of(text.encode("cp1252"))[0] == text
+
+
 def test_few_random_bytes_are_seldom_a_caption() -> None:
     draw = random.Random(0)
     for length in (5, 6, 7, 8, 12, 16, 24):  # of 4 one in eight is: über is four letters, too

@@ -50,11 +50,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """A machine that need not be measured. Returns what params.yaml held each time it was."""
     seen: list[dict] = []
 
-    def planned(everything: bool, history: bool, most: int) -> Planned:
+    def planned(everything: bool, history: bool) -> Planned:
         values = read_yaml(Path("params.yaml"))
         seen.append(values)
         jobs = {name: Job(3 + each * values[name]["training"]["images"], 1) for name, each in SECONDS.items()}
-        needs = {name: set[str]() for name in SECONDS} | {"train_generator": {"train_tokenizer"}}
+        jobs |= {f"ingest@{part}": Job(1.0, 1) for part in values["parts"]}
+        needs = {name: set[str]() for name in jobs} | {"train_generator": {"train_tokenizer"}}
         return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
 
     monkeypatch.setattr(measuring, "planned", planned)

@@ -167,7 +167,9 @@ def test_classes_of_a_sample_are_counted_only_where_it_shows_many_of_each(clone,
     monkeypatch.setattr(facts, "LOOKED", 120)
     assert main(["init", root, "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert "At least 41 classes, of 6 images each or fewer." in said and "are they one? 'Kind_0' and 'kind 0'" in said
+    assert (
+        "At least 41 classes, of at most 6 images on average." in said and "are they one? 'Kind_0' and 'kind 0'" in said
+    )
 
 
 def test_an_interrupt_while_measuring_leaves_everything(clone, pictures, monkeypatch):
@@ -318,6 +320,24 @@ def test_copies_are_measured_by_rendered_scenes(clone, quick, pictures, capsys):
     assert [part["source"] for seen in quick for part in seen["parts"].values()] == ["shapes"] * len(quick)
     assert values()["parts"]["mine"]["source"] == "folder"
     assert "About 60 images differ" in capsys.readouterr().out
+
+
+def test_large_photographs_are_measured_by_rendered_scenes(clone, quick, pictures, monkeypatch):
+    """They take minutes to read; the time of `ingest` is theirs all the same."""
+    root = pictures("mine", [f"{number}.png" for number in range(60)])
+    looked = []
+
+    def look(subject):
+        looked.append(replace(facts.look(subject), seconds=2.0))
+        return looked[-1]
+
+    monkeypatch.setattr(command, "look", look)
+    assert main(["init", str(root), "--minutes", "30"]) == 0
+    assert {part["source"] for seen in quick for part in seen["parts"].values()} == {"shapes"}
+    plan = measuring.planned(everything=True, history=False)
+    for seconds, taken in ((2.0, 120.0), (0.001, 1.0)):  # of an image; of 60, at least what the stage takes anyway
+        found = measuring.reading(plan, "mine", replace(looked[0], seconds=seconds))
+        assert found.jobs["ingest@mine"].seconds == taken
 
 
 def test_tars_are_measured_by_rendered_scenes(clone, quick, pictures, tmp_path):

@@ -226,6 +226,9 @@ def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settin
     assert subject.part.settings == {"image": "img", **settings} and re.search(said, " ".join(subject.notes))
     found = look(subject)
     assert len(found.classes) == 2 * ("class" in columns.values()) and found.captioned == ("caption" in settings)
+    PARAMS.write_text(PARAMS.read_text().replace("hub: {}", "hub:\n  label:\n  caption:"))
+    subject = opened(f"hub:{tmp_path / 'set'}", {})
+    assert subject.part.settings == {"image": "img", "label": None, "caption": None} and not subject.notes
 
 
 def test_what_params_say_of_a_source_is_written_into_the_part(clone):

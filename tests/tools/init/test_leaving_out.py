@@ -1,6 +1,7 @@
 """Files that DVC cannot hash do not stop `darkroom init`: they are left out, and listed."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from dvc.repo import Repo
 from darkroom.cli import main
 from darkroom.dag.hashable import unhashable
 from darkroom.params.stage import read_yaml
+from darkroom.tools.init import command
 
 LINK = Path("data/links/pictures")
 
@@ -54,10 +56,33 @@ def test_nothing_stays_where_nothing_was_written(messy, quick, capsys, arguments
     assert Path(".dvcignore").read_bytes() == before and not LINK.parent.exists()
 
 
-def test_a_name_that_is_taken_and_what_must_be_mended(messy, quick, capsys):
-    LINK.mkdir(parents=True)
-    assert main(["init", str(messy)]) != 0
-    assert f"{LINK}, a link, and that leads elsewhere" in capsys.readouterr().err
+def test_a_link_of_an_earlier_time_stays_and_a_name_that_is_taken_gets_a_number(messy, quick, pictures):
+    assert main(["init", str(messy)]) == 0
+    kept = Path(".dvcignore").read_bytes()
+    assert main(["init", str(messy), "--dry-run"]) == 0
+    assert LINK.resolve() == messy and Path(".dvcignore").read_bytes() == kept
+    other = messy.rename(messy.parent / "moved")
+    again = pictures("pictures", [f"{number}.png" for number in range(40)])
+    os.mkfifo(again / "pipe.png")
+    assert main(["init", str(again)]) == 0 and path_of() == str(LINK)  # the link leads there again
+    LINK.unlink()
+    LINK.symlink_to(other)
+    assert main(["init", str(again)]) == 0 and path_of() == f"{LINK}-2"
+
+
+def test_a_process_that_is_asked_to_end_leaves_nothing(messy, quick, monkeypatch):
+    before = Path(".dvcignore").read_bytes()
+    monkeypatch.setattr(command, "look", lambda subject: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        main(["init", str(messy)])
+    assert Path(".dvcignore").read_bytes() == before and not LINK.parent.exists()
+
+
+def test_what_must_be_mended_is_said(messy, quick, capsys):
     (messy / ".dvcignore").touch()
     assert main(["init", str(messy)]) != 0
     assert "DVC reads no patterns inside of a folder that it hashes" in capsys.readouterr().err
+    (messy / ".dvcignore").unlink()
+    Path("data/links").touch()
+    assert main(["init", str(messy)]) != 0
+    assert "data/links cannot be written" in capsys.readouterr().err

@@ -11,7 +11,6 @@ from ruamel.yaml import YAML
 
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.measuring import most_read
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import text_of
@@ -60,7 +59,7 @@ def test_what_is_chosen_has_a_comment(clone: Path, text: bool, generator: str) -
         section = reduce(getitem, path, found)
         if isinstance(choice.value, int | float) and last not in section.ca.items:
             bare.append(key)
-    assert bare == []
+    assert bare == [] and "8 × 8 positions of 4 channels" in choices["train_tokenizer.kind"].reason
 
 
 def test_images_without_a_class_are_kept_however_few() -> None:
@@ -68,11 +67,6 @@ def test_images_without_a_class_are_kept_however_few() -> None:
     lengths = dict.fromkeys(trainings(wish), 9600)
     found = propose(replace(FACTS, unlabelled=0.004), wish, TIERS[0], MACHINES[0], lengths)
     assert found["ingest.default_label"] == ("other", "0.4% of the images have no class")
-
-
-@pytest.mark.parametrize(("seconds", "images"), [(0.0005, 2000), (0.02, 500), (0.5, 100)])
-def test_fewer_of_large_images_are_read_to_measure_the_machine(seconds: float, images: int) -> None:
-    assert most_read(replace(FACTS, seconds=seconds)) == images
 
 
 @pytest.mark.parametrize("tier", TIERS, ids=lambda tier: tier.name)

@@ -9,6 +9,7 @@ import yaml
 from darkroom.check.check import schema
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Part
 from darkroom.params.section import validate
 from darkroom.params.stage import given, read_yaml
 from darkroom.tools.plan.miniature import count_images, scratch, small
@@ -74,7 +75,10 @@ def test_images_become_fewer_and_trainings_stay(clone):
     def section(stage, item=None):
         return validate(schema(stage), given(stage, item))
 
-    assert small(section("ingest", "second"), PARTS, 7).parts["second"].images == 18
+    part = small(section("ingest", "second"), PARTS, 7).parts["second"]
+    assert (part.start, part.stop, part.every, part.images) == (120, 240, 7, 18)
+    hub = section("ingest", "second").model_copy(update={"parts": {"second": Part(source="hub", every=5, start=120)}})
+    assert small(hub, {"second": (120, 50)}, 7).parts["second"].images == 8
     assert small(section("catalog"), PARTS, 7).catalog.max_quarantined == 1
     sampled = section("sample_generator").sample_generator
     for images, fewer in ((1000, 143), (100, 40), (30, 30)):  # never too few for a jackknife

@@ -17,7 +17,7 @@ _ASCII = 0.6  # minimum fraction of ASCII in Windows-1252: of text 0.8 and more,
 _SHORT = 4  # characters: a text of so few may be all accented letters
 _CERTAIN = 32  # characters of Windows-1252: of fewer that are random up to one text in five is mostly ASCII
 _WORDS = 2 / 3  # minimum fraction of letters, digits and blanks in these
-_SIGNS = frozenset("°€£©®×+\t\r\n")  # symbols and control codes that these may have
+_SIGNS = frozenset("°€£©®×±´¨™\t\r\n")  # symbols and control codes that these may have, beside those of ASCII
 _ALPHABETS = {*range(1, 0x20)} - {*b"\t\n\v\f\r"}  # higher bytes of letters in UTF-16, and control codes of a text
 _CONTROLS = 0.1  # maximum fraction of control codes in UTF-8
 _NOT_TEXT = "its file is not text in UTF-8, UTF-16 or Windows-1252: convert it to UTF-8"
@@ -111,4 +111,5 @@ def _is_latin(data: bytes) -> bool:
 
 def _is_sign(letter: str) -> bool:
     """Return whether a letter is a symbol or a control code, but for the usual ones."""
-    return unicodedata.category(letter)[0] in "SC" and letter not in _SIGNS
+    usual = letter in _SIGNS or (letter.isascii() and letter.isprintable())
+    return unicodedata.category(letter)[0] in "SC" and not usual

@@ -12,6 +12,7 @@ CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "al
 _OTHERS = {"split", "set", "subset", "source", "license", "author", "user", "url", "date", "year", "month", "format"}
 _THERE = 0.5  # fraction of the rows in which a column must have a value
 IMAGES = 5  # of a class, on average, from which on columns or folders may be classes
+_OF_FOLDER = "folder.label_column"
 _LETTERS = 40  # mean length of a class's name at most
 _WORDS = 3  # of a caption in a column of an unknown name, on average
 
@@ -25,9 +26,7 @@ class Chosen:
     notes: tuple[str, ...] = ()
 
 
-def choose(
-    table: Mapping[str, Sequence[str | None]], where: str, known: bool = False, key: str = "folder.label_column"
-) -> Chosen:
+def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False, key: str = _OF_FOLDER) -> Chosen:
     """Return the columns of a table that hold classes and captions.
 
     Args:
@@ -42,10 +41,10 @@ def choose(
     rest = {name: values for name, values in table.items() if name != caption}
     unfit = {name: why for name, values in rest.items() if (why := _no_class(values))}
     fitting = [name for name in rest if name not in unfit]
-    truths = [name for name in fitting if _is_boolean(rest[name])]
-    unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in truths or _is_number(rest[name]))]
+    booleans = [name for name in fitting if _is_boolean(rest[name])]
+    unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in booleans or _is_number(rest[name]))]
     if known:
-        unfit |= dict.fromkeys(truths, "true and false say less than the names of the folders")
+        unfit |= dict.fromkeys(booleans, "true and false say less than the names of the folders")
     label = column_of([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
     notes = []
     if label is not None:
@@ -53,10 +52,8 @@ def choose(
         more = f"; {_listed(others)} would do, too: `{key}`" if others else ""
         notes.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
-        notes.append(
-            f"{_listed(unknown)} of {where} may hold classes: name the column that does `label` in the table, and "
-            "run this again."
-        )
+        how = "name the column that does `label` in the table" if key == _OF_FOLDER else f"name one as `{key}`"
+        notes.append(f"{_listed(unknown)} of {where} may hold classes: {how}, and run this again.")
     if caption is not None:
         notes.append(f"Captions are of the column `{caption}` of {where}.")
     unused = [(name, why, "classes") for name, why in unfit.items() if column_of([name], LABELS)]

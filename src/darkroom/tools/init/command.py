@@ -7,12 +7,11 @@ from dataclasses import replace
 from darkroom.dag.expected import write_expected
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.allotting import MARGIN
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.leaving_out import left_out
-from darkroom.tools.init.machine import this_machine
+from darkroom.tools.init.machine import Machine, this_machine
 from darkroom.tools.init.measuring import measure_sizes, worth
 from darkroom.tools.init.proposal import Wish, propose
 from darkroom.tools.init.request import Request
@@ -30,12 +29,14 @@ def init(request: Request) -> str:
     """
     before, notes = begin_from()
     before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
+    begun = parse_yaml(before, PARAMS)
+    machine = this_machine((begun.get("run") or {}).get("device", "auto"))
     with left_out(request.source, request.dry_run) as (source, said):
-        subject = opened(source, parse_yaml(before, PARAMS))
-        return _proposed(replace(subject, notes=(*subject.notes, *said, *notes)), request, before)
+        subject = opened(source, begun)
+        return _proposed(replace(subject, notes=(*subject.notes, *said, *notes)), request, before, machine)
 
 
-def _proposed(subject: Subject, request: Request, before: str) -> str:
+def _proposed(subject: Subject, request: Request, before: str, machine: Machine) -> str:
     facts = look(subject)
     wanted = request.wants_texts(facts.has_captions)
     if wanted and not facts.may_have_texts:
@@ -46,7 +47,6 @@ def _proposed(subject: Subject, request: Request, before: str) -> str:
             "docs/own-images.md says where captions may stand."
         )
     wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator, request.size)
-    machine = this_machine((read_yaml(PARAMS).get("run") or {}).get("device", "auto"))
     seconds = request.minutes * 60 * MARGIN
     with restored(request.dry_run) as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)

@@ -233,7 +233,7 @@ def _different(images: int, times: Collection[int]) -> int:
     looked, once, twice = sum(times), often[1], often[2]
     if looked >= images or not once:
         return len(times)
-    unseen = once**2 / (2 * twice * looked / (looked - 1) + once * looked / (images - looked))
+    unseen = once**2 / (2 * twice * looked / max(1, looked - 1) + once * looked / (images - looked))
     return min(images, round(len(times) + unseen))
 
 

@@ -2,6 +2,7 @@
 
 # No effect on any output: proposes settings
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ from darkroom.tools.init.columns import LABELS, choose, column_of
 _ROWS = 300  # whose texts are looked at
 
 
-def hub_settings(settings: Hub, path: Path | None) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """Return the columns of a split, by the keys of `hub`, and sentences on what was chosen.
+def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Return the columns of a split that differ from the defaults, by the keys of `hub`, and sentences on them.
 
     Columns whose type is that of class names are classes, whatever they are called; others are judged by their names
     and by what stands in the first rows.
+
+    Args:
+        settings: of the data set.
+        path: a folder in the Hub's layout; None: the data set is on the Hub.
+        own: keys that a person has set, which nothing is said of.
 
     Raises:
         DarkroomError: the data set cannot be opened.
@@ -27,18 +33,25 @@ def hub_settings(settings: Hub, path: Path | None) -> tuple[dict[str, str | None
     features: dict[str, Any] = stream.features
     images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
     classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    texts = [name for name, feature in features.items() if _is_text(feature)]
+    texts = [name for name, feature in features.items() if _is_text(feature) and name not in _set(settings, own)]
     rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
     table = {name: [_text(row[name]) for row in rows] for name in texts}
-    chosen = choose(table, files.name, known=bool(classes), key="hub.label")
-    label, notes = chosen.label, [*chosen.notes]
-    if classes:
-        label = column_of(classes, LABELS) or classes[0]
-        others = [f"`{name}`" for name in classes if name != label]
+    where = f"{files.name} (by its first {len(rows)} rows)"
+    chosen = choose(table, where, known=bool(classes) or "label" in own, key="hub.label")
+    found, notes = {"label": chosen.label, "caption": chosen.caption}, [*chosen.notes]
+    if classes and "label" not in own:
+        found["label"] = column_of(classes, LABELS) or classes[0]
+        others = [f"`{name}`" for name in classes if name != found["label"]]
         more = f"; {', '.join(others)} would do, too: `hub.label`" if others else ""
-        notes.insert(0, f"Classes are of the column `{label}` of {files.name}{more}.")
-    image = settings.image if settings.image in features or len(images) != 1 else images[0]
-    return {"image": image, "label": label, "caption": chosen.caption}, tuple(notes)
+        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{more}.")
+    if settings.image not in features and len(images) == 1:
+        found["image"] = images[0]
+    return {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}, tuple(notes)
+
+
+def _set(settings: Hub, own: Set[str]) -> set[str | None]:
+    """Return the columns that a person has named."""
+    return {getattr(settings, key) for key in own & {"image", "label", "caption"}}
 
 
 def _is_text(feature: Any) -> bool:

@@ -2,12 +2,16 @@
 
 # No effect on any output: writes .dvcignore and a link, which DVC and `ingest` read as the folder's files
 
+import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.dag.hashable import IGNORE, inside, leave_out, may_be_left_out, printable, unhashable
+from darkroom.dag.hashable import IGNORE, inside, leave_out, may_be_left_out, printable, require_hashable, unhashable
 from darkroom.errors import DarkroomError
 from darkroom.tools.init.subject import name_of, part_name, require_own
 
@@ -27,47 +31,57 @@ def left_out(source: str, dry_run: bool) -> Iterator[tuple[str, tuple[str, ...]]
         dry_run: whether nothing is to be written.
 
     Raises:
-        DarkroomError: the folder is the repository's own, or the name of the link is taken.
+        DarkroomError: the folder is the repository's own, holds what cannot be left out, or nothing can be written.
     """
     folder = Path(source).expanduser()
     faults = []
     if folder.is_dir():
         require_own(folder)
         faults = unhashable(folder)
-    if not faults or not all(map(may_be_left_out, faults)):  # the latter is refused where the source is opened
+    if not faults:
         yield source, ()
         return
+    if not all(map(may_be_left_out, faults)):
+        require_hashable({folder: "darkroom init"})
     ignore = Path(IGNORE)
     before = ignore.read_bytes() if ignore.is_file() else None
-    link = folder if inside(folder) is not None else _LINKS / part_name(name_of(folder))
-    new = link != folder and _is_free(link, folder)
+    link = folder if inside(folder) is not None else _link_to(folder)
+    new = link != folder and not link.is_symlink()
     kept = False
+    handler = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        if new:
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(folder.absolute())
-        leave_out([link])
+        try:
+            if new:
+                link.parent.mkdir(exist_ok=True)
+                link.symlink_to(folder.absolute())
+            leave_out([link])
+        except OSError as error:
+            raise DarkroomError(f"{error.filename} cannot be written: {error.strerror}.") from error
         yield str(link), _said(folder, link, [f"{printable(fault.path)} ({fault.what})" for fault in faults])
         kept = not dry_run
     finally:
         if not kept:
-            write_bytes(ignore, before) if before is not None else ignore.unlink(missing_ok=True)
+            _give_back(ignore, before)
             if new:
                 link.unlink(missing_ok=True)
                 with suppress(OSError):  # it holds other links
                     link.parent.rmdir()
+        signal.signal(signal.SIGTERM, handler)
 
 
-def _is_free(link: Path, folder: Path) -> bool:
-    """Return whether there is no link yet; one to the folder serves again."""
-    if not link.is_symlink() and not link.exists():
-        return True
-    if link.resolve() == folder.resolve():
-        return False
-    raise DarkroomError(
-        f"{printable(str(folder))} holds files that DVC cannot hash, so it is to be read through {link}, a link, and "
-        f"that leads elsewhere: remove the link or rename the folder."
-    )
+def _link_to(folder: Path) -> Path:
+    """Return the link to a folder, there already or to be made; numbered where others have its name."""
+    first = _LINKS / part_name(name_of(folder))
+    names = chain([first], (first.with_name(f"{first.name}-{number}") for number in count(2)))
+    return next(link for link in names if link.resolve() == folder.resolve() or not os.path.lexists(link))
+
+
+def _give_back(ignore: Path, before: bytes | None) -> None:
+    """Write .dvcignore as it was; None: there was none."""
+    if before is None:
+        ignore.unlink(missing_ok=True)
+    elif ignore.read_bytes() != before:
+        write_bytes(ignore, before)
 
 
 def _said(folder: Path, link: Path, faults: list[str]) -> tuple[str, ...]:

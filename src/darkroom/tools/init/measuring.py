@@ -5,18 +5,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
+from darkroom.params.numbers import NO_FILE
+from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
-from darkroom.tools.init.subject import stand_in
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import text_of
-from darkroom.tools.plan.miniature import IMAGES
 from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, ends, side_by_side
 from darkroom.tools.quiet import quiet
@@ -25,8 +26,7 @@ _LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
 _EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
 _LONG = 30.0  # seconds of a stage, from which on it says what is left of the DAG
-_READING = 10.0  # seconds of reading images while the machine is measured with networks of a size,
-_FEWEST_READ = 100  # but so many images at least
+_QUICK = 0.01  # seconds of reading an image, up to which the images themselves are read
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
 
 
@@ -139,22 +139,43 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     """Return what each stage takes with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
-    wish = replace(wish, source=stand_in(wish.source, facts.images, facts.found))
-    write_bytes(PARAMS, text_of(before, propose(facts, wish, tier, machine, lengths)).encode())
+    source = stand_in(wish.source, facts)
+    stood_in = replace(wish, source=source)
+    write_bytes(PARAMS, text_of(before, propose(facts, stood_in, tier, machine, lengths)).encode())
     with quiet(_LOG):
-        found = planned(everything=True, history=False, most=most_read(facts))
+        found = planned(everything=True, history=False)
     assert found is not None
     for each in found.plans:
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
+    if source["source"] != wish.source["source"]:
+        found = reading(found, wish.part, facts)
     larger = any(_may_suffice(facts, wish, each) for each in TIERS[TIERS.index(tier) + 1 :])
     return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, larger, found)
 
 
-def most_read(facts: Facts) -> int:
-    """Return how many images are read while the machine is measured: large photographs take long, so fewer of them."""
-    return int(min(IMAGES, max(_FEWEST_READ, _READING / facts.seconds)))
+def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """Return the entry of a part on which stages take about as long in miniature: rendered scenes, where need be.
+
+    Tars can only be read whole, and how many images they have is known behind that; of many copies few would be left;
+    large photographs would take minutes to read.
+
+    Args:
+        source: the entry.
+        facts: of the images.
+    """
+    if source["source"] != "webdataset" and facts.images > facts.found / 2 and facts.seconds <= _QUICK:
+        return dict(source)
+    return {"source": "shapes", "path": NO_FILE, "embeddings": NO_FILE, "stop": facts.images}
+
+
+def reading(found: Planned, part: str, facts: Facts) -> Planned:
+    """Return the plan with the time that the images themselves take to be read, where others stood in for them."""
+    name, processes = f"ingest@{part}", Run().ingest_processes
+    job = found.jobs[name]
+    seconds = max(job.seconds, facts.seconds * facts.found / processes)
+    return replace(found, jobs={**found.jobs, name: replace(job, seconds=seconds)})
 
 
 def _may_suffice(facts: Facts, wish: Wish, tier: Tier) -> bool:

@@ -157,7 +157,9 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     if not facts.classes:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
     elif facts.unlabelled:
-        found["ingest.default_label"] = Choice("other", f"{facts.unlabelled:.1%} of the images have no class")
+        found["ingest.default_label"] = Choice(
+            "other", f"{max(0.001, facts.unlabelled):.1%} of the images have no class"
+        )
     if "ingest.default_label" in found:
         found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     if (bad := facts.most_left_out) > _BAD / 2:
@@ -214,10 +216,10 @@ def _threads(training: str, wish: Wish, machine: Machine) -> tuple[int, str]:
 
 def _tokenizer(tier: Tier, size: int) -> dict[str, Choice]:
     side = size // _FACTOR
-    latent = f"width of each level; latents of {side} × {side} positions and {KL().latent_channels} channels"
+    latents = f"continuous latents: {side} × {side} positions of {KL().latent_channels} channels"
     return {
-        "train_tokenizer.kind": Choice("kl", "continuous latents, which the transformer and the U-Nets read"),
-        "train_tokenizer.kl.channels": Choice([*tier.tokenizer], latent),
+        "train_tokenizer.kind": Choice("kl", latents),
+        "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
     }
 
 

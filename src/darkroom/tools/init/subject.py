@@ -77,10 +77,7 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
         there = folder.is_dir()
         settings = {} if there else {"dataset": name}
         own = values.get("hub") or {}
-        fitting, notes = hub_settings(
-            validate(Hub, {**own, **settings, "label": None, "caption": None}, "hub"), folder if there else None
-        )
-        fitting = {key: name for key, name in fitting.items() if key not in own and name != getattr(Hub(), key)}
+        fitting, notes = hub_settings(validate(Hub, {**own, **settings}, "hub"), folder if there else None, set(own))
         part = Part(source="hub", path=_written(folder) if there else NO_FILE, settings={**settings, **fitting})
     elif "://" in source and ".tar" in source:
         part, label = Part(source="webdataset", settings={"url": source}), "shards"
@@ -168,22 +165,6 @@ def entry(subject: Subject, images: int) -> dict[str, Any]:
     """
     part = subject.part.model_copy(update={"stop": images}) if subject.part.source == "hub" else subject.part
     return {"source": part.source, "path": part.path, "embeddings": NO_FILE, **part.model_dump(exclude_defaults=True)}
-
-
-def stand_in(source: Mapping[str, Any], images: int, found: int) -> dict[str, Any]:
-    """Return the entry of a part that takes about as long as one that cannot be read in miniature: rendered scenes.
-
-    Tars can only be read whole, and how many images they have is known behind that. Of many copies the first ones may
-    be all of one image.
-
-    Args:
-        source: the entry.
-        images: that differ.
-        found: with copies.
-    """
-    if source["source"] != "webdataset" and images > found / 2:
-        return dict(source)
-    return {"source": "shapes", "path": NO_FILE, "embeddings": NO_FILE, "stop": images}
 
 
 def part_name(text: str) -> str:

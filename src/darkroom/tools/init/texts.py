@@ -20,7 +20,7 @@ from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.numbers import time_of
 
 _NAMED = 12  # classes that are named
-_COUNTED = 10  # images of a class that were looked at, from which on their number in the source is told
+_COUNTED = 10  # images of a class that were looked at, from which on their number in the source is said
 _RARE = 20  # images of a class below which its samples are not to be judged
 _ENOUGH = 0.8  # fraction of what is enough, below which it is said
 _ROUGH = 0.5  # fraction of what is enough, below which forms are rough
@@ -87,7 +87,7 @@ def _classes(facts: Facts) -> list[str]:
     if len(counts) <= _NAMED:
         found = [f"{len(counts)} classes, with {about}so many images: {named}."]
     elif about and min(facts.classes.values()) < _COUNTED:
-        found = [f"At least {len(counts):,} classes, of {facts.found / len(counts):,.0f} images each or fewer."]
+        found = [f"At least {len(counts):,} classes, of at most {facts.found / len(counts):,.0f} images on average."]
     else:
         found = [
             f"{len(counts):,} classes of {about}{min(counts.values()):,} to {max(counts.values()):,} images: {named}, …"

@@ -19,6 +19,7 @@ from darkroom.data.layout import SHARDS
 from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
 from darkroom.params.evaluate import EvaluateGenerator
+from darkroom.params.parts import Part
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.sources import settings_of
 from darkroom.params.stage import DVC, OUTPUTS, given, items, paths, read_yaml, scope, stage_entry
@@ -124,7 +125,7 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
-_STREAMED = ("hub", "webdataset")  # sources that are read from their beginning
+_STREAMED = ("hub", "urls", "webdataset")  # sources that are read from their beginning
 FEWEST = 40  # images of what a stage makes or looks at: as many as a jackknife of 20 blocks needs
 
 
@@ -137,10 +138,10 @@ def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:
     """
     if scale == 1:
         return params
-    return _fewer(params, scale, {part: start + -(-count // scale) for part, (start, count) in parts.items()})
+    return _fewer(params, scale, {part: (start, -(-count // scale)) for part, (start, count) in parts.items()})
 
 
-def _fewer(value: Any, scale: int, stops: Mapping[str, int]) -> Any:
+def _fewer(value: Any, scale: int, firsts: Mapping[str, tuple[int, int]]) -> Any:
     if isinstance(value, Training | EvaluateGenerator) or not isinstance(value, BaseModel):
         return value
     changed: dict[str, Any] = {}
@@ -151,15 +152,17 @@ def _fewer(value: Any, scale: int, stops: Mapping[str, int]) -> Any:
         elif name == "max_quarantined":
             changed[name] = 1.0
         elif name == "parts" and isinstance(held, dict):
-            changed[name] = {
-                part: each.model_copy(
-                    update={"stop": stops[part]} if each.source in _STREAMED else {"every": each.every * scale}
-                )
-                for part, each in held.items()
-            }
+            changed[name] = {part: _fewer_of(each, scale, *firsts[part]) for part, each in held.items()}
         else:
-            changed[name] = _fewer(held, scale, stops)
+            changed[name] = _fewer(held, scale, firsts)
     return value.model_copy(update=changed)
+
+
+def _fewer_of(part: Part, scale: int, start: int, count: int) -> Part:
+    """Return a part of which one image of `scale` is read: evenly spread, or the first `count`."""
+    if part.source in _STREAMED:
+        return part.model_copy(update={"stop": start + part.every * count})
+    return part.model_copy(update={"every": part.every * scale})
 
 
 def enter(folder: Path, download: bool) -> None:

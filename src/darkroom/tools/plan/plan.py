@@ -220,16 +220,13 @@ class Planned:
     jobs: dict[str, Job]
 
 
-def planned(
-    names: Sequence[str] = (), everything: bool = False, history: bool = True, most: int = IMAGES
-) -> Planned | None:
+def planned(names: Sequence[str] = (), everything: bool = False, history: bool = True) -> Planned | None:
     """Return the plan of the stages that are out of date, of those named, or of all; None: there are none.
 
     Args:
         names: stages.
         everything: all stages, stale or not.
         history: take the time of a stage that ran here under the same conditions from its last run.
-        most: images of all parts together, up to which stages run on all of them.
 
     Raises:
         DarkroomError: params.yaml or dvc.yaml is not valid, DVC cannot be asked, or a name is no stage.
@@ -247,7 +244,7 @@ def planned(
         if not chosen:
             return None
         parts = count_images(dag.stale)
-        scale = -(-sum(count for _, count in parts.values()) // most)
+        scale = -(-sum(count for _, count in parts.values()) // IMAGES)
         found: list[dict[str, StagePlan]] = []
         for fewer in (scale, 2 * scale) if scale > 1 else (1,):
             ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
