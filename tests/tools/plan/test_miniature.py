@@ -11,7 +11,7 @@ from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part
 from darkroom.params.section import validate
-from darkroom.params.stage import given, read_yaml
+from darkroom.params.stage import given, items, read_yaml
 from darkroom.tools.plan.miniature import count_images, scratch, small
 from data.making_tars import picture, tar
 
@@ -89,6 +89,15 @@ def test_images_become_fewer_and_trainings_stay(clone):
     assert fewer.train_generator.training == trained.train_generator.training
     assert fewer.train_generator.evaluate == trained.train_generator.evaluate
     assert small(trained, PARTS, 1) is trained
+
+
+def test_every_stage_is_given_fewer_images(clone):
+    params, dvc = read_yaml(Path("params.yaml")), read_yaml(Path("dvc.yaml"))
+    for stage in STAGES:
+        for item in items(params, dvc, stage):
+            whole = validate(schema(stage), given(stage, item))
+            fewer = small(whole, PARTS, 7)
+            assert type(fewer) is type(whole) and (stage != "ingest" or fewer != whole)
 
 
 def test_the_scratch_folder_shows_the_clone_without_outputs_and_goes(clone):

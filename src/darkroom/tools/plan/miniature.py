@@ -152,7 +152,10 @@ def _fewer(value: Any, scale: int, firsts: Mapping[str, tuple[int, int]]) -> Any
         elif name == "max_quarantined":
             changed[name] = 1.0
         elif name == "parts" and isinstance(held, dict):
-            changed[name] = {part: _fewer_of(each, scale, *firsts[part]) for part, each in held.items()}
+            changed[name] = {
+                part: _fewer_of(each, scale, *firsts[part]) if isinstance(each, Part) else each
+                for part, each in held.items()
+            }
         else:
             changed[name] = _fewer(held, scale, firsts)
     return value.model_copy(update=changed)
