@@ -63,8 +63,8 @@ def left_out(source: str, dry_run: bool) -> Iterator[tuple[str, tuple[str, ...]]
         if not kept:
             _give_back(ignore, before)
             if new:
-                link.unlink(missing_ok=True)
-                with suppress(OSError):  # it holds other links
+                with suppress(OSError):  # none was made, or others stand beside it
+                    link.unlink()
                     link.parent.rmdir()
         signal.signal(signal.SIGTERM, handler)
 

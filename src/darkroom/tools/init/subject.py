@@ -88,7 +88,9 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     of_file = (values.get(part.source) or {}) if part.source != "folder" else {}
     validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
     kept = (values if begun is None else begun).get(part.source) or {}
-    lost = {key: value for key, value in of_file.items() if key not in part.settings and kept.get(key) != value}
+    lost = {
+        key: value for key, value in of_file.items() if key not in part.settings and (key, value) not in kept.items()
+    }
     part = part.model_copy(update={"settings": {**lost, **part.settings}})
     return Subject(label, part, open_source(part, validated), notes)
 
