@@ -158,7 +158,7 @@ def _columns(root: Path, found: Found, known: bool) -> Chosen:
             "of the images so, or rename the table."
         )
     note = f"Not read: {', '.join(others)}, without a column `{FILE_NAME}` of the paths of the images."
-    return replace(chosen, notes=(*chosen.notes, note))
+    return replace(chosen, on_caption=(*chosen.on_caption, note))
 
 
 def _values(path: Path, name: str, columns: Sequence[str]) -> dict[str, Sequence[str | None]]:

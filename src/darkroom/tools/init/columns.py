@@ -19,11 +19,17 @@ _WORDS = 3  # of a caption in a column of an unknown name, on average
 
 @dataclass(frozen=True)
 class Chosen:
-    """The column of the classes and that of the captions, None where there is none, and why, as sentences."""
+    """The column of the classes and that of the captions, None where there is none, and why, as sentences on each."""
 
     label: str | None
     caption: str | None
-    notes: tuple[str, ...] = ()
+    on_label: tuple[str, ...] = ()
+    on_caption: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """All sentences."""
+        return (*self.on_label, *self.on_caption)
 
 
 def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False, key: str = _OF_FOLDER) -> Chosen:
@@ -46,22 +52,22 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
     if known:
         unfit |= dict.fromkeys(booleans, "true and false say less than the names of the folders")
     label = column_of([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
-    notes = []
+    on_label, on_caption = list[str](), list[str]()
     if label is not None:
         others = [name for name in unknown if name != label]
         more = f"; {_listed(others)} would do, too: `{key}`" if others else ""
-        notes.append(f"Classes are of the column `{label}` of {where}{more}.")
+        on_label.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
         how = "name the column that does `label` in the table" if key == _OF_FOLDER else f"name one as `{key}`"
-        notes.append(f"{_listed(unknown)} of {where} may hold classes: {how}, and run this again.")
+        on_label.append(f"{_listed(unknown)} of {where} may hold classes: {how}, and run this again.")
     if caption is not None:
-        notes.append(f"Captions are of the column `{caption}` of {where}.")
-    unused = [(name, why, "classes") for name, why in unfit.items() if column_of([name], LABELS)]
-    unused += [
-        (name, _no_text(rest[name]), "captions") for name in rest if column_of([name], CAPTIONS) and name != label
-    ]
-    notes += [f"The column `{name}` of {where} holds no {what}: {why}." for name, why, what in unused if why]
-    return Chosen(label, caption, tuple(notes))
+        on_caption.append(f"Captions are of the column `{caption}` of {where}.")
+    named = [name for name in rest if column_of([name], CAPTIONS) and name != label]
+    unused = {name: why for name in named if (why := _no_text(rest[name]))}
+    on_caption += [f"The column `{name}` of {where} holds no captions: {why}." for name, why in unused.items()]
+    unused = {name: why for name, why in unfit.items() if column_of([name], LABELS)}
+    on_label += [f"The column `{name}` of {where} holds no classes: {why}." for name, why in unused.items()]
+    return Chosen(label, caption, tuple(on_label), tuple(on_caption))
 
 
 def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:

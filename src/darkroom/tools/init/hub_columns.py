@@ -37,8 +37,9 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
     table = {name: [_text(row[name]) for row in rows] for name in texts}
     where = f"{files.name} (by its first {len(rows)} rows)"
-    chosen = choose(table, where, known=bool(classes) or "label" in own, key="hub.label")
-    found, notes = {"label": chosen.label, "caption": chosen.caption}, [*chosen.notes]
+    chosen = choose(table, where, known=bool(classes), key="hub.label")
+    found = {"label": chosen.label, "caption": chosen.caption}
+    notes = [*(() if "label" in own else chosen.on_label), *(() if "caption" in own else chosen.on_caption)]
     if classes and "label" not in own:
         found["label"] = column_of(classes, LABELS) or classes[0]
         others = [f"`{name}`" for name in classes if name != found["label"]]
