@@ -10,8 +10,8 @@ demo: setup
 	@echo
 	@.venv/bin/darkroom scores
 
-# The same on rendered, captioned scenes, where a text becomes an image. It lays presets/shapes-text.yaml over params.yaml;
-# what was committed comes back by `git checkout . && dvc checkout`.
+# The same on rendered, captioned scenes, where a text becomes an image. It lays presets/shapes-text.yaml over params.yaml.
+# Commit what it makes, to keep it; `git checkout COMMIT . && dvc checkout` gives back what an earlier commit made.
 demo-text: setup
 	PYTHONPATH=src .venv/bin/python -m darkroom preset shapes-text
 	.venv/bin/snakemake --cores all --quiet host rules
@@ -21,7 +21,7 @@ demo-text: setup
 	@echo 'Draw your own words: .venv/bin/darkroom sample --text "a large red star at the left"'
 
 # The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`, which takes a minute; the
-# DAG then takes 12 on two cores. It writes params.yaml anew; what was committed comes back by `git checkout . && dvc checkout`.
+# DAG then takes 10 to 12 on two cores. It writes params.yaml anew. Commit what it makes, as above.
 demo-colour: setup
 	workflow/colour_pictures.py data/emoji
 	.venv/bin/darkroom init data/emoji --minutes 12

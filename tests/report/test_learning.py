@@ -115,6 +115,11 @@ def test_of_noisy_images_scores_judge_and_not_the_loss(here: Path) -> None:
     (warning,) = found(here, "decoder/base", **loss, eval__fd_debiased=lambda images: images**-0.5)
     assert warning.text.startswith("The Fréchet distance from training images still improves by 4.7%")
     assert "`images` of `train_decoder.unets.base`" in warning.text
+    (note,) = found(here, "decoder/third", **loss, eval__fd_debiased=lambda images: 1 + 1 / images)
+    assert not note.warning and note.text.endswith("from training images by less than a tenth.")
+    noise = iter([3.0, 1.0] * 40)
+    (note,) = found(here, "decoder/fourth", **loss, eval__fd_debiased=lambda images: next(noise))
+    assert not note.warning and "leaves it open" in note.text
     assert found(here, "prior", **loss, eval__cosine=lambda images: 0.9) == ()
 
 

@@ -42,7 +42,9 @@ def test_the_last_run_begins_after_a_pause_and_has_what_came_to_its_end():
         ("report", 952),
     ]
     assert {body.stage for body in last_run(earlier)} == RUN.keys()
-    assert last_run([]) == []
+    assert last_run([]) == [] == last_run(history({"code": (0, 1)}))
+    assert [body.begin for body in last_run(history({"code": (0, 3), **RUN}, begin=5))][:1] == [5]
+    assert "code" not in {body.stage for body in last_run(history({"code": (-60, -58), **RUN}))}  # of `init`
     twice = [*history({"catalog": (0, 1), "report": (2, 3)}), *history({"report": (10, 12)})]
     assert [body.begin for body in last_run(twice)] == [10]  # the same stage again
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.check.check import read_params
+from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.graph import below, consumers
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
@@ -36,7 +37,7 @@ class Body:
 def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     """Return the bodies of the last run of an engine that came to their ends, in the order in which they began.
 
-    A run begins after a pause, or where a stage runs again.
+    A run begins after a pause, or where a stage runs again. `code` is left out: `init` and `plan` run it, too.
 
     Args:
         history: events of stages' bodies.
@@ -44,7 +45,8 @@ def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     begun: dict[str, float] = {}
     found: list[Body] = []
     for event in history:
-        stage = str(event.get("stage"))
+        if (stage := str(event.get("stage"))) == CODE:
+            continue
         if event.get("event") == "start":
             begun[stage] = float(event["time"])
         elif event.get("event") == "end" and stage in begun:

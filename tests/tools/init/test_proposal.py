@@ -62,6 +62,16 @@ def test_what_is_chosen_has_a_comment(clone: Path, text: bool, generator: str) -
     assert bare == [] and "8 × 8 positions of 4 channels" in choices["train_tokenizer.kind"].reason
 
 
+def test_clip_needs_a_caption_of_each_image() -> None:
+    for captioned, generator, most in ((0.7, "unclip", 0.6), (0.7, "dit", None), (1.0, "unclip", None)):
+        wish = Wish("mine", SOURCE, True, generator, None)
+        facts = replace(FACTS, captioned=captioned)
+        found = propose(facts, wish, TIERS[0], MACHINES[0], dict.fromkeys(trainings(wish), 9600))
+        rule, bound = found.get("ingest.rules.caption_missing"), found.get("catalog.max_quarantined")
+        assert (rule is None, bound is None) == (most is None, most is None)
+        assert most is None or (rule.value, bound.value) == ("quarantine", most)
+
+
 def test_images_without_a_class_are_kept_however_few() -> None:
     wish = Wish("mine", SOURCE, False, "dit", None)
     lengths = dict.fromkeys(trainings(wish), 9600)

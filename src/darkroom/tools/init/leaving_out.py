@@ -89,7 +89,5 @@ def _said(folder: Path, link: Path, faults: list[str]) -> tuple[str, ...]:
     files = "1 file" if len(faults) == 1 else f"{len(faults):,} files"
     found = [f"DVC cannot hash {files}, which {IGNORE} leaves out: {', '.join(faults[:_SHOWN])}{more}."]
     if link != folder:
-        found.append(
-            f"{link} is a link to {printable(str(folder))}, as {IGNORE} knows no files elsewhere: commit both."
-        )
+        found.append(f"{link} is a link to {printable(str(folder))}, as {IGNORE} knows no files elsewhere.")
     return tuple(found)

@@ -162,8 +162,11 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         )
     if "ingest.default_label" in found:
         found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
-    if (bad := facts.most_left_out) > _BAD / 2:
-        why = f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
+    bad, why = facts.most_left_out, f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
+    if wish.unclip and facts.captioned < 1:
+        found["ingest.rules.caption_missing"] = Choice("quarantine", "CLIP and its scores need a caption of each image")
+        bad, why = bad + 1 - facts.captioned, f"{why}, and {1 - facts.captioned:.0%} have no caption"
+    if bad > _BAD / 2:
         found["catalog.max_quarantined"] = Choice(min(1.0, round(2 * bad, 2)), why)
     return found
 
@@ -229,7 +232,7 @@ def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int])
         return {"train_generator.kind": Choice("none", why), **_classes(), **_evaluated(0)}
     width, depth, heads = tier.dit
     guidance = _GUIDANCE if wish.captions else DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
-    why = "captions need it strong: docs/quality.md" if wish.captions else ""
+    why = "captions need it strong: docs/quality.md" if wish.captions else "higher: more form, less variety"
     why = why if guidance > 1 else "one class: there is nothing to guide to"
     return {
         "train_generator.kind": Choice("dit"),

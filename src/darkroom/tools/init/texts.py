@@ -60,7 +60,7 @@ def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
         found.append(f"Of these: {', '.join(said)}.")
     if facts.duplicates >= _COPIES and facts.images < facts.found:
         found.append(f"About {facts.images:,} images differ; of copies one is learned, the others are left out.")
-    return [*found, *_classes(facts), *_captions(facts, wish, subject), *subject.notes]
+    return [*found, *_classes(facts, wish), *_captions(facts, wish, subject), *subject.notes]
 
 
 def _shape(middle: float, most: float) -> str:
@@ -78,7 +78,7 @@ def _part(fraction: float) -> str:
     return "all" if fraction >= 0.9995 else f"{fraction:.1%}" if fraction < 0.1 else f"{fraction:.0%}"
 
 
-def _classes(facts: Facts) -> list[str]:
+def _classes(facts: Facts, wish: Wish) -> list[str]:
     if len(facts.classes) < 2:
         return ["No classes: the generator learns all images as one, and scores of labels say nothing."]
     counts = {name: round(count * facts.scale) for name, count in facts.classes.items()}
@@ -94,7 +94,7 @@ def _classes(facts: Facts) -> list[str]:
         ]
     found += [f"{line[0].upper()}{line[1:]}." for line in class_warnings({"train": facts.classes})]
     rare = [name for name, count in counts.items() if count < _RARE]
-    if rare:
+    if rare and not wish.text:
         some = "" if len(rare) == len(counts) else f" ({', '.join(rare[:_NAMED])}{', …' if len(rare) > _NAMED else ''})"
         all_ = "All" if len(rare) == len(counts) else f"{len(rare):,} of these"
         have = "has" if len(rare) == 1 else "have"
@@ -113,9 +113,10 @@ def _captions(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
         return [f"{said}, but few have one of their own: no images of texts, unless by --text."]
     if not wish.text:
         return [f"{said}; no images of texts are asked for."]
-    if facts.long:
-        return [f"{said}; many are longer than the {facts.tokens} tokens that are read, and their ends are cut off."]
-    return [f"{said}; 99% of these have {facts.tokens} tokens at most."]
+    long = f"many are longer than the {facts.tokens} tokens that are read, and their ends are cut off"
+    length = long if facts.long else f"99% of these have {facts.tokens} tokens at most"
+    of_classes = "" if wish.unclip else "; `--no-text`: of classes"
+    return [f"{said}; {length}. Images are made of texts{of_classes}."]
 
 
 def _trainings(
