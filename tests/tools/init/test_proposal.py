@@ -109,9 +109,14 @@ def test_where_there_are_captions_the_transformer_reads_them_and_has_all_cores(c
     assert read[False]["dit"]["model"]["condition"] == "class"
 
 
-def test_one_class_is_not_guided(clone: Path) -> None:
-    wish, lengths = Wish("mine", SOURCE, text=False), dict.fromkeys(BATCH, 9600)
-    for classes, guidance in (({"cat": 2000}, 1.0), (FACTS.classes, 1.5)):
+def test_one_class_is_not_guided_and_after_a_short_training_others_are_strongly(clone: Path) -> None:
+    wish, enough = Wish("mine", SOURCE, text=False), TIERS[0].enough["train_generator"]
+    for classes, images, guidance in (
+        ({"cat": 9}, 6400, 1.0),
+        (FACTS.classes, 6400, 2.5),
+        (FACTS.classes, enough, 1.5),
+    ):
+        lengths = dict.fromkeys(BATCH, images)
         choices = propose(replace(FACTS, classes=classes), wish, TIERS[0], MACHINES[0], lengths)
         values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
         assert values["sample_generator"]["dit"]["guidance"] == guidance

@@ -17,7 +17,7 @@ from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.tiers import TIERS, TRAININGS, Tier
+from darkroom.tools.init.tiers import SHORT, TIERS, TRAININGS, Tier
 from darkroom.tools.preset import leaves
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
@@ -39,7 +39,7 @@ _LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # of a training whose matrices are small
 _UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
-_GUIDANCE = 2.5  # of captions, of which weak guidance shows less: docs/quality.md
+_GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 
 
 class Choice(NamedTuple):
@@ -231,9 +231,13 @@ def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int])
         why = "as asked" if wish.generator == "none" else "the decoder makes the images"
         return {"train_generator.kind": Choice("none", why), **_classes(), **_evaluated(0)}
     width, depth, heads = tier.dit
-    guidance = _GUIDANCE if wish.captions else DiTGenerated().guidance if len(facts.classes) > 1 else 1.0
-    why = "captions need it strong: docs/quality.md" if wish.captions else "higher: more form, less variety"
-    why = why if guidance > 1 else "one class: there is nothing to guide to"
+    guidance, why = DiTGenerated().guidance, "higher: more form, less variety"
+    if wish.captions:
+        guidance, why = _GUIDANCE, "captions need it strong: docs/quality.md"
+    elif len(facts.classes) < 2:
+        guidance, why = 1.0, "one class: there is nothing to guide to"
+    elif lengths["train_generator"] < SHORT * tier.enough["train_generator"]:
+        guidance, why = _GUIDANCE, "a short training shows more form by it: docs/quality.md"
     return {
         "train_generator.kind": Choice("dit"),
         **(_captions(facts) if wish.captions else _classes()),

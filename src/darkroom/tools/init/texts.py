@@ -15,14 +15,13 @@ from darkroom.tools.init.measuring import Measured
 from darkroom.tools.init.proposal import Wish, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject
-from darkroom.tools.init.tiers import TIERS
+from darkroom.tools.init.tiers import SHORT, TIERS
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.numbers import time_of
 
 _NAMED = 12  # classes that are named
 _COUNTED = 10  # images of a class that were looked at, from which on their number in the source is said
 _RARE = 20  # images of a class below which its samples are not to be judged
-_ENOUGH = 0.8  # fraction of what is enough, below which it is said
 _ROUGH = 0.5  # fraction of what is enough, below which forms are rough
 _COPIES = 0.05  # fraction of copies, from which on it is said how many images differ
 _SQUARE = 1.05  # longer / shorter side, below which an image is square
@@ -144,7 +143,7 @@ def _trainings(
         found.append(
             f"No training is made longer: more would teach little, or a generator {facts.images:,} images by heart."
         )
-    if total <= minutes * 60 and measured.fraction(lengths) < _ENOUGH:
+    if total <= minutes * 60 and measured.fraction(lengths) < SHORT:
         found.append(_short(facts, measured, lengths))
     load = measured.found.whole.load
     if load > 1.2:

@@ -51,6 +51,7 @@ class Tier:
     enough: dict[str, int] = field(default_factory=dict)
 
 
+SHORT = 0.8  # fraction of what is enough, below which a training is short
 # What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the default of
 # params.yaml, and stands in the settings.
 TIERS = (
