@@ -91,9 +91,9 @@ def test_real_images_stand_beside_the_generated_ones(clone):
     """Also where no copies are looked for, but then without neighbours."""
     score(copies={"images": 14})
     manifest = open_artifact(NEAREST, "nearest")
-    assert manifest["columns"] == ["noise"] and manifest["neighbours"] == 3
+    assert manifest["columns"] == ["noise"] and manifest["neighbours"] == 2  # rows of ten, as all are of one class
     with Image.open(NEAREST / "neighbours.png") as picture:
-        assert picture.size == (98 + 2, 9 * 98 + 2)
+        assert picture.size == (10 * 98 + 2, 6 * 98 + 2)
     real = (NEAREST / "real.png").read_bytes()
     score(copies={"images": 0})
     manifest = open_artifact(NEAREST, "nearest")
