@@ -1,7 +1,6 @@
 """Names of classes that nearly agree, and classes without a training image."""
 
 import pytest
-from torchvision.datasets import Imagenette
 from torchvision.models import ResNet18_Weights
 from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 
@@ -40,7 +39,6 @@ def test_longer_and_longer_names_are_grouped_once() -> None:
 
 def test_known_classes_do_not_nearly_agree() -> None:
     assert near_names(CIFAR100.split()) == []
-    assert near_names(names[0] for names in Imagenette._WNID_TO_CLASS.values()) == []
     assert near_names(dict.fromkeys(FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"])) == []
     imagenet = dict.fromkeys(ResNet18_Weights.IMAGENET1K_V1.meta["categories"])
     # a dog and a jacket, whose names do agree; and one thing twice

@@ -79,7 +79,7 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
     ("options", "said", "not_said"),
     [
         (["--text"], 'darkroom sample --text "…"', "--labels"),
-        (["--no-text"], "darkroom sample --labels 'my cat'", "--text"),
+        (["--no-text"], "darkroom sample --labels 'my cat,dog'", "--text"),
         (["--generator", "none"], "at the reconstructions beside their originals", "samples"),
     ],
 )

@@ -213,6 +213,6 @@ def after(facts: Facts, wish: Wish, request: Request) -> list[str]:
     if wish.text:
         found.append('Then draw your own words: `darkroom sample --text "…"`.')
     elif wish.generator == "dit" and len(facts.classes) > 1:
-        first = next(iter(facts.classes))
-        found.append(f"Then draw a class: `darkroom sample --labels {shlex.quote(first)}`.")
+        first = ",".join([name for name in facts.classes if "," not in name][:2])
+        found.append(f"Then draw classes: `darkroom sample --labels {shlex.quote(first or '0,1')}`.")
     return [*found, "What to change when pictures are poor: docs/own-images.md."]
