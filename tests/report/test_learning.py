@@ -119,7 +119,7 @@ def test_of_noisy_images_scores_judge_and_not_the_loss(here: Path) -> None:
     assert not note.warning and note.text.endswith("from training images by less than a tenth.")
     noise = iter([3.0, 1.0] * 40)
     (note,) = found(here, "decoder/fourth", **loss, eval__fd_debiased=lambda images: next(noise))
-    assert not note.warning and "leaves it open" in note.text
+    assert not note.warning and "the noise of its scores is too large" in note.text
     assert found(here, "prior", **loss, eval__cosine=lambda images: 0.9) == ()
 
 

@@ -60,7 +60,7 @@ def _seen(training: Training) -> Finding:
 def _short(training: Training) -> Finding | None:
     """Return a warning where twice the images would take more than `LITTLE` of the score away, by more than its error.
 
-    A note where the scores do not say; None where more images would bring little.
+    A note where the scores do not say, and on a distance also where more images would bring little; else None.
 
     While the learning rate falls a score improves even where more images would bring nothing. So two trends are found
     and the smaller one counts, as each is at least what more images bring: that of the last half of all images, in
@@ -96,8 +96,9 @@ def _short(training: Training) -> Finding | None:
         if training.judge != _DISTANCE:
             return None
         enough = found.exponent + found.error < exponent_of(LITTLE)
-        end = "by less than a tenth." if enough else "by a tenth or not: the noise of its scores leaves it open."
-        return Finding(f"Twice the images would improve the Fréchet distance from training images {end}")
+        what = "Twice the images would improve the Fréchet distance from training images by"
+        noise = "of its scores is too large to say"
+        return Finding(f"{what} less than a tenth." if enough else f"{what} a tenth or by less: the noise {noise}.")
     return Finding(_advice(training, found, section, points[-1][0]), warning=True)
 
 

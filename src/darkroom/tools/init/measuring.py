@@ -10,7 +10,6 @@ from typing import Any
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
-from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts
@@ -172,9 +171,9 @@ def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 
 def reading(found: Planned, part: str, facts: Facts) -> Planned:
     """Return the plan with the time that the images themselves take to be read, where others stood in for them."""
-    name, processes = f"ingest@{part}", Run().ingest_processes
+    name = f"ingest@{part}"
     job = found.jobs[name]
-    seconds = max(job.seconds, facts.seconds * facts.found / processes)
+    seconds = max(job.seconds, facts.seconds * facts.found / job.threads)  # as many processes read
     return replace(found, jobs={**found.jobs, name: replace(job, seconds=seconds)})
 
 

@@ -5,19 +5,18 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
-from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
 from darkroom.models.generators.sample_settings import Common
-from darkroom.models.prior.sample_settings import SampleText
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.numbers import NO_FILE
+from darkroom.tools.init.choice import Choice
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.tiers import SHORT, TIERS, TRAININGS, Tier
+from darkroom.tools.init.unclip import UNET, context_length, decoder, unclip
 from darkroom.tools.preset import leaves
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
@@ -38,15 +37,8 @@ _LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
 # A generator is scored so often while it trains, by so many images of so many steps: some 5 % of its time.
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # of a training whose matrices are small
-_UNET, _DIT = "train_decoder.unets.base", "train_generator.dit.model"
+_DIT = "train_generator.dit.model"
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
-
-
-class Choice(NamedTuple):
-    """The value of a key, and why it is this one, in a few words; "": it follows from another."""
-
-    value: Any
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +115,7 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
         **_training(facts, wish, machine, lengths),
         **_tokenizer(tier, size),
         **_generator(facts, wish, tier, lengths),
-        **(_unclip(facts, tier, size) if wish.unclip else _no_unclip(facts, wish, size)),
+        **(unclip(facts, tier, size, size // _FACTOR) if wish.unclip else _no_unclip(facts, wish, size)),
     }
 
 
@@ -277,7 +269,7 @@ def _captions(facts: Facts) -> dict[str, Choice]:
     return {
         "train_generator.captions": Choice("data/shards", f"{facts.captioned:.0%} of the images have a caption"),
         f"{_DIT}.condition": Choice("caption", "its text encoder learns with it, from these captions alone"),
-        f"{_DIT}.context_length": _context(facts),
+        f"{_DIT}.context_length": context_length(facts),
         "train_generator.dit.diffusion.word_dropout": Choice(
             0.2, "a caption names its image: less is learned by heart"
         ),
@@ -293,69 +285,12 @@ def _classes() -> dict[str, Choice]:
     }
 
 
-def _context(facts: Facts) -> Choice:
-    """Return how many tokens of a caption are read."""
-    why = f"99 % of the captions have {facts.tokens} tokens at most"
-    return Choice(
-        min(77, max(16, -(-(facts.tokens or 77) // 8) * 8)),
-        "the most that are read; longer captions are cut" if facts.long else why,
-    )
-
-
-def _unclip(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
-    return {
-        "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
-        "train_clip.long_captions": Choice("truncate"),
-        "train_clip.trained.model.context_length": _context(facts),
-        **_image_network(size),
-        "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
-        "train_decoder.latents": Choice("data/latents"),
-        "train_decoder.training.ema_decay": Choice(TRAININGS["train_decoder"].ema_decay),
-        **_decoder(size // _FACTOR),
-        f"{_UNET}.model.channels": Choice([*tier.unet]),
-        f"{_UNET}.model.attention": Choice([False] + [True] * (len(tier.unet) - 1)),
-        "sample_decoder.images": Choice(SampleDecoder().images),
-        "sample_decoder.common.solver": Choice(UNetSampling().solver),
-        "sample_text.images": Choice(SampleText().images),
-    }
-
-
-def _decoder(size: int) -> dict[str, Choice]:
-    """Return the decoder's one U-Net; what it has no key for is the default, chosen for it."""
-    return {
-        f"{_UNET}.size": Choice(size),
-        f"{_UNET}.embeddings": Choice("data/embeddings"),
-        f"{_UNET}.clip": Choice(NO_FILE),
-        f"{_UNET}.weights": Choice(NO_FILE),
-        "sample_decoder.unets.base.guidance": Choice(UNetSampling().guidance),
-        "sample_decoder.pictures.inpainted": Choice(0, "in-painting is of Gaussian diffusion"),
-    }
-
-
-def _image_network(size: int) -> dict[str, Choice]:
-    """Return CLIP's network of images: it sees no more pixels than they have, a residual one multiples of 32."""
-    model, default = "train_clip.trained.model", ClipModel()
-    if size < RESNET_STEP:
-        return {
-            f"{model}.image_network": Choice("vit"),
-            f"{model}.image_size": Choice(size),
-            f"{model}.image_width": Choice(HEAD),
-            f"{model}.image_layers": Choice(2),
-        }
-    return {
-        f"{model}.image_network": Choice(default.image_network, "it learns from fewer images"),
-        f"{model}.image_size": Choice(size // RESNET_STEP * RESNET_STEP),
-        f"{model}.image_width": Choice(default.image_width),
-        f"{model}.image_layers": Choice(default.image_layers),
-    }
-
-
 def _no_unclip(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     cause = "the transformer reads captions itself" if wish.captions else "as asked" if facts.has_captions else ""
     why = f"{cause or 'there are no captions for it'}: no CLIP, no prior, and no decoder"
     embeddings = Choice("data/embeddings", "made by CLIP: without it this is not trained")
     # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
-    return {"train_clip.source": Choice("none", why), **_decoder(size), f"{_UNET}.embeddings": embeddings}
+    return {"train_clip.source": Choice("none", why), **decoder(size), f"{UNET}.embeddings": embeddings}
 
 
 def _rounded(images: float, batch: int) -> int:
