@@ -2,8 +2,11 @@
 
 import ctypes
 import sys
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 from darkroom.errors import DarkroomError
@@ -25,6 +28,17 @@ def keep_freed_memory() -> None:
 def in_float32(device: torch.device) -> torch.autocast:
     """Return the context in which operations on a device are not cast to another precision."""
     return torch.autocast(device.type, enabled=False)
+
+
+def to_device(values: Tensor | NDArray[Any], device: torch.device) -> Tensor:
+    """Return numbers on a device, without waiting for what it computes: from the host by way of pinned memory.
+
+    A copy from any other memory of the host waits until a GPU has done all that it was given before.
+    """
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def process_count() -> int:

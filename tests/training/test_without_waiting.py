@@ -7,6 +7,7 @@ differ, and a codebook looks for dead codes, as the library has it.
 
 import contextlib
 import importlib
+import sys
 from contextlib import chdir
 
 import pytest
@@ -32,6 +33,7 @@ from tools.plan.test_plan import KNOWN, change
 aten = torch.ops.aten
 WAITING = {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim, aten.equal}
 READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__")
+SENDING = "darkroom.device"  # whose `to_device` waits for nothing
 
 
 class WaitsError(AssertionError):
@@ -50,6 +52,31 @@ class Device(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def sent(to):
+    """Return `Tensor.to`, which refuses a device: from ordinary memory of the host a GPU copies when it has ended."""
+
+    def careful(self, *args, **kwargs):
+        caller = sys._getframe(1)
+        name = caller.f_globals["__name__"]
+        devices = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.device)]
+        if devices and name.startswith("darkroom.") and name != SENDING:
+            raise WaitsError(f"{caller.f_code.co_filename}:{caller.f_lineno}: Tensor.to of a device")
+        return to(self, *args, **kwargs)
+
+    return careful
+
+
+def made(tensor):
+    """Return `torch.tensor`, which refuses a device, since it copies there as `Tensor.to` does."""
+
+    def careful(*args, device=None, **kwargs):
+        if device is not None:
+            raise WaitsError("torch.tensor on a device")
+        return tensor(*args, **kwargs)
+
+    return careful
+
+
 @contextlib.contextmanager
 def no_waiting(monkeypatch):
     """Refuse inside the block what makes the host wait, but for what is read one step later on purpose."""
@@ -60,6 +87,8 @@ def no_waiting(monkeypatch):
                 raise WaitsError(f"Tensor.{name}")
 
             only.setattr(torch.Tensor, name, refuse)
+        only.setattr(torch.Tensor, "to", sent(torch.Tensor.to))
+        only.setattr(torch, "tensor", made(torch.tensor))
         # On CPUs it looks at the values first, on GPUs it does not.
         only.setattr(functional, "one_hot", lambda rows, size: rows[..., None] == torch.arange(size))
         yield

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from darkroom.device import to_device
 from darkroom.diffusion.bound import log_variance
 from darkroom.diffusion.denoiser import Denoise, Denoised
 from darkroom.diffusion.flow import Flow
@@ -53,7 +54,7 @@ def sample(
 def follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
     """Return where the steps of a solver lead from x, of its shape."""
     before = None
-    for number, time in enumerate(path.times.to(x.device)):
+    for number, time in enumerate(to_device(path.times, x.device)):
         found = denoise(x, time.expand(len(x)), before)
         x, before = path.step(found, number, x), found.x0
     return x

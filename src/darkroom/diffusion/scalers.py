@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 
 _MOST = 4096  # embeddings that mean and deviation are estimated from
@@ -29,11 +30,11 @@ class Scaler:
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return values (N, ...) of any floating type, scaled, float32."""
-        return (values.float() - self.mean.to(values.device)) / self.std.to(values.device)
+        return (values.float() - to_device(self.mean, values.device)) / to_device(self.std, values.device)
 
     def invert(self, values: Tensor) -> Tensor:
         """Return scaled values (N, ...) as they were."""
-        return values * self.std.to(values.device) + self.mean.to(values.device)
+        return values * to_device(self.std, values.device) + to_device(self.mean, values.device)
 
 
 class LatentScaler(Scaler):

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from darkroom.device import to_device
 
 Table = NDArray[np.float64]
 Name = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
@@ -139,5 +140,5 @@ class NoiseSchedule:
 
 def gather(table: Table, steps: Tensor, ndim: int = 4) -> Tensor:
     """Return a table's values at some steps, (N,) int64, as float32 (N, 1, ..., 1) on their device."""
-    values = torch.from_numpy(table).to(torch.float32).to(steps.device)[steps]
+    values = to_device(table.astype(np.float32), steps.device)[steps]
     return values.reshape(-1, *(1,) * (ndim - 1))

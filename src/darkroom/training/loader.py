@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 from darkroom.random import order
 from darkroom.training.recipe import Batch, IndexedDataset, Ordered
@@ -69,7 +70,7 @@ def _same(batch: Any) -> Any:
 
 
 def _to(data: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    return {name: value.to(device, non_blocking=True) for name, value in data.items()}
+    return {name: to_device(value, device) for name, value in data.items()}
 
 
 def _leave_signals(worker: int) -> None:

@@ -17,7 +17,8 @@ _MOMENTUM = 0.95
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic: steep at 0, so that five steps are enough
 _STEPS = 5
 _LONG = 2  # columns a row, from which the iteration goes by the rows' products with each other
-_STACKED = 2**18  # numbers that are orthogonalised together, where that is several weights
+# Numbers that are orthogonalised together, where that is several weights: as a core's cache holds, or to fill a GPU.
+_STACKED, _STACKED_ON_GPU = 2**18, 2**26
 _SCALE = 0.2  # root mean square of AdamW's usual step, in units of the learning rate
 
 
@@ -89,7 +90,7 @@ def _factor(gram: Tensor) -> Tensor:
 
 
 def _stacks(weights: list[Tensor]) -> list[list[Tensor]]:
-    """Return the weights that have a gradient, those of one shape together, in stacks that fit a core's cache."""
+    """Return the weights that have a gradient, those of one shape together, in stacks of a good size."""
     alike: dict[torch.Size, list[Tensor]] = {}
     for weight in weights:
         if weight.grad is not None:
@@ -97,7 +98,7 @@ def _stacks(weights: list[Tensor]) -> list[list[Tensor]]:
     return [
         found[start : start + count]
         for found in alike.values()
-        for count in [max(1, _STACKED // found[0].numel())]
+        for count in [max(1, (_STACKED_ON_GPU if found[0].is_cuda else _STACKED) // found[0].numel())]
         for start in range(0, len(found), count)
     ]
 
@@ -135,18 +136,21 @@ class Muon(torch.optim.AdamW):
         super().step()
 
     def _move(self, weights: list[Tensor], chunks: int, rate: float, decay: float) -> None:
-        directions = torch.stack([self._direction(weight).flatten(1) for weight in weights])
+        directions = torch.stack(self._directions(weights)).flatten(2)
         matrices = orthogonalised(directions.unflatten(1, (chunks, -1)).flatten(0, 1))
         step = _SCALE * rate * math.sqrt(max(matrices.shape[1:]))
-        for weight, found in zip(weights, matrices.split(chunks), strict=True):
-            weight.mul_(1 - rate * decay)
-            weight.sub_(found.reshape(weight.shape), alpha=step)
+        torch._foreach_mul_(weights, 1 - rate * decay)
+        torch._foreach_sub_(weights, list(matrices.view(len(weights), *weights[0].shape)), alpha=step)
 
-    def _direction(self, weight: Tensor) -> Tensor:
-        gradient, state = weight.grad, self.state[weight]
-        assert gradient is not None
-        weight.grad = None  # AdamW leaves out what has none
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(weight)
-        momentum = state["momentum_buffer"].lerp_(gradient, 1 - _MOMENTUM)
-        return gradient.lerp(momentum, _MOMENTUM)
+    def _directions(self, weights: list[Tensor]) -> list[Tensor]:
+        gradients, momenta = list[Tensor](), list[Tensor]()
+        for weight in weights:
+            state = self.state[weight]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(weight)
+            momenta.append(state["momentum_buffer"])
+            assert weight.grad is not None
+            gradients.append(weight.grad)
+            weight.grad = None  # AdamW leaves out what has none
+        torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
+        return list(torch._foreach_lerp(gradients, momenta, _MOMENTUM))

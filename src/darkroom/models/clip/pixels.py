@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 from darkroom.models.colours import to_rgb
 
@@ -52,7 +53,7 @@ class Preprocessing:
         if images.shape[-2] != images.shape[-1]:
             raise DarkroomError(f"CLIP takes squares, and not images of shape {tuple(images.shape)}: crop them first.")
         x = resized(to_rgb(images), self.size, self.interpolation).div_(255)  # in place: a third of the time
-        mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (self.mean, self.std))
+        mean, std = (to_device(torch.tensor(values), x.device)[:, None, None] for values in (self.mean, self.std))
         return x.sub_(mean).div_(std)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.data.draw import drawn
+from darkroom.device import to_device
 from darkroom.diffusion.denoiser import clip_x0
 from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import sample
@@ -98,13 +99,13 @@ class DecoderRecipe(Recipe):
         count = size * (1 + config.low_noise) + embedding
         normals, uniforms = random_numbers(self.seed, f"decoder/{stream}", batch.positions.tolist(), count, _SELF + 1)
         device = next(iter(batch.data.values())).device
-        numbers = torch.from_numpy(normals).to(device)
+        numbers = to_device(normals, device)
         noise = numbers[:, :size].unflatten(1, shape)
         low = numbers[:, size : 2 * size].unflatten(1, shape) if config.low_noise else noise
         rest = numbers[:, -embedding:] if embedding else numbers[:, :0]
         uniform = uniforms.astype(np.float32)
         time = self.objective.times(uniform[:, _TIME])
-        return _Random(noise, low, rest, torch.from_numpy(uniform).to(device), time.to(device))
+        return _Random(noise, low, rest, to_device(uniform, device), to_device(time, device))
 
     def _losses(self, batch: Batch, random: _Random, drops: bool) -> dict[str, Tensor]:
         whole = self.space.data(batch.data)  # (N, C, S, S), S of the data

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.data.latents import LatentShards
+from darkroom.device import to_device
 from darkroom.models.generators.dit.settings import DiTDiffusion
 
 
@@ -19,7 +20,7 @@ def means_of(stored: Mapping[str, Tensor], codebook: Tensor | None = None) -> Te
     if "codes" not in stored:
         return stored["mean"].float()  # exact: bfloat16 is a part of float32
     assert codebook is not None  # it lies beside the codes
-    vectors = functional.embedding(stored["codes"], codebook.to(stored["codes"].device))
+    vectors = functional.embedding(stored["codes"], to_device(codebook, stored["codes"].device))
     return vectors.permute(0, 3, 1, 2).contiguous()
 
 

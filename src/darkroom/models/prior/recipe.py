@@ -1,8 +1,8 @@
 """Trains the prior: denoising image embeddings under the texts of their images."""
 
-import torch
 from torch import Tensor, nn
 
+from darkroom.device import to_device
 from darkroom.models.prior.sample import Prior, text_direction
 from darkroom.models.prior.scores import Scorer
 from darkroom.models.prior.settings import PriorDiffusion
@@ -64,9 +64,9 @@ class PriorRecipe(Recipe):
         text, encoding = text_direction(batch.data["text"]), batch.data.get("encoding")
         # Of each position: the noise; then the time, and whether the text drops.
         normals, uniforms = random_numbers(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
-        noise = torch.from_numpy(normals).to(x0.device)
-        time = objective.times(uniforms[:, 0]).to(x0.device)
-        kept = torch.from_numpy(uniforms[:, 1] >= dropout).to(x0.device)
+        noise = to_device(normals, x0.device)
+        time = to_device(objective.times(uniforms[:, 0]), x0.device)
+        kept = to_device(uniforms[:, 1] >= dropout, x0.device)
         x = objective.add_noise(x0, noise, time)
         words = None if encoding is None else encoding.float()
         output = self.modules["prior"](x, objective.timesteps(time), text, words, kept)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from darkroom.device import in_float32
+from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.loss_settings import Equivariance
 from darkroom.params.training import Training
 from darkroom.random import random_numbers
@@ -58,6 +58,6 @@ def scaled(x: Tensor, side: int) -> Tensor:
     edges = torch.arange(side + 1, dtype=torch.float64) * size / side
     places = torch.arange(size)
     covered = torch.minimum(edges[1:, None], places + 1) - torch.maximum(edges[:-1, None], places)  # (side, H)
-    weights = (covered.clamp(min=0) * side / size).to(torch.float32).to(x.device)
+    weights = to_device((covered.clamp(min=0) * side / size).to(torch.float32), x.device)
     with in_float32(x.device):
         return torch.einsum("ih,nchw,jw->ncij", weights, x.float(), weights)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.data.reader import ImageShards
+from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher.network import Teacher
 from darkroom.models.evaluators.teacher.settings import Augment
@@ -102,7 +103,7 @@ class TeacherRecipe(Recipe):
     def loss(self, batch: Batch) -> Losses:
         """Return the cross-entropy and the accuracy."""
         numbers = random_numbers(self.seed, "teacher/augment", batch.positions.tolist(), 0, 4)[1]
-        down, right, contrast, turn = torch.from_numpy(numbers).to(batch.data["images"].device, torch.float32).T
+        down, right, contrast, turn = to_device(numbers.astype(np.float32), batch.data["images"].device).T
         reach = self.augment.shift
         offsets = [(each * (2 * reach + 1)).floor().long().clamp(max=2 * reach) - reach for each in (down, right)]
         x = shifted(to_network(batch.data["images"]), *offsets)
@@ -113,7 +114,7 @@ class TeacherRecipe(Recipe):
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return cross-entropy and accuracy of each image, (N,), not augmented; its rotation follows from its row."""
         x = to_network(batch.data["images"])
-        return self._scores(batch, x, torch.from_numpy(batch.positions % TURNS).to(x.device))
+        return self._scores(batch, x, to_device(batch.positions % TURNS, x.device))
 
     def _scores(self, batch: Batch, x: Tensor, turns: Tensor) -> dict[str, Tensor]:
         x, labels = (turned(x, turns), turns) if self.target == "rotation" else (x, batch.data["labels"])

@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.classifier.network import Classifier
@@ -74,10 +74,8 @@ class ClassifierRecipe(Recipe):
         mean, labels = means_of(batch.data, self.codebook), batch.data["labels"]
         size = mean[0].numel()
         normals, uniforms = random_numbers(self.seed, f"classifier/{stream}", batch.positions.tolist(), 2 * size, 1)
-        posterior, noise = (
-            torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
-        )
-        time = self.objective.times(uniforms[:, 0]).to(mean.device)
+        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
+        time = to_device(self.objective.times(uniforms[:, 0]), mean.device)
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
         x = self.objective.add_noise(self.scaler(mean), noise, time)

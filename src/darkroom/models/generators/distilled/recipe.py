@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.device import in_float32
+from darkroom.device import in_float32, to_device
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.samplers import follow, through, times_of
@@ -92,7 +92,7 @@ class DistilledRecipe(Recipe):
         drawn = self._drawn(batch, "val")
         losses = self._losses(drawn)["loss"]
         of_calls = {
-            f"loss_call_{call + 1}": losses[torch.from_numpy(drawn.call == call).to(losses.device)]
+            f"loss_call_{call + 1}": losses[to_device(drawn.call == call, losses.device)]
             for call in range(len(self.ways))
         }
         return {"loss": losses, **of_calls}
@@ -102,9 +102,7 @@ class DistilledRecipe(Recipe):
         size = mean[0].numel()
         normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), 2 * size, 1)
         call = (uniforms[:, 0] * len(self.ways)).astype(np.int64)
-        posterior, noise = (
-            torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
-        )
+        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
         x = self.objective.add_noise(self.teacher.scaler(mean), noise, self._ends(call, mean)[0].flatten())
@@ -112,7 +110,7 @@ class DistilledRecipe(Recipe):
 
     def _ends(self, call: NDArray[np.int64], like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the times at which the calls of images begin and end, (B, 1, 1, 1) each."""
-        ends = torch.stack([way[[0, -1]] for way in self.ways])[torch.from_numpy(call)].to(like.device)
+        ends = to_device(torch.stack([way[[0, -1]] for way in self.ways])[torch.from_numpy(call)], like.device)
         start, end = ends[:, :, None, None, None].unbind(1)
         return start, end
 
@@ -132,7 +130,7 @@ class DistilledRecipe(Recipe):
         found = torch.empty_like(drawn.x)
         order = np.argsort(drawn.call, kind="stable")
         counts = np.bincount(drawn.call, minlength=len(self.ways)).tolist()
-        for way, rows in zip(self.ways, torch.from_numpy(order).to(drawn.x.device).split(counts), strict=True):
+        for way, rows in zip(self.ways, to_device(order, drawn.x.device).split(counts), strict=True):
             if not len(rows):
                 continue
             denoise = dit_denoiser(

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.device import to_device
 from darkroom.models.generators.dit.settings import Augment, Transform
 from darkroom.random import random_numbers
 
@@ -47,7 +48,7 @@ class Augmentation(NamedTuple):
 
     def to(self, device: torch.device) -> "Augmentation":
         """Return the same on a device."""
-        return Augmentation(self.source.to(device), self.condition.to(device))
+        return Augmentation(to_device(self.source, device), to_device(self.condition, device))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return T(x), (N, C, S, S)."""

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
@@ -189,7 +190,7 @@ class DiTRecipe(GeneratorRecipe):
         assert self.average is not None  # the loop sets it
         uniforms = random_numbers(self.seed, "dit/alignment", batch.positions.tolist(), 0, 1)[1]
         gap = self.representation.noise_gap * self.objective.duration
-        less = torch.from_numpy((gap * uniforms[:, 0]).astype(np.float32)).to(drawn.time.device)
+        less = to_device((gap * uniforms[:, 0]).astype(np.float32), drawn.time.device)
         time = (drawn.time - less).clamp(min=0).to(drawn.time.dtype)
         x, model = self.objective.add_noise(drawn.x0, drawn.noise, time), self.modules["dit"]
         with self.average.applied():
@@ -221,11 +222,9 @@ class DiTRecipe(GeneratorRecipe):
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
         # and whether the condition drops. The same for all forms of latents, which then train under the same noise.
         normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
-        posterior, noise = (
-            torch.from_numpy(normals[:, at : at + size]).to(mean.device).view_as(mean) for at in (0, size)
-        )
-        time = self.objective.times(uniforms[:, 0], normals[:, -1]).to(mean.device)
-        dropped = torch.from_numpy(uniforms[:, 1] < label_dropout).to(mean.device)
+        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
+        time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), mean.device)
+        dropped = to_device(uniforms[:, 1] < label_dropout, mean.device)
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
         x0, augmented = self.scaler(mean), None
@@ -235,7 +234,7 @@ class DiTRecipe(GeneratorRecipe):
         if isinstance(condition, Captioned) and stream == "train":
             # A stream of its own: the other numbers stay those of every condition.
             _, hidden = random_numbers(self.seed, "dit/words", batch.positions.tolist(), 0, condition.tokens.shape[1])
-            condition = condition.without(torch.from_numpy(hidden < self.settings.word_dropout).to(mean.device))
+            condition = condition.without(to_device(hidden < self.settings.word_dropout, mean.device))
         return Drawn(x0, noise, time, nulled(condition, self.model.null_label, dropped), augmented)
 
     def _losses(self, drawn: Drawn, taps: tuple[int, ...] = ()) -> tuple[dict[str, Tensor], Sequence[Tensor]]:
@@ -265,7 +264,7 @@ class DiTRecipe(GeneratorRecipe):
         asked = self.asked or asked_classes(balanced(max(1, self.model.config.classes)))
         condition = placed(asked, np.arange(count) % columns, device)
         shape = self.tokenizer.latent_shape
-        noise = torch.from_numpy(normal(self.seed, "dit/preview", range(count), shape)).to(device)
+        noise = to_device(normal(self.seed, "dit/preview", range(count), shape), device)
         sampling = self.evaluation_settings
         if not self.settings.label_dropout:
             sampling = sampling.model_copy(update={"guidance": 1.0})

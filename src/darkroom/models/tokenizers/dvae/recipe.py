@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.device import to_device
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise, kl_to_uniform
 from darkroom.models.tokenizers.dvae.settings import DVAE
 from darkroom.models.tokenizers.dvae.temperature import temperature
@@ -73,8 +74,8 @@ class DVAERecipe(TokenizerRecipe):
             "loss": reconstruction + weight * kl if weight else reconstruction,
             "reconstruction": reconstruction,
             "kl": kl,
-            "kl_weight": torch.tensor(weight, device=x.device),
-            "temperature": torch.tensor(tau, device=x.device),
+            "kl_weight": torch.full((), weight, device=x.device),
+            "temperature": torch.full((), tau, device=x.device),
         }
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
@@ -103,8 +104,8 @@ class DVAERecipe(TokenizerRecipe):
         if batch is None:
             output, logits = self.modules["tokenizer"](x, way)
         else:
-            noise = torch.from_numpy(self._noise(batch.positions.tolist(), stream)).to(x.device)
-            output, logits = self.modules["tokenizer"](x, way, noise, torch.tensor(tau, device=x.device))
+            noise = to_device(self._noise(batch.positions.tolist(), stream), x.device)
+            output, logits = self.modules["tokenizer"](x, way, noise, torch.full((), tau, device=x.device))
         return output.float(), logits
 
     def _noise(self, positions: Sequence[int], stream: str) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.device import in_float32
+from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.dvae import published
 from darkroom.models.tokenizers.dvae.network import DVAEConfig, DVAENetwork
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
@@ -224,4 +224,4 @@ class DiscreteVAE(SavedNetwork):
 
 
 def _by_channel(values: Sequence[float], images: Tensor) -> Tensor:
-    return torch.tensor(values, device=images.device)[:, None, None]
+    return to_device(torch.tensor(values), images.device)[:, None, None]

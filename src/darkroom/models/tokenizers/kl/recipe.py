@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.device import to_device
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
 from darkroom.models.tokenizers.equivariance import Transform, transform_of
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
@@ -68,7 +68,7 @@ class KLRecipe(TokenizerRecipe):
         """Return the losses of each image, (N,), and what the network made of them."""
         x = to_network(batch.data["images"])
         noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
-        output, mean, logvar, scale = self.modules["tokenizer"](x, torch.from_numpy(noise).to(x.device), transform)
+        output, mean, logvar, scale = self.modules["tokenizer"](x, to_device(noise, x.device), transform)
         output = output.float()
         x = transform(x, self.settings.factor) if transform else x
         losses = image_losses(self._compare, x, output, self.perceptual)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.device import in_float32
+from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
@@ -85,7 +85,7 @@ class VQARRecipe(TokenizerRecipe):
             kept = (
                 random_numbers(self.training.seed, "vq_ar/labels", batch.positions.tolist(), 0, 1)[1][:, 0] >= dropout
             )
-        return torch.where(torch.from_numpy(kept).to(images.device), batch.data["labels"], null)
+        return torch.where(to_device(kept, images.device), batch.data["labels"], null)
 
     def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Pass]:
         """Return the losses of each image, (N,), and what they were made of."""
