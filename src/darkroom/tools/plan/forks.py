@@ -49,7 +49,7 @@ def forks(count: int, *modules: str) -> Iterator[Submit]:
         process.join()
         if found is None and (process.exitcode or 0) < 0:
             return Lost("was ended by a signal, as where memory runs out")
-        return Lost("ended with an error, which its log has") if found is None else found
+        return Lost(f"ended with exit status {process.exitcode}") if found is None else found
 
     # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
     with ThreadPoolExecutor(count) as pool:
@@ -59,4 +59,8 @@ def forks(count: int, *modules: str) -> Iterator[Submit]:
 
 def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
     module, _, function = task.partition(":")
-    answer.send(getattr(importlib.import_module(module), function)(*given))
+    try:
+        found = getattr(importlib.import_module(module), function)(*given)
+    except Exception as error:
+        found = Lost(f"ended with {type(error).__name__}: {error}")
+    answer.send(found)

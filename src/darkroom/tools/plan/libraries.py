@@ -1,12 +1,14 @@
 """How long the libraries take to load that stages use: importing this module loads and times them.
 
-`darkroom plan` does so in the process that all stages are forked from.
+`darkroom plan` does so in the process that all stages are forked from, and that must not have looked for a GPU: CUDA
+cannot be used in what is forked from a process that has. CLIP and diffusers look when they are loaded.
 """
 
 import importlib
 import sys
 import time
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -22,15 +24,34 @@ LIBRARIES = (
 def load() -> dict[str, float]:
     """Load the libraries, and return the seconds of each without those before it; one that is missing takes none."""
     seconds: dict[str, float] = {}
-    for name in LIBRARIES:
-        began = time.process_time()
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            continue
-        library = name.partition(".")[0]
-        seconds[library] = seconds.get(library, 0.0) + time.process_time() - began
+    with ExitStack() as hidden:
+        for name in LIBRARIES:
+            began = time.process_time()
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                continue
+            library = name.partition(".")[0]
+            seconds[library] = seconds.get(library, 0.0) + time.process_time() - began
+            if name == "torch":
+                hidden.enter_context(_gpus_hidden())
     return seconds
+
+
+@contextmanager
+def _gpus_hidden() -> Iterator[None]:
+    """Let what asks torch for GPUs inside the block hear of none, and not look."""
+    import torch  # where its time is counted
+
+    kept = [(torch.cuda, "is_available"), (torch.cuda, "device_count"), (torch.accelerator, "is_available")]
+    were = [getattr(place, name) for place, name in kept]
+    for place, name in kept:
+        setattr(place, name, lambda: 0)
+    try:
+        yield
+    finally:
+        for (place, name), was in zip(kept, were, strict=True):
+            setattr(place, name, was)
 
 
 def loading_seconds(before: Set[str]) -> float:
