@@ -121,11 +121,8 @@ def test_the_checksums_of_a_png_are_compared() -> None:
         b"hello",
         b"\0" * 500,
         b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
-        b"<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'/>",
-        b"%PDF-1.7\n%\xe2\xe3\xcf\xd3",
         b"BMW builds cars and motorcycles.",
         b"P3 is a way to write pixels as text",
-        b"\0\0\0\x18ftypheic\0\0\0\0mif1heic",  # a telephone's photograph
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0",
         np.random.default_rng(0).bytes(1000),
     ],
@@ -134,6 +131,22 @@ def test_what_is_no_image_is_called_so(data: bytes) -> None:
     with pytest.raises(DamageError, match="begins with") as raised:
         open_image(data, MANY)
     assert raised.value.reason == Reason.NOT_AN_IMAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    {
+        "HEIC": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic",  # a telephone's photograph
+        "JPEG XL": b"\xff\x0a\x7f",
+        "a Photoshop file": b"8BPS\0\x01",
+        "PDF": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3",
+        "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0",
+        "SVG": b"<?xml version='1.0'?>\n<!-- made by hand -->\n<svg xmlns='http://www.w3.org/2000/svg'/>",
+    }.items(),
+)
+def test_formats_that_are_not_read_are_named(name: str, data: bytes) -> None:
+    with pytest.raises(DamageError, match=f"not_an_image: {name}: not read, convert it to PNG or JPEG"):
+        open_image(data, MANY)
 
 
 def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:

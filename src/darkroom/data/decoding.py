@@ -11,8 +11,9 @@ from io import BytesIO
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from darkroom.data.damage import DamageError, Reason
-from darkroom.data.formats import FORMATS, ends_early, format_of, wrong_checksum
+from darkroom.data.formats import FORMATS, ends_early, format_of, other_format, wrong_checksum
 
+CONVERT = "not read, convert it to PNG or JPEG"  # of a format that others read
 _DETAIL = 200  # characters of a decoder's message that are stored
 
 
@@ -34,7 +35,8 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
         raise DamageError(Reason.EMPTY)
     name = format_of(data)
     if name is None:
-        raise DamageError(Reason.NOT_AN_IMAGE, f"begins with {data[:12]!r}")
+        other = other_format(data)
+        raise DamageError(Reason.NOT_AN_IMAGE, f"{other}: {CONVERT}" if other else f"begins with {data[:12]!r}")
     if name == "PNG" and (chunk := wrong_checksum(data)) is not None:
         raise DamageError(Reason.CORRUPT, f"PNG: wrong checksum of {chunk}")
     with _strict(max_pixels):

@@ -54,9 +54,25 @@ FORMATS = {
 }
 
 
+# What pictures also come in, and is not read.
+_OTHERS = {
+    "HEIC": re.compile(rb"....ftyp(he[iv][cxmsf]|m[is]f1|msf1)", re.DOTALL),
+    "JPEG XL": re.compile(rb"\xff\x0a|\0\0\0\x0cJXL \r\n"),
+    "a Photoshop file": re.compile(rb"8BPS"),
+    "PDF": re.compile(rb"%PDF-"),
+    "PostScript": re.compile(rb"%!PS|\xc5\xd0\xd3\xc6"),
+    "SVG": re.compile(rb"\s*(<\?xml.{0,300}?)?(<!--.{0,300}?-->\s*)?(<!DOCTYPE svg.{0,300}?)?<svg", re.DOTALL),
+}
+
+
 def format_of(data: bytes) -> str | None:
     """Return the key of FORMATS whose signature a file's content begins with, or None."""
     return next((name for name, format in FORMATS.items() if format.signature.match(data)), None)
+
+
+def other_format(data: bytes) -> str | None:
+    """Return the name of a format of pictures that is not read, or None."""
+    return next((name for name, signature in _OTHERS.items() if signature.match(data)), None)
 
 
 def ends_early(name: str, data: bytes) -> bool:

@@ -52,6 +52,12 @@ def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     assert not found.classes and not found.has_captions
 
 
+def test_formats_that_are_not_read_are_named(clone, pictures):
+    root = pictures("pictures", [f"{number}.png" for number in range(50)])
+    (root / "telephone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    assert look(opened(str(root))).convert == {"HEIC": 1}
+
+
 def test_what_ingest_leaves_out_is_counted(clone, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(50)])
     Image.new("RGBA", (32, 32), (255, 0, 0, 0)).save(root / "0.png")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from darkroom.data.decoding import CONVERT
 from darkroom.data.keys import shown
 from darkroom.data.sources.metadata import path_in
 from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
@@ -29,6 +30,7 @@ _MONTH = re.compile(
     r"|oct(ober)?|nov(ember)?|dec(ember)?)",
     re.IGNORECASE,
 )
+_CONVERT = {".svg", ".psd", ".pdf", ".eps", ".ai", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"}
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "images", "img", "data"}
 
 
@@ -43,7 +45,9 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
     except OSError as error:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
     if not found.images:
-        raise DarkroomError(f"the folder {root} holds no image files{_others(found)}: name the folder of your images.")
+        named = next((ending for ending, _ in found.ignored.most_common() if ending in _CONVERT), None)
+        what = f". Of {named}: {CONVERT}." if named else ": name the folder of your images."
+        raise DarkroomError(f"the folder {root} holds no image files{_others(found)}{what}")
     settings: dict[str, str] = {}
     settings["label"], why = _label_by_folder(found.images)
     columns = _columns(root, found, known=settings["label"] != "none")

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from PIL import Image
 
 from darkroom.data.colours import eight_bits
 from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.decoding import open_image
+from darkroom.data.decoding import CONVERT, open_image
 from darkroom.data.preparing import upright_size
 from darkroom.data.quarantine import EXCUSED
 from darkroom.data.sample import Raw
@@ -51,6 +51,7 @@ class Facts:
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
     found: images in the source, with copies and damaged ones.
     seconds: of reading an image.
+    convert: formats of pictures that are not read, and how many samples are of each.
     """
 
     images: int
@@ -69,6 +70,7 @@ class Facts:
     tokens: int | None
     found: int
     seconds: float
+    convert: dict[str, int]
 
     @property
     def scale(self) -> float:
@@ -131,7 +133,7 @@ def look(subject: Subject) -> Facts:
             "are needed, and some hundred give something to look at. Add images."
         )
     seen: list[_Seen] = []
-    wrong: Counter[str] = Counter()
+    wrong, convert = Counter[str](), Counter[str]()
     looked = excused = 0
     start = time.monotonic()
     for entry in each_with_progress(entries, len(entries), "looking"):
@@ -144,11 +146,14 @@ def look(subject: Subject) -> Facts:
             seen.append(_seen(subject.source.read(entry)))
         except DamageError as error:
             wrong[error.reason] += 1
+            if error.detail.endswith(CONVERT):
+                convert[error.detail.partition(":")[0]] += 1
             excused += error.reason in EXCUSED
     if not seen:
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
-        raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): is it the right source?")
-    facts = _facts(total, looked, seen, excused, (time.monotonic() - start) / looked)
+        what = f"{next(iter(convert))} is {CONVERT}." if convert else "is it the right source?"
+        raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): {what}")
+    facts = _facts(total, looked, seen, convert, excused, (time.monotonic() - start) / looked)
     if facts.images < FEWEST:
         raise DarkroomError(
             f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
@@ -193,7 +198,9 @@ def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
     return min(width, height), max(width, height) / min(width, height), grey, bool((pixels[:, 3] < 250).any()), plain
 
 
-def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds: float) -> Facts:
+def _facts(
+    found: int, looked: int, seen: Sequence[_Seen], convert: Mapping[str, int], excused: int, seconds: float
+) -> Facts:
     count = len(seen)
     images = round(found * count / looked)  # that can be read
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
@@ -220,6 +227,7 @@ def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
         found=found,
         seconds=seconds,
+        convert=dict(convert),
     )
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 
 from darkroom.data.classes import class_warnings
+from darkroom.data.decoding import CONVERT
 from darkroom.terminal.tables import aligned
 from darkroom.tools.init.allotting import FEW, MARGIN
 from darkroom.tools.init.facts import Facts
@@ -57,6 +58,7 @@ def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
     }
     if said := [f"{_part(fraction)} {what}" for what, fraction in odd.items() if fraction]:
         found.append(f"Of these: {', '.join(said)}.")
+    found += [f"{count:,} of those looked at are {name}: {CONVERT}." for name, count in facts.convert.items()]
     if facts.duplicates >= _COPIES and facts.images < facts.found:
         found.append(f"About {facts.images:,} images differ; of copies one is learned, the others are left out.")
     return [*found, *_classes(facts, wish), *_captions(facts, wish, subject), *subject.notes]
