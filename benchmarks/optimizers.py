@@ -1,9 +1,9 @@
-"""What a step of Muon takes, against AdamW's and against torch's own Muon, on the gradients of three networks.
+"""What a step of Muon takes, against AdamW's and against torch's own Muon, on the gradients of four networks.
 
 `torch.optim.Muon` takes matrices alone, so it gets the same weights as matrices, which a convolution's are not: nothing
 is saved or lost by that but the flattening. The rest moves by fused AdamW in all. Each optimizer has its own copy of
 the network and the same random gradients, and all take turns of one step each, with `--threads` of them (1); so do the
-passes forward and backward of a batch (64 latents, 32 images of the U-Net).
+passes forward and backward of a batch (64 latents, 32 images of the U-Net; of DiT-S/4 also 256, as it was published).
 
 Run it on a quiet machine: `.venv/bin/python benchmarks/optimizers.py [--threads N]`. Prints a Markdown table: the
 median of a step, and as a fraction of the passes.
@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,10 +46,10 @@ def unet_output(network: nn.Module) -> Tensor:
     return network(torch.randn(32, 3, 32, 32), torch.rand(32) * 1000, Conditions(torch.randn(32, 256)))
 
 
-def dit_output(network: nn.Module) -> Tensor:
-    """Return what a transformer makes of a batch of 64 latents."""
+def dit_output(network: nn.Module, batch: int = 64) -> Tensor:
+    """Return what a transformer makes of a batch of latents."""
     size = network.config.size
-    return network(torch.randn(64, 4, size, size), torch.rand(64) * 1000, torch.zeros(64, dtype=torch.int64))
+    return network(torch.randn(batch, 4, size, size), torch.rand(batch) * 1000, torch.zeros(batch, dtype=torch.int64))
 
 
 def matrices(module: nn.Module, made: torch.optim.Optimizer) -> tuple[Callable[[], None], list[nn.Parameter]]:
@@ -104,6 +105,10 @@ def main() -> None:
     print(measure("base U-Net of `shapes-text`", unet(), unet_output, given.turns))
     print(measure("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2)), dit_output, given.turns))
     print(measure("DiT, width 192, depth 6, 16 tokens", DiT(DiTConfig(4, 8, 6, 192, 6, 6, 2)), dit_output, given.turns))
+    small = DiT(DiTConfig(4, 32, 1000, 384, 12, 6, 4))
+    for batch in (64, 256):
+        output = partial(dit_output, batch=batch)
+        print(measure(f"DiT-S/4, batch {batch}", small, output, max(3, given.turns // 6)))
 
 
 if __name__ == "__main__":

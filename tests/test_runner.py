@@ -77,7 +77,9 @@ def test_device_is_what_libraries_will_see(monkeypatch):
         monkeypatch.setenv(name, "before")
     for seen, device, chosen in [("", "cuda:3", "3"), ("4,6", "cuda:1", "6"), ("4,6", "cuda:2", "")]:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        monkeypatch.delenv("DARKROOM_DEVICE", raising=False)
         choose_device(device)
+        choose_device(device)  # as a process does that another started
         assert os.environ["CUDA_VISIBLE_DEVICES"] == chosen
     choose_device("cpu")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "" and os.environ["ACCELERATE_USE_CPU"] == "true"

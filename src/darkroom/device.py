@@ -33,11 +33,12 @@ def in_float32(device: torch.device) -> torch.autocast:
 def to_device(values: Tensor | NDArray[Any], device: torch.device) -> Tensor:
     """Return numbers on a device, without waiting for what it computes: from the host by way of pinned memory.
 
-    A copy from any other memory of the host waits until a GPU has done all that it was given before.
+    A copy from any other memory of the host waits until a GPU has done all that it was given before, and so does one
+    of rows that do not lie one behind the other.
     """
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)
+        return tensor.contiguous().pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 

@@ -7,6 +7,7 @@ import os
 # at each of hundreds of operations of an update: beside other work a training with two threads falls to a twentieth of
 # its speed, or less. What it costs is in docs/start-up.md; a person who sets one of them, or OMP_WAIT_POLICY, decides.
 _SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
+_CHOSEN = "DARKROOM_DEVICE"  # the numbered device that is the only visible one
 
 
 def set_threads(count: int) -> None:
@@ -18,13 +19,17 @@ def set_threads(count: int) -> None:
 
 
 def choose_device(device: str) -> None:
-    """Make `run.device` what torch and accelerate see, before they are loaded."""
+    """Make `run.device` what torch and accelerate see, before they are loaded.
+
+    Again in the same process, or in one that it starts, it changes nothing.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         os.environ["ACCELERATE_USE_CPU"] = "true"
-    elif device.startswith("cuda:"):
+    elif device.startswith("cuda:") and os.environ.get(_CHOSEN) != device:
+        os.environ[_CHOSEN] = device
         number = int(device.removeprefix("cuda:"))
         seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         # A scheduler that gave this job devices 2 and 3 means device 3 by cuda:1.
         os.environ["CUDA_VISIBLE_DEVICES"] = seen[number] if number < len(seen) else "" if seen else str(number)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

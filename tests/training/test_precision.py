@@ -140,7 +140,18 @@ def test_channels_last_is_the_layout(tmp_path):
     assert net[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_tf32_is_what_the_training_says(tmp_path):
-    for allowed in (True, False):
-        Trainer(Toy(), training(tf32=allowed), run(), places(tmp_path))
-        assert torch.backends.cuda.matmul.allow_tf32 is allowed and torch.backends.cudnn.allow_tf32 is allowed
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tf32_is_of_the_passes_that_train_alone(tmp_path, allowed):
+    seen = {"one": set(), "validate": set()}
+
+    class Watching(Toy):
+        def one(self, batch):
+            seen["one"].add((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32))
+            return super().one(batch)
+
+        def validate(self, batch):
+            seen["validate"].add((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32))
+            return super().validate(batch)
+
+    train(Watching(), training(tf32=allowed), run(), places(tmp_path))
+    assert seen == {"one": {(allowed, allowed)}, "validate": {(False, False)}}

@@ -1,7 +1,7 @@
 """Precision, memory and speed of the networks in training: autocast, the loss scaler, TF32, layout, compilation."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import torch
@@ -39,8 +39,18 @@ def seed_rng(seed: int, device: torch.device) -> None:
 
 
 def allow_tf32(allowed: bool) -> None:
-    """Let NVIDIA GPUs multiply float32 with 10 bits of the mantissa, in this training."""
+    """Let NVIDIA GPUs multiply float32 with 10 bits of the mantissa, or not."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+
+
+@contextmanager
+def tf32(settings: Training) -> Iterator[None]:
+    """Multiply as `tf32` says inside the block; what is scored beside a training, or leaves it, stays exact."""
+    allow_tf32(settings.tf32)
+    try:
+        yield
+    finally:
+        allow_tf32(False)
 
 
 def set_memory_format(module: nn.Module, settings: Training) -> None:

@@ -42,12 +42,12 @@ from darkroom.training.muon import Muon
 from darkroom.training.optimizer import build_optimizer, check_groups, parameter_names, set_rates, state_bytes
 from darkroom.training.plateau import first_decision, judged_points, levelled_off
 from darkroom.training.precision import (
-    allow_tf32,
     autocast,
     checkpoint_activations,
     loss_scaler,
     seed_rng,
     set_memory_format,
+    tf32,
 )
 from darkroom.training.processes import Processes, unshard, whole
 from darkroom.training.recipe import Batch, Phase, Recipe
@@ -135,7 +135,8 @@ class Trainer:
         seed_rng(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
         for each in self.optimizers.values():  # a loss may reach into another phase's module
             each.zero_grad(set_to_none=True)
-        losses = self._backward(phase, pieces)
+        with tf32(self.settings):
+            losses = self._backward(phase, pieces)
         self.scalers[phase.module].unscale_(self.optimizers[phase.module])
         return losses
 
@@ -200,7 +201,6 @@ class Trainer:
         self.recipe, self.settings, self.run, self.places = recipe, settings, run, places
         self.processes = Processes(settings.processes)
         self.device = self.processes.device
-        allow_tf32(settings.tf32)
         if run.activation_checkpointing:
             checkpoint_activations(recipe.blocks)
         self.modules: dict[str, nn.Module] = dict(recipe.modules)

@@ -146,6 +146,13 @@ def test_a_device_that_is_not_there_is_a_fault(monkeypatch):
     assert list(machine.devices(None))[-1].text == "`run.device` is auto: stages run on cpu"
 
 
+@pytest.mark.parametrize(
+    ("major", "minor", "runs"), [(6, 1, False), (7, 0, False), (7, 5, True), (8, 9, True), (9, 0, True), (10, 3, True)]
+)
+def test_gpus_that_torch_was_not_built_for(major, minor, runs):
+    assert machine.has_kernels(["sm_75", "sm_80", "sm_86", "sm_90a", "compute_90"], major, minor) == runs
+
+
 def test_threads_of_all_processes_are_compared_with_the_cores(monkeypatch):
     monkeypatch.setattr(machine, "core_count", lambda: 4)
     assert levels(machine.cores_asked({"a": {"threads": 4}, "parts": {}})) == ["ok"]

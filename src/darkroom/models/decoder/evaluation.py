@@ -79,7 +79,8 @@ class Evaluation:
         mine = np.array_split(np.arange(len(batches)), count)[rank]
         pairs = [made(batches[int(number)]) for number in mine]
         features = gather(self._features(found for found, _ in pairs) if pairs else torch.zeros(0))
-        close = gather(torch.cat([psnr(wanted, found) for found, wanted in pairs]) if pairs else torch.zeros(0))
+        ratios = [psnr(wanted.cpu(), found.cpu()) for found, wanted in pairs]  # in float64, which not all devices have
+        close = gather(torch.cat(ratios) if ratios else torch.zeros(0))
         found = distances(features, self._reference(real, total), min(_BLOCKS, len(features) // 2))
         return {**{name: found[name] for name in ("fd", "fd_debiased", "kid")}, "psnr": close.double().mean().item()}
 

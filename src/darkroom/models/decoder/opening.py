@@ -139,7 +139,7 @@ def _latents(
 def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
     """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
     found = [tokenizer.encode(group)[0] for group in _groups(images, device)]
-    z = torch.cat(found).double().transpose(0, 1).flatten(1)  # (C, N h w)
+    z = torch.cat(found).cpu().double().transpose(0, 1).flatten(1)  # (C, N h w)
     mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
     return mean, std
 

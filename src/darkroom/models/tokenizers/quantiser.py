@@ -88,7 +88,9 @@ class Quantiser(nn.Module):
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
         """Take in what all images of a batch became, once the optimizer step was taken."""
-        self.counts.lerp_(torch.bincount(codes.flatten(), minlength=self.size).to(self.counts), _RECENT)
+        found = codes.flatten().long()  # `bincount` would make the host wait for a GPU
+        counts = torch.zeros_like(self.counts).scatter_add_(0, found, torch.ones_like(found, dtype=self.counts.dtype))
+        self.counts.lerp_(counts, _RECENT)
 
     def use(self) -> dict[str, Tensor]:
         """Return the fraction of codes met lately, and the perplexity exp(H(p)) of their frequencies p, in codes."""

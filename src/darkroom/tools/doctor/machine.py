@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,12 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
         free, total = torch.cuda.mem_get_info(number)
         yield ok("cuda", f"{number}: {metadata.name}, {gigabytes(free)} of {gigabytes(total)} free, {bf16}")
+        if not has_kernels(torch.cuda.get_arch_list(), metadata.major, metadata.minor):
+            yield problem(
+                "cuda",
+                f"{number}: this torch has no kernels for compute capability {metadata.major}.{metadata.minor}: set "
+                "`run.device` to cpu, or install a torch for an older CUDA.",
+            )
     if not cuda and shutil.which("nvidia-smi"):
         yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
     if mps:
@@ -47,6 +53,19 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
     else:
         chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"
         yield ok("device", f"`run.device` is {wanted}: stages run on {chosen}")
+
+
+def has_kernels(built: Sequence[str], major: int, minor: int) -> bool:
+    """Return whether a GPU of a compute capability runs what torch was built for.
+
+    built: `sm_86`, compiled for a generation and its later members, or `compute_90`, which the driver compiles.
+    """
+    for name in built:
+        kind, _, digits = name.partition("_")
+        of_major, of_minor = divmod(int(digits.rstrip("af")), 10)
+        if (of_major, of_minor) <= (major, minor) and (kind == "compute" or of_major == major):
+            return True
+    return False
 
 
 def cores_asked(params: Mapping[str, Any] | None) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def this_machine(device: str) -> Machine:
 
     gpu = device != "cpu" and torch.cuda.is_available()
     return Machine(
-        core_count(), gpu, torch.cuda.is_bf16_supported() if gpu else _seconds(False) > _PAYS * _seconds(True)
+        core_count(), gpu, torch.cuda.is_bf16_supported(False) if gpu else _seconds(False) > _PAYS * _seconds(True)
     )
 
 

@@ -9,6 +9,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from darkroom.check.check import schema
 from darkroom.errors import DarkroomError
 from darkroom.params.section import validate
@@ -18,6 +20,7 @@ from darkroom.tools.plan.meter import Meter, clock
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError
 from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.training.guards import is_out_of_memory
 from darkroom.training.loop import replaced_by
 from darkroom.training.state import declared
 
@@ -28,7 +31,8 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     enter(on.folder, download=stage == "ingest")
     plan, meter, before = StagePlan(name), Meter(), set(sys.modules)
     training = Rehearsal(meter, on.scale)
-    began, wall, children = clock(), time.perf_counter(), _children()
+    wall, children = time.perf_counter(), _children()
+    began = clock()
     log = on.folder / "logs" / f"{name}.log"
     params: Any = None
     with log.open("w") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -42,11 +46,14 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
             plan.notes.append(f"{name}: {error}")
         except Exception as error:
             traceback.print_exc()
-            plan.source = "not measured"
+            plan.source = "too large" if is_out_of_memory(error.__cause__ or error) else "not measured"
             what = str(error) if isinstance(error, DarkroomError) else f"{type(error).__name__}: {error}"
             plan.notes.append(f"{name} could not be run in miniature: {what}")
     helped = (_children() - children) / max(1, getattr(getattr(params, "run", None), "ingest_processes", 1))
-    plan.wall, plan.work = time.perf_counter() - wall, clock() - began + helped
+    work = clock() - began + helped
+    plan.wall = time.perf_counter() - wall
+    # On a GPU `clock` waits for all of it, and its first call has set CUDA up, as each stage must.
+    plan.work = plan.wall if torch.cuda.is_available() else work
     _fill(plan, meter, training, item or None)
     plan.seconds += loading_seconds(before)
     return plan

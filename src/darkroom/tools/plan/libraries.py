@@ -43,15 +43,16 @@ def _gpus_hidden() -> Iterator[None]:
     """Let what asks torch for GPUs inside the block hear of none, and not look."""
     import torch  # where its time is counted
 
-    kept = [(torch.cuda, "is_available"), (torch.cuda, "device_count"), (torch.accelerator, "is_available")]
-    were = [getattr(place, name) for place, name in kept]
-    for place, name in kept:
-        setattr(place, name, lambda: 0)
+    # What the public functions call, whose own names libraries keep as they load.
+    answers = {"_cuda_getDeviceCount": lambda: 0, "_accelerator_getAccelerator": lambda: None}
+    were = {name: getattr(torch._C, name) for name in answers if hasattr(torch._C, name)}
+    for name in were:
+        setattr(torch._C, name, answers[name])
     try:
         yield
     finally:
-        for (place, name), was in zip(kept, were, strict=True):
-            setattr(place, name, was)
+        for name, was in were.items():
+            setattr(torch._C, name, was)
 
 
 def loading_seconds(before: Set[str]) -> float:

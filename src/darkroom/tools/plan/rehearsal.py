@@ -232,5 +232,7 @@ def _step_seconds(trainer: Trainer, steps: Iterator[Batch]) -> tuple[float, floa
 
 
 def _available() -> int:
-    """Return the bytes that the device has free."""
-    return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else psutil.virtual_memory().available
+    """Return the bytes that the device has free, those included that torch keeps for the next tensors."""
+    if not torch.cuda.is_available():
+        return psutil.virtual_memory().available
+    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()

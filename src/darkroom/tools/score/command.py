@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from darkroom.artifacts.atomic import write_bytes, write_json
 from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.device import set_up_device
+from darkroom.environment import choose_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import PRECISION
 from darkroom.metrics.libraries import library_versions
@@ -88,6 +89,7 @@ def score(request: Request) -> str:
     for side in (made, real):
         if side.images is not None:
             side.images.check()
+    choose_device(request.device)
     device = set_up_device(request.threads or core_count(), request.device)
     samples = see(made.images, extractor, request.batch, device, str(made.path))
     reference = None

@@ -187,7 +187,7 @@ def _probed(trainer: Trainer, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
     for batch in probes:
         pieces = batch.split(trainer.pass_size(len(batch)))
         for phase in trainer.recipe.phases:
-            losses.append(trainer.gradients(phase, batch, pieces)["loss"].detach().double().cpu())
+            losses.append(trainer.gradients(phase, batch, pieces)["loss"].detach().cpu().double())
             trainer.scalers[phase.module].update()
             if batch is probes[0]:
                 found = (p.grad for p in trainer.names[phase.module] if p.grad is not None)

@@ -16,6 +16,7 @@ from darkroom.data.scenes.attributes import canonical, rightness
 from darkroom.data.scenes.captions import describe
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, Scene, scene
+from darkroom.device import to_device
 from darkroom.models.evaluators.scene_reader.network import SceneReader, things_in
 from darkroom.models.evaluators.scene_reader.settings import GRID, Augment
 from darkroom.models.tokenizers.pixels import to_network
@@ -129,13 +130,11 @@ class SceneReaderRecipe(Recipe):
 
         Each channel v becomes (1 + a) v + b, |a| and |b| up to `colour`.
         """
-        numbers = torch.from_numpy(random_numbers(self.seed, f"{_STREAM}/augment", positions, 0, 8)[1]).to(
-            x.device, x.dtype
-        )
-        sigma, deviation, gain, offset = numbers.split([1, 1, 3, 3], dim=1)
+        numbers = random_numbers(self.seed, f"{_STREAM}/augment", positions, 0, 8)[1].astype(np.float32)
+        sigma, deviation, gain, offset = to_device(numbers, x.device).split([1, 1, 3, 3], dim=1)
         x = blurred(x, self.augment.blur * sigma[:, 0])
         gain, offset = (self.augment.colour * (2 * each[..., None, None] - 1) for each in (gain, offset))
-        grain = torch.from_numpy(normal(self.seed, f"{_STREAM}/noise", positions, tuple(x.shape[1:]))).to(x.device)
+        grain = to_device(normal(self.seed, f"{_STREAM}/noise", positions, tuple(x.shape[1:])), x.device)
         return ((1 + gain) * x + offset + self.augment.noise * deviation[..., None, None] * grain).clamp(-1, 1)
 
     def _scores(self, x: Tensor, things: Tensor) -> dict[str, Tensor]:
