@@ -73,11 +73,11 @@ def test_how_threads_wait_changes_no_bit():
 
 
 def test_device_is_what_libraries_will_see(monkeypatch):
-    for name in ("CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG"):
+    for name in ("CUDA_VISIBLE_DEVICES", "ACCELERATE_USE_CPU", "CUBLAS_WORKSPACE_CONFIG", "DARKROOM_DEVICE"):
         monkeypatch.setenv(name, "before")
     for seen, device, chosen in [("", "cuda:3", "3"), ("4,6", "cuda:1", "6"), ("4,6", "cuda:2", "")]:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-        monkeypatch.delenv("DARKROOM_DEVICE", raising=False)
+        monkeypatch.delenv("DARKROOM_DEVICE")
         choose_device(device)
         choose_device(device)  # as a process does that another started
         assert os.environ["CUDA_VISIBLE_DEVICES"] == chosen

@@ -37,7 +37,7 @@ def to_device(values: Tensor | NDArray[Any], device: torch.device) -> Tensor:
     of rows that do not lie one behind the other.
     """
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
-    if device.type == "cuda" and tensor.device.type == "cpu":
+    if device.type == "cuda" and tensor.device.type == "cpu" and not torch.compiler.is_compiling():
         return tensor.contiguous().pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 

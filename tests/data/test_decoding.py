@@ -138,14 +138,14 @@ def test_what_is_no_image_is_called_so(data: bytes) -> None:
     {
         "HEIC": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic",  # a telephone's photograph
         "JPEG XL": b"\xff\x0a\x7f",
-        "a Photoshop file": b"8BPS\0\x01",
+        "PSD": b"8BPS\0\x01",
         "PDF": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3",
         "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0",
         "SVG": b"<?xml version='1.0'?>\n<!-- made by hand -->\n<svg xmlns='http://www.w3.org/2000/svg'/>",
     }.items(),
 )
 def test_formats_that_are_not_read_are_named(name: str, data: bytes) -> None:
-    with pytest.raises(DamageError, match=f"not_an_image: {name}: not read, convert it to PNG or JPEG"):
+    with pytest.raises(DamageError, match=f"not_an_image: {name}: not read; convert it to PNG or JPEG"):
         open_image(data, MANY)
 
 

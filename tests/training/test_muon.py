@@ -284,6 +284,7 @@ class Fused(nn.Module):
         with seeded(8):
             self.qkv = fused(nn.Linear(24, 72), 3)
             self.gated = fused(nn.Conv2d(16, 48, 3), 2)
+            self.tall = fused(nn.Linear(16, 48), 2)
             self.attention = nn.MultiheadAttention(16, 2)
             self.plain = nn.Linear(24, 24)
 

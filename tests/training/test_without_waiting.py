@@ -32,6 +32,7 @@ from tools.plan.test_plan import KNOWN, change
 
 aten = torch.ops.aten
 WAITING = {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim, aten.equal}
+WAITING |= {aten.bincount}
 READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__")
 SENDING = "darkroom.device"  # whose `to_device` waits for nothing
 

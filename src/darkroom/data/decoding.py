@@ -13,7 +13,7 @@ from PIL import Image, ImageFile, TiffImagePlugin
 from darkroom.data.damage import DamageError, Reason
 from darkroom.data.formats import FORMATS, ends_early, format_of, other_format, wrong_checksum
 
-CONVERT = "not read, convert it to PNG or JPEG"  # of a format that others read
+CONVERT = "not read; convert it to PNG or JPEG"  # of a format that others read
 _DETAIL = 200  # characters of a decoder's message that are stored
 
 

@@ -54,14 +54,16 @@ FORMATS = {
 }
 
 
-# What pictures also come in, and is not read.
+# Formats of pictures that are recognised, and not read.
 _OTHERS = {
-    "HEIC": re.compile(rb"....ftyp(he[iv][cxmsf]|m[is]f1|msf1)", re.DOTALL),
+    "HEIC": re.compile(rb"....ftyp(he[iv][cxmsf]|m[is]f1)", re.DOTALL),
     "JPEG XL": re.compile(rb"\xff\x0a|\0\0\0\x0cJXL \r\n"),
-    "a Photoshop file": re.compile(rb"8BPS"),
+    "PSD": re.compile(rb"8BPS"),
     "PDF": re.compile(rb"%PDF-"),
     "PostScript": re.compile(rb"%!PS|\xc5\xd0\xd3\xc6"),
-    "SVG": re.compile(rb"\s*(<\?xml.{0,300}?)?(<!--.{0,300}?-->\s*)?(<!DOCTYPE svg.{0,300}?)?<svg", re.DOTALL),
+    "SVG": re.compile(
+        rb"(\xef\xbb\xbf)?\s*(<\?xml.{0,300}?)?(<!--.{0,300}?-->\s*)?(<!DOCTYPE svg.{0,300}?)?<svg", re.DOTALL
+    ),
 }
 
 

@@ -75,7 +75,7 @@ class Training(Section):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """fp32, or autocast to bf16 or fp16, the latter with a loss scaler."""
     tf32: bool = False
-    """On NVIDIA GPUs: multiply float32 with 10 bits of the mantissa instead of 23."""
+    """On NVIDIA GPUs: multiply float32 with 10 bits of the mantissa instead of 23, in the passes that train."""
     compile: bool = False
     """torch.compile, with fixed shapes."""
     channels_last: bool = False

@@ -140,7 +140,7 @@ class Muon(torch.optim.AdamW):
         matrices = orthogonalised(directions.unflatten(1, (chunks, -1)).flatten(0, 1))
         step = _SCALE * rate * math.sqrt(max(matrices.shape[1:]))
         torch._foreach_mul_(weights, 1 - rate * decay)
-        torch._foreach_sub_(weights, list(matrices.view(len(weights), *weights[0].shape)), alpha=step)
+        torch._foreach_sub_(weights, list(matrices.reshape(len(weights), *weights[0].shape)), alpha=step)
 
     def _directions(self, weights: list[Tensor]) -> list[Tensor]:
         gradients, momenta = list[Tensor](), list[Tensor]()

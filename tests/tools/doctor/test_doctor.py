@@ -147,10 +147,13 @@ def test_a_device_that_is_not_there_is_a_fault(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("major", "minor", "runs"), [(6, 1, False), (7, 0, False), (7, 5, True), (8, 9, True), (9, 0, True), (10, 3, True)]
+    ("major", "minor", "compiled", "by_the_driver"),
+    [(7, 0, False, False), (7, 5, True, True), (8, 9, True, True), (9, 0, True, True), (10, 3, False, True)],
 )
-def test_gpus_that_torch_was_not_built_for(major, minor, runs):
-    assert machine.has_kernels(["sm_75", "sm_80", "sm_86", "sm_90a", "compute_90"], major, minor) == runs
+def test_gpus_that_torch_was_not_built_for(major, minor, compiled, by_the_driver):
+    built = ["sm_75", "sm_80", "sm_86", "sm_90a"]
+    assert machine.has_kernels(built, major, minor) == compiled
+    assert machine.has_kernels([*built, "compute_90"], major, minor) == by_the_driver
 
 
 def test_threads_of_all_processes_are_compared_with_the_cores(monkeypatch):

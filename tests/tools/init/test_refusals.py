@@ -54,14 +54,14 @@ def test_folders_without_images(clone, quick, capsys, tmp_path):
     assert "but 1 .txt, 1 images that are hidden" in refused(capsys, str(tmp_path / "empty"))
     (tmp_path / "empty" / "logo.svg").touch()
     said = refused(capsys, str(tmp_path / "empty"))
-    assert "1 .svg" in said and said.endswith("Of .svg: not read, convert it to PNG or JPEG.\n")
+    assert "1 .svg" in said and said.endswith(". .svg is not read; convert it to PNG or JPEG.\n")
 
 
 def test_a_folder_of_a_telephones_photographs(clone, quick, capsys, tmp_path):
     (tmp_path / "telephone").mkdir()
     for number in range(40):
         (tmp_path / "telephone" / f"{number}.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-    assert "(not_an_image 40): HEIC is not read, convert it to PNG or JPEG." in refused(
+    assert "(not_an_image 40): HEIC is not read; convert it to PNG or JPEG." in refused(
         capsys, str(tmp_path / "telephone")
     )
 

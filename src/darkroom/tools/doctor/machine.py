@@ -35,11 +35,11 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
         free, total = torch.cuda.mem_get_info(number)
         yield ok("cuda", f"{number}: {metadata.name}, {gigabytes(free)} of {gigabytes(total)} free, {bf16}")
-        if not has_kernels(torch.cuda.get_arch_list(), metadata.major, metadata.minor):
-            yield problem(
+        if torch.version.cuda and not has_kernels(torch.cuda.get_arch_list(), metadata.major, metadata.minor):
+            yield note(
                 "cuda",
-                f"{number}: this torch has no kernels for compute capability {metadata.major}.{metadata.minor}: set "
-                "`run.device` to cpu, or install a torch for an older CUDA.",
+                f"{number}: this torch has no kernels for compute capability {metadata.major}.{metadata.minor}, so "
+                "every stage on it fails: set `run.device` to cpu or to another GPU, or install a torch built for it.",
             )
     if not cuda and shutil.which("nvidia-smi"):
         yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")

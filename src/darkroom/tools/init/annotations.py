@@ -46,7 +46,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
     if not found.images:
         named = next((ending for ending, _ in found.ignored.most_common() if ending in _CONVERT), None)
-        what = f". Of {named}: {CONVERT}." if named else ": name the folder of your images."
+        what = f". {named} is {CONVERT}." if named else ": name the folder of your images."
         raise DarkroomError(f"the folder {root} holds no image files{_others(found)}{what}")
     settings: dict[str, str] = {}
     settings["label"], why = _label_by_folder(found.images)

@@ -151,7 +151,7 @@ def look(subject: Subject) -> Facts:
             excused += error.reason in EXCUSED
     if not seen:
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
-        what = f"{next(iter(convert))} is {CONVERT}." if convert else "is it the right source?"
+        what = f"{convert.most_common(1)[0][0]} is {CONVERT}." if convert else "is it the right source?"
         raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): {what}")
     facts = _facts(total, looked, seen, convert, excused, (time.monotonic() - start) / looked)
     if facts.images < FEWEST:

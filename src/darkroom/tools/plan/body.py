@@ -52,7 +52,7 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     helped = (_children() - children) / max(1, getattr(getattr(params, "run", None), "ingest_processes", 1))
     work = clock() - began + helped
     plan.wall = time.perf_counter() - wall
-    # On a GPU `clock` waits for all of it, and its first call has set CUDA up, as each stage must.
+    # On a GPU `clock` waits for all of it, and its first call sets CUDA up, as each stage with networks does.
     plan.work = plan.wall if torch.cuda.is_available() else work
     _fill(plan, meter, training, item or None)
     plan.seconds += loading_seconds(before)

@@ -5,6 +5,7 @@ What a process unpickles it imports: this module imports nothing that takes long
 
 import importlib
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,5 +63,6 @@ def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
     try:
         found = getattr(importlib.import_module(module), function)(*given)
     except Exception as error:
+        traceback.print_exc()
         found = Lost(f"ended with {type(error).__name__}: {error}")
     answer.send(found)

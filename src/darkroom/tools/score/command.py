@@ -84,12 +84,12 @@ def score(request: Request) -> str:
     for side in (made, real):
         if side.images is not None:
             require_enough(side.path, len(side.images))
+    choose_device(request.device)  # before CLIP's package or diffusers look for one
     name, extractor, shape = _extractor(request, convention)
     real = fitting(made, real, name, extractor, shape)
     for side in (made, real):
         if side.images is not None:
             side.images.check()
-    choose_device(request.device)
     device = set_up_device(request.threads or core_count(), request.device)
     samples = see(made.images, extractor, request.batch, device, str(made.path))
     reference = None
