@@ -299,7 +299,13 @@ def test_the_parts_of_a_layer_move_apart_where_the_key_says_so(chunks):
             parameter.grad = torch.randn_like(parameter)
     gradients = {name: parameter.grad.double().numpy() for name, parameter in module.named_parameters()}
     optimizer.step()
-    parts = {"qkv.weight": 3, "gated.weight": 2, "attention.in_proj_weight": 3, "attention.out_proj.weight": 1}
+    parts = {
+        "qkv.weight": 3,
+        "gated.weight": 2,
+        "tall.weight": 2,
+        "attention.in_proj_weight": 3,
+        "attention.out_proj.weight": 1,
+    }
     for name, count in {**parts, "plain.weight": 1}.items():
         steps = []
         for part in np.split(gradients[name], count if chunks else 1):
