@@ -21,7 +21,7 @@ def test_a_cpu_takes_bf16_where_convolutions_are_quicker_in_it(monkeypatch, seco
 def test_a_gpu_counts_where_it_is_to_be_used(monkeypatch, device, gpu):
     monkeypatch.setattr(machine, "_seconds", lambda bf16: 1.0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: not emulated)
     assert (this_machine(device).gpu, this_machine(device).bf16) == (gpu, gpu)
 
 
