@@ -11,6 +11,7 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.metrics.shares import wilson
 from darkroom.tools.compare.revisions import Results, commit_of, read_results
+from darkroom.tools.compare.table import conflicts
 from darkroom.tools.compare.verdicts import compare, differing_protocol, standard_error
 
 PROTOCOL = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "classes": "frequency"}
@@ -266,3 +267,17 @@ def test_scores_older_than_the_working_tree_are_said_to_be(repository, capsys, m
     assert "The working tree is out of date" in capsys.readouterr().out
     main(["compare", "main", "brave-name"])
     assert "out of date" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("recall", "precision", "said"),
+    [(0.9, 0.7, True), (0.7, 0.9, True), (0.9, 0.9, False), (0.8, 0.8, False)],
+)
+def test_which_score_to_believe_where_they_conflict(recall, precision, said):
+    errors = {"fd_se": 0.1, "recall_se": 0.01, "precision_se": 0.01}
+    old = {"fd_debiased": 1.0, "recall": 0.8, "precision": 0.8} | errors
+    rows = compare(results(old), results(old | {"fd_debiased": 0.5, "recall": recall, "precision": precision}))
+    assert (
+        "dit: some scores are better and some worse. Believe `fd_debiased` first (better" in conflicts(rows)
+    ) == said
+    assert bool(conflicts(rows)) == said

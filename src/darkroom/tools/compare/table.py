@@ -15,6 +15,7 @@ _NOTES = {
     True: "±: one standard error, of several runs what shows between them. Below Student's t of the difference's, 95%, "
     "it is within noise.",
 }
+_WHOLE = "fd_debiased"  # the score of likeness and variety together
 _NAMED = 4  # of what differs between two protocols
 _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
@@ -65,7 +66,7 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: b
     same = f"{equal} scores are equal in both: `--all` shows them." if equal and not everything else ""
     apart = "" if everything else _apart(every, new == WORKSPACE)
     trained = _trained(*found) if rows else ""
-    note = f"{same}{apart}{more_copies(found[0], found[1], rows)}{trained}{_alone(*found)}"
+    note = f"{same}{apart}{conflicts(rows)}{more_copies(found[0], found[1], rows)}{trained}{_alone(*found)}"
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
@@ -89,6 +90,22 @@ def scores(revision: str, markdown: bool) -> str:
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:
     return frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
+
+
+def conflicts(rows: Sequence[Row]) -> str:
+    """Return a line for each file of whose scores some are better and some worse: which to believe; empty for none."""
+    lines = []
+    for file in dict.fromkeys(row.file for row in rows):
+        of_file = [row for row in rows if row.file == file]
+        words = {row.verdict.partition(" ")[0].rstrip(",") for row in of_file}
+        whole = next((row for row in of_file if row.name == _WHOLE), None)
+        if whole and {"better", "worse"} <= words:
+            lines.append(
+                f"\n{file}: some scores are better and some worse. Believe `{_WHOLE}` first ({whole.verdict}): it "
+                "weighs likeness and variety together, and stronger guidance trades recall and diversity for precision "
+                "and label accuracy."
+            )
+    return "".join(lines)
 
 
 def _apart(rows: Sequence[Row], here: bool) -> str:
