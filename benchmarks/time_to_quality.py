@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recipes import ROOT, refusal, repro, section_of
+from recipes import ROOT, refusal, repro, section_of  # which makes the package importable
 from ruamel.yaml import YAML
+
+from darkroom.report.scores import error_of
 
 Changes = dict[str, dict[str, Any]]
 PARTS = (0.125, 0.25, 0.5, 1.0)
@@ -42,6 +44,7 @@ class System:
     training: the sections of params.yaml with its lengths.
     original: keys that make params.yaml the original recipe.
     both: keys of both.
+    alone: sections of which the original keeps no other key.
     """
 
     trained: Sequence[str]
@@ -51,6 +54,7 @@ class System:
     training: Sequence[str]
     original: Changes
     both: Changes = field(default_factory=dict)
+    alone: Sequence[str] = ()
 
 
 def _tokenizer(kind: str, score: str, higher: bool, target: str, original: Changes) -> System:
@@ -74,6 +78,7 @@ SYSTEMS = {
             "train_generator.dit.sampling": {"solver": "ddim", "steps": 50},
             "sample_generator.dit": {"solver": "ddpm", "steps": 250, "spacing": "linspace"},
         },
+        alone=["train_generator.dit.diffusion"],
     ),
     "dvae": _tokenizer(
         "dvae",
@@ -143,6 +148,8 @@ def recipe(params: Any, system: System, whose: str, part: float, seed: int) -> A
         own = above | {**section_of(params, path)}
         lengths.append((own["images"], own.get("warmup") or 0))
     if whose == "original":
+        for path in system.alone:
+            section_of(params, path).clear()
         laid(params, system.original)
     batch = above.get("batch", 64)
     for path, (images, warmup) in zip(system.training, lengths, strict=True):
@@ -220,7 +227,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw score over seconds, a panel a system, a point a training."""
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     names = list(dict.fromkeys(row["system"] for row in rows))
     figure, axes = pyplot.subplots(1, len(names), figsize=(4 * len(names), 3.6), layout="constrained", squeeze=False)
@@ -238,6 +245,11 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axis.set(title=name, xlabel="seconds of training", ylabel=SYSTEMS[name].score, xscale="log")
         if not SYSTEMS[name].higher:
             axis.set_yscale("log")
+        for side in (axis.xaxis, axis.yaxis):
+            if side.get_scale() == "log":
+                side.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+                side.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+                side.set_minor_formatter(ticker.NullFormatter())
         axis.legend(frameon=False)
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
@@ -269,7 +281,7 @@ def main() -> None:
                         if refused := refusal():
                             raise SystemExit(f"{name}, {whose}: {refused}")
                         scores = repro(system.target)
-                        found = {"score": scores[system.score], "error": scores.get(f"{system.score}_se", 0.0)}
+                        found = {"score": scores[system.score], "error": scores.get(error_of(system.score), 0.0)}
                         row = {"system": name, "whose": whose, "part": part, "seed": seed} | found
                         row["seconds"] = seconds_of(system.trained)
                         with args.out.open("a") as file:
