@@ -13,7 +13,7 @@ demo: setup
 # The same on rendered, captioned scenes, where a text becomes an image. It lays presets/shapes-text.yaml over params.yaml.
 # Commit what it makes, to keep it; `git checkout COMMIT . && dvc checkout` gives back what an earlier commit made.
 demo-text: setup
-	PYTHONPATH=src .venv/bin/python -m darkroom preset shapes-text
+	PYTHONPATH=src .venv/bin/python -m darkroom preset shapes-text --fit
 	.venv/bin/snakemake --cores all --quiet host rules
 	@echo
 	@.venv/bin/darkroom scores

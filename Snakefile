@@ -32,7 +32,7 @@ rule all:
 rule stale:
     output:
         temp(touch(MARKER)),
-    priority: 2  # all before any stage, so that the stages' own priorities choose among all that may begin
+    priority: len(stages.names)  # all before any stage, so that the stages' own priorities choose among all that may begin
     localrule: True
 
 

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import networkx as nx
 from dvc.exceptions import DvcException
 from dvc.repo import Repo, lock_repo
 from snakemake.exceptions import WorkflowError
@@ -22,7 +23,7 @@ from darkroom.check.check import check, read_params
 from darkroom.dag.dvc_cache import as_recorded, message
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import keep, mend
-from darkroom.dag.stages import STAGES
+from darkroom.dag.stages import STAGES, TRAININGS
 from darkroom.dag.status import Status, read_status
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
@@ -74,6 +75,7 @@ class Stages:
         self.all = sorted(out.def_path for name, stage in status.stages.items() for out in stage.outs if name != CODE)
         self.stale = status.stale
         self.roots = self.stale - status.waiting
+        self._ahead = _trainings_ahead(status.graph)
         if ask:
             clear({out.def_path for stage in status.graph if stage.addressing not in self.stale for out in stage.outs})
 
@@ -100,6 +102,13 @@ class Stages:
 
         return files
 
+    def priority(self, name: str) -> int:
+        """Return how many trainings lie on the longest way from a stage to the end, itself included.
+
+        What most of the time waits for then begins first.
+        """
+        return max(count for stage, count in self._ahead.items() if stage.partition("@")[0] == name)
+
     def threads(self, name: str) -> int:
         """Return the CPU threads of all processes of a stage, as its section of params.yaml says."""
         shared = self._params["run"]["ingest_processes"] if name == "ingest" else processes(self._params[name])
@@ -116,6 +125,18 @@ class Stages:
     def _made(self, dep: str) -> list[str]:
         """Return the outputs that a dependency is, contains, or lies in."""
         return [out for out in self.all if related(dep, out)]
+
+
+def _trainings_ahead(graph: nx.DiGraph) -> dict[str, int]:
+    """Return the trainings on the longest way from each stage on.
+
+    graph: of DVC, whose edges lead from a stage to what it needs.
+    """
+    found: dict[str, int] = {}
+    for stage in nx.topological_sort(graph):
+        own = stage.addressing.partition("@")[0] in TRAININGS
+        found[stage.addressing] = own + max((found[each.addressing] for each in graph.predecessors(stage)), default=0)
+    return found
 
 
 def _require_cached(status: Status) -> None:

@@ -77,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     preset = commands.add_parser("preset", help="list the presets, or lay one over params.yaml")
     preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
+    preset.add_argument("--fit", action="store_true", help="fp32 for bf16, where this machine is no quicker in that")
     _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
     _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
     shown = commands.add_parser("show", help="draw a picture in the terminal, or list those that there are")
@@ -317,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.name is None:
                 print(preset.listing())
             else:
-                print(preset.flags(options.name) if options.flags else preset.apply(options.name))
+                print(preset.flags(options.name) if options.flags else preset.apply(options.name, options.fit))
         elif options.command == "init":
             asked = Init.of(options)
             from darkroom.tools.init.command import init

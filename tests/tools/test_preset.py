@@ -14,6 +14,7 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import lookup, read_yaml
 from darkroom.tools import preset
+from darkroom.tools.init.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "presets").glob("*.yaml"))
@@ -62,6 +63,14 @@ def test_the_default_brings_every_byte_back(clone, name):
     assert name == "digits" or (clone / "params.yaml").read_bytes() != before
     preset.apply("digits")
     assert (clone / "params.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(("quicker", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_a_preset_may_fit_the_machine(clone, monkeypatch, quicker, precision):
+    monkeypatch.setattr(preset, "this_machine", lambda device: Machine(2, bf16=quicker))
+    assert main(["preset", "shapes-text", "--fit"]) == 0
+    found = read_yaml(clone / "params.yaml")
+    assert {lookup(found, f"{stage}.training.precision") for stage in ("train_clip", "train_decoder")} == {precision}
 
 
 def test_a_preset_is_the_same_from_wherever_one_comes(clone):

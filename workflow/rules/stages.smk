@@ -1,18 +1,5 @@
 # One rule for each stage of dvc.yaml: what they share stands here once, what is a stage's own in the tables.
 
-# A long way through the DAG leads there, so these go first among those that may begin.
-FIRST = {
-    "ingest",
-    "train_teacher",
-    "train_tokenizer",
-    "encode_latents",
-    "train_generator",
-    "train_classifier",
-    "train_distilled",
-    "train_clip",
-    "embed_clip",
-    "train_decoder",
-}
 RETRIES = {"ingest": 1}  # a source may lie behind a network
 SCORES = {"caption": "../report/scores.rst", "category": "Scores"}
 REPORTED = {  # what `snakemake --report` shows
@@ -48,7 +35,7 @@ for stage in stages.names:
             f"logs/{stages.file_name(stage)}.log",
         benchmark:
             f"logs/timing/{stages.file_name(stage)}.tsv"
-        priority: int(stage in FIRST)
+        priority: stages.priority(stage)
         retries: RETRIES.get(stage, 0)
         threads: stages.threads(stage)
         resources:

@@ -28,6 +28,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, lookup, read_yaml, stage_entry
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.tools.init.machine import this_machine
 
 PRESETS = Path("presets")
 DEFAULT = "digits"
@@ -254,15 +255,22 @@ def flags(name: str) -> str:
     return " ".join(["dvc exp run", *options])
 
 
-def apply(name: str) -> str:
+def apply(name: str, fit: bool = False) -> str:
     """Lay a preset over params.yaml; return what changed, a line a key.
 
     Nothing is written unless what comes out is valid and fits together.
+
+    Args:
+        name: of the preset.
+        fit: whether networks compute in fp32 where the preset says bf16 and this machine is no quicker in that.
 
     Raises:
         DarkroomError: no such preset, or params.yaml would not be valid.
     """
     found = changes(name, read_yaml(PARAMS))
+    device = (read_yaml(PARAMS).get("run") or {}).get("device", "auto")
+    if fit and any(new == "bf16" for _, new in found.values()) and not this_machine(device).bf16:
+        found = {key: (old, "fp32" if new == "bf16" else new) for key, (old, new) in found.items()}
     if not found:
         return f"{PARAMS} is `{name}` already."
     text = laid_over(PARAMS.read_text(), {key: new for key, (_, new) in found.items()})
