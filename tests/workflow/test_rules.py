@@ -51,7 +51,19 @@ def test_all_markers_are_made_before_a_stage_begins(jobs: dict[str, str]) -> Non
     stale = re.search(r"^rule stale:\n(?:    .*\n)+", (ROOT / "Snakefile").read_text(), re.MULTILINE)
     assert stale is not None
     highest = max(priority for name, priority in priorities.items() if name != "stale")
-    assert int(re.search(r"priority: (\d+)", stale[0])[1]) > highest > 0  # type: ignore[index]
+    assert "priority: len(stages.names)" in stale[0] and len(DVC) > highest > 0
+
+
+def test_what_most_trainings_wait_for_goes_first(jobs: dict[str, str]) -> None:
+    priorities = {name: int((re.search(r"priority: (\d+)", text) or [0, 0])[1]) for name, text in jobs.items()}
+    ways = [
+        ["ingest", "train_tokenizer", "encode_latents", "train_distilled", "sample_generator"],
+        ["ingest", "train_clip", "embed_clip", "sample_decoder"],
+    ]
+    for way in ways:
+        found = [priorities[name] for name in way]
+        assert found == sorted(found, reverse=True) and found[0] > found[1] > found[-1] == 0
+    assert priorities["train_clip"] > priorities["train_decoder"] == priorities["train_scene_reader"] == 1
 
 
 def test_only_sources_are_tried_again(jobs: dict[str, str]) -> None:
