@@ -21,7 +21,6 @@ SMALL = {
     "ar_sampling": ["--tokens", "16", "--images", "2", "--width", "32", "--depth", "1", "--rounds", "1"],
     "coverage": ["--features", "4", "--images", "40", "--repetitions", "3", "--kernel", "20"],
     "copiers": ["--train", "60", "--images", "30", "--epochs", "1", "--cost", "20", "60"],
-    "decoder_step": HELP,
     "embedding": ["--images", "8", "--batch", "4", "--rounds", "1"],
     "gpu": ["--sizes", "T", "--ways", "bf16,bare,diffusers", "--batch", "4"],
     "ingest": ["--images", "20", "--processes", "1"],
@@ -42,7 +41,8 @@ SMALL = {
     "spinning": HELP,
     "starts": ["report", "--runs", "1"],
     "time_to_quality": HELP,
-    "tokenizer_steps": HELP,
+    "training_steps": HELP,
+    "tuned_losses": HELP,
     "waiting": ["the default DiT", "--updates", "1"],
 }
 

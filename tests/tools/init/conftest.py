@@ -59,6 +59,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
 
     monkeypatch.setattr(measuring, "planned", planned)
+    monkeypatch.setattr(command, "tuned", lambda *_: ({}, {}))
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
     return seen
 

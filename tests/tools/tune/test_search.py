@@ -86,7 +86,19 @@ def test_what_takes_long_at_first_must_pay_over_the_whole_training():
         machine = Machine({("compile", True): 0.5}, replace(EXACTLY, updates=updates), compile_True={"first": 60.0})
         return verdicts(machine)["compile"]
 
-    assert compiled(1000) == "taken" and compiled(100) == "no quicker"
+    assert compiled(1000) == "taken" and compiled(125) == "no quicker"
+
+
+def test_nothing_is_compiled_for_a_training_that_cannot_pay_for_it():
+    machine = Machine({("compile", True): 0.1}, replace(EXACTLY, updates=100))
+    assert verdicts(machine)["compile"].startswith("not tried: no training of less than 2 min")
+    assert not any(each["compile"] for each in machine.asked if "compile" in each)
+    assert {each.label: each.verdict for each in search(machine, 4, compiles=90.0)}["compile"] == "taken"
+
+
+def test_only_the_keys_that_are_asked_for_are_tried():
+    machine = Machine({("threads", 2): 0.6, ("precision", "bf16"): 0.5})
+    assert [each.label for each in search(machine, 4, ["precision"])] == ["as it is", "bf16"]
 
 
 @pytest.mark.parametrize("departure", [0.11, float("nan")])

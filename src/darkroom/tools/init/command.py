@@ -9,14 +9,16 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.allotting import MARGIN
+from darkroom.tools.init.choice import Choice
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.leaving_out import left_out
 from darkroom.tools.init.machine import Machine, this_machine
-from darkroom.tools.init.measuring import measure_sizes, worth
-from darkroom.tools.init.proposal import Wish, propose
+from darkroom.tools.init.measuring import measure_sizes, worth, write_stood_in
+from darkroom.tools.init.proposal import Wish, propose, trainings
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.texts import after, report
+from darkroom.tools.init.tuning import TUNED_FROM, tuned
 from darkroom.tools.init.writing import begin_from, header, restored, text_of
 from darkroom.tools.preset import DEFAULT, laid_over, overlay
 
@@ -52,9 +54,15 @@ def _proposed(subject: Subject, request: Request, before: str, machine: Machine)
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
         subject = replace(subject, notes=(*subject.notes, *passed_over))
+        quicker: dict[str, Choice] = {}
+        if measured.seconds(lengths) >= TUNED_FROM:
+            write_stood_in(before, facts, wish, measured.tier, machine, lengths)
+            quicker, factors = tuned(trainings(wish), machine.gpu)
+            measured = measured.by(factors)
+            lengths = measured.fit(seconds)
         text = report(subject, facts, wish, request, measured, lengths, machine)
         choices = propose(facts, wish, measured.tier, machine, lengths)
-        written = text_of(before, choices, header(request, text))
+        written = text_of(before, choices | quicker, header(request, text))
         if not request.dry_run:
             keep(written)
             write_expected(written, measured.left(lengths))

@@ -72,6 +72,14 @@ class Measured:
         fixed = min(seconds, self.found.whole.between + _BODY)
         return fixed + (seconds - fixed) * factor
 
+    def by(self, factors: Mapping[str, float]) -> "Measured":
+        """Return what the DAG takes where the images of some jobs take another time, by these factors."""
+        jobs = {
+            name: replace(job, seconds=self.job_seconds(name, factors.get(name, 1.0)))
+            for name, job in self.found.jobs.items()
+        }
+        return replace(self, found=replace(self.found, jobs=jobs))
+
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
         most = {name: max(2 * BATCH[name], images) for name, images in self.longest.items()}
@@ -139,8 +147,7 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
-    stood_in = replace(wish, source=source)
-    write_bytes(PARAMS, text_of(before, propose(facts, stood_in, tier, machine, lengths)).encode())
+    write_stood_in(before, facts, wish, tier, machine, lengths)
     with quiet(_LOG):
         found = planned(everything=True, history=False)
     assert found is not None
@@ -152,6 +159,14 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
         found = reading(found, wish.part, facts)
     larger = any(_may_suffice(facts, wish, each) for each in TIERS[TIERS.index(tier) + 1 :])
     return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, larger, found)
+
+
+def write_stood_in(
+    before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]
+) -> None:
+    """Write into params.yaml what is proposed, on images on which stages run in miniature."""
+    stood_in = replace(wish, source=stand_in(wish.source, facts))
+    write_bytes(PARAMS, text_of(before, propose(facts, stood_in, tier, machine, lengths)).encode())
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:

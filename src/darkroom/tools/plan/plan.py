@@ -24,6 +24,7 @@ from darkroom.tools.plan.schedule import Job, side_by_side
 from darkroom.tools.plan.stage_plan import StagePlan, grown
 from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
 from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
+from darkroom.training.compiled import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
@@ -236,6 +237,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
+    keep_compiled()
     with forks(1 if _gpu(params) else min(2, core_count()), REHEARSE.partition(":")[0]) as submit:
         began = time.process_time()
         dag = ask_dvc()

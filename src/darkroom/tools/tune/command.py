@@ -4,47 +4,25 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.check.check import check, read_params
-from darkroom.dag.stages import TRAININGS
-from darkroom.environment import choose_device, set_threads
+from darkroom.check.check import check
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.tables import aligned, bytes_of
-from darkroom.tools.cores import core_count
-from darkroom.tools.plan.forks import Lost, Submit, forks
-from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.numbers import time_of
-from darkroom.tools.plan.plan import REHEARSE, choose, in_miniature
-from darkroom.tools.plan.stale import Dag, ask_dvc
-from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.preset import laid_over, shown
-from darkroom.tools.quiet import quiet
 from darkroom.tools.tune.places import is_shared, key_of
-from darkroom.tools.tune.search import NOTHING, TOLERANCE, Changes, Found, Tried, search
-from darkroom.training.compiled import keep_compiled
+from darkroom.tools.tune.search import NOTHING, TOLERANCE, Tried
+from darkroom.tools.tune.trials import Tuned, trials
 
 _LOG = Path("logs/tune.log")
-_ATTEMPT = "darkroom.tools.tune.trial:attempt"
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
 _HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What was found of a training: all that was tried, and the changes that were taken, beside params.yaml."""
-
-    stage: str
-    tried: list[Tried]
-    changes: Changes
 
 
 def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
@@ -57,68 +35,27 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
     Raises:
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
     """
-    check()
-    params = read_params()
-    set_threads(core_count())  # of NumPy; torch's are set for each stage
-    choose_device(params["run"]["device"])
-    keep_compiled()
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now: times are of what they leave."
     found: list[Tuned] = []
     idle: set[str] = set()
-    with ExitStack() as stack:
-        with quiet(_LOG):
-            dag = ask_dvc()
-            known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
-            chosen = choose(names, known, set(), everything=True)
-            above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
-            modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
-            submit = stack.enter_context(forks(core_count(), *modules))
-            on = stack.enter_context(_miniature(dag))
-            plans = in_miniature(submit, above, on, dag, params)
-        for stage in chosen:
-            lacking = [name for name in above if name in dag.needs[stage] and plans[name].source in UNKNOWN]
-            if lacking:
-                yield f"{stage}: not tried, as {lacking[0]} cannot run here; `darkroom plan {lacking[0]}` says why."
+    with trials(names, _LOG) as on:
+        for stage in on.chosen:
+            if stage in on.lacks:
+                lacking = on.lacks[stage]
+                yield f"{stage}: not tried, as {lacking} cannot run here; `darkroom plan {lacking}` says why."
                 continue
             yield f"{stage} …"
-            tuned = _tuned(submit, stage, on)
-            why = tuned.tried[0].found.why
-            if not why:
+            tuned = on.tuned(stage)
+            if not tuned.why:
                 yield from _table(tuned)
                 found.append(tuned)
                 continue
-            if why == NOTHING:
+            if tuned.why == NOTHING:
                 idle.add(stage)
             if names or stage not in idle:
-                yield f"{stage}: {why}."
-    yield from _end(found, [name for name in known if name not in idle], write)
-
-
-@contextmanager
-def _miniature(dag: Dag) -> Iterator[Miniature]:
-    """Yield where stages run, on 2,000 images at most."""
-    parts = count_images(dag.stale)
-    scale = -(-sum(count for _, count in parts.values()) // IMAGES)
-    ready = ingested(parts, dag.stale) if scale == 1 else set()
-    with scratch(ready) as folder:
-        yield Miniature(folder, parts, scale, ready)
-
-
-def _tuned(submit: Submit, stage: str, on: Miniature) -> Tuned:
-    """Try the settings of a training, one at a time: nothing else runs meanwhile."""
-    with TemporaryDirectory(prefix="darkroom-tune-") as folder:
-        exact = Path(folder) / "exact.pt"
-
-        def attempt(changes: Changes | None) -> Found:
-            answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
-            return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
-
-        tried = list(search(attempt, core_count()))
-    now = tried[0].found.now
-    taken = [each for each in tried if each.verdict in ("", "taken")]
-    changes = taken[-1].changes if taken else {}
-    return Tuned(stage, tried, {key: value for key, value in changes.items() if now[key] != value})
+                yield f"{stage}: {tuned.why}."
+    yield from _end(found, [name for name in on.known if name not in idle], write)
 
 
 def _table(tuned: Tuned) -> Iterator[str]:

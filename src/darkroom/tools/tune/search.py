@@ -4,14 +4,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from darkroom.tools.tune.places import RUN_KEYS
+from darkroom.tools.tune.places import KEYS, RUN_KEYS
 
 Changes = Mapping[str, Any]  # of keys of `training` and of `run`
 
 EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "channels_last": False}
 NOTHING = "with these parameters nothing is trained"  # why a training was not tried
+AS_IT_IS = "as it is"  # the label of params.yaml's settings
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
 TOLERANCE = 0.1  # in standard deviations between batches: what departs further is another training
+COMPILES = (
+    120.0  # seconds of a training, below which compiling cannot pay: it takes about a minute, half of it on a GPU
+)
 _SMALLEST = 8  # images of a micro-batch
 _READERS = (1, 2)  # processes that read
 
@@ -81,7 +85,7 @@ class Tried:
 Attempt = Callable[[Changes | None], Found]  # with changes beside params.yaml; None: says what params.yaml says
 
 
-def search(attempt: Attempt, cores: int) -> Iterator[Tried]:
+def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
     """Yield what was tried, as it was: exact settings, those of params.yaml, and one change after another.
 
     A change that is quicker, twice, and does not depart is kept, and the next ones are tried beside it.
@@ -89,6 +93,8 @@ def search(attempt: Attempt, cores: int) -> Iterator[Tried]:
     Args:
         attempt: trains for some optimizer steps; the first time with exact settings.
         cores: CPU threads that there are.
+        keys: those that are tried.
+        compiles: seconds of a training, from which compiling is tried.
     """
     asked = attempt(None)
     exact = asked if asked.why else attempt(EXACT)
@@ -97,19 +103,23 @@ def search(attempt: Attempt, cores: int) -> Iterator[Tried]:
         return
     now, exact = asked.now, replace(exact, now=asked.now)
     plain = all(now[key] == value for key, value in EXACT.items())
-    yield Tried(EXACT, "as it is" if plain else "exact", exact, "")
+    yield Tried(EXACT, AS_IT_IS if plain else "exact", exact, "")
     best, kept = exact, dict[str, Any]()
     if not plain:
         best = attempt({})
         verdict = f"cannot run: {best.why}" if best.why else "departs" if best.departs else ""
-        yield Tried({}, "as it is", best, verdict)
+        yield Tried({}, AS_IT_IS, best, verdict)
         if verdict:
             best, kept = exact, {key: value for key, value in EXACT.items() if now[key] != value}
     for key, values in _options(exact, now, cores):
-        for value in values:
+        for value in values if key in keys else ():
             if value == kept.get(key, now[key]):
                 continue
             changes = {**kept, key: value}
+            if key == "compile" and value and best.whole < compiles:
+                short = f"no training of less than {compiles / 60:g} min pays for it"
+                yield Tried(changes, label(key, value), Found(why=short), f"not tried: {short}")
+                continue
             found = attempt(changes)
             verdict = _verdict(found, best, key)
             if verdict == "taken":

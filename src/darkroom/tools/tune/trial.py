@@ -39,7 +39,7 @@ _SCALES = 16  # optimizer steps in which the scale of fp16's losses finds its pl
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
 
-class _Enough(BaseException):
+class Enough(BaseException):
     """Ends the body of a stage once its training was tried; no error, so nothing in between handles it."""
 
 
@@ -57,11 +57,11 @@ class Trial:
     found: Found | None = None
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
-        """Take the place of `darkroom.training.loop.train`. Raises _Enough."""
+        """Take the place of `darkroom.training.loop.train`. Raises Enough."""
         now = {key: getattr(run if key in RUN_KEYS else settings, key) for key in (*KEYS, "processes")}
         if self.exact is None:
             self.found = Found(now=now)
-            raise _Enough
+            raise Enough
         begin = first_image(recipe, settings.model_copy(update={"images": settings.images + _MANY * settings.batch}))
         gentle = _gentle(settings, begin)
         trainer = Trainer(recipe, gentle, here(run).model_copy(update={"workers": run.workers}), places)
@@ -91,7 +91,7 @@ class Trial:
             now=now,
             gpu=trainer.device.type == "cuda",
         )
-        raise _Enough
+        raise Enough
 
 
 def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> Found:
@@ -112,7 +112,7 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> F
         body = importlib.import_module(f"darkroom.stages.{stage}").run
         with replaced_by(trial.train):
             body(params, item) if item else body(params)
-    except _Enough:
+    except Enough:
         pass
     except Exception as error:
         traceback.print_exc()

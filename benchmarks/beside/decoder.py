@@ -1,40 +1,22 @@
-"""What one training step of a base U-Net takes, against DALLE2-pytorch's, at equal parameters and resolution.
+"""Base U-Nets, each beside DALLE2-pytorch's, at equal parameters and resolution.
 
-DALLE2-pytorch is installed on demand from PyPI, by name, into `.venv.originals`, which sees what this repository's
-environment holds, so that both run the same torch (tests/originals/environment.py). Both train in one process with 2
-threads, deterministic and with freed memory kept as our stages are (darkroom/device.py), in turns of one step each, on
-the same images of 32 pixels and their embeddings, of 512 numbers.
-
-Both do the same: the embedding is added to the time and enters as 4 tokens, dropped in 1 of 10 images; cosine schedule
-of 1,000 steps; noise is predicted, and the variance learned with weight 0.001; AdamW; gradients clipped at 0.5; weights
-are averaged after each step. No text. Ours is an update of the real loop (`Trainer`, `DecoderRecipe`), theirs
+Both do the same on images of 32 pixels and their embeddings, of 512 numbers: the embedding is added to the time and
+enters as 4 tokens, dropped in 1 of 10 images; cosine schedule of 1,000 steps; noise is predicted, and the variance
+learned with weight 0.001; AdamW; gradients clipped at 0.5; weights are averaged after each step. No text. Theirs is
 `DecoderTrainer`'s forward and update, as its script calls them. Their U-Net has as many levels of about the same widths
 as ours, self-attention in the middle alone, which is its default and costs it less, though ours has it at its smallest
 level too; its heads of attention, where they can be set, are ours. Where ours folds patches of 2 x 2 pixels into
 channels, theirs is `memory_efficient`, which halves each level before its layers.
-
-Run it on a quiet machine: `.venv/bin/python benchmarks/decoder_step.py [TURNS]` (15). Prints a Markdown table;
-a ratio of 1 or more says that ours is not slower. The ratio is that of the median times; beside it stands that of the
-processor's time, which other processes disturb less.
 """
 
-import argparse
-import contextlib
-import os
-import statistics
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+from beside.comparison import THREADS, Comparison
 
-from tokenizer_steps import THREADS, Step, inside, ours, seconds  # noqa: E402
-
-SIZE, EMBEDDING, TURNS, NEAR = 32, 512, 15, 0.05  # theirs takes no embedding as wide as its tokens
+SIZE, EMBEDDING, NEAR = 32, 512, 0.05  # theirs takes no embedding as wide as its tokens
 
 
 @dataclass(frozen=True)
@@ -174,14 +156,13 @@ def described(pair: Pair, made: Any, trainer: Any) -> str:
     return f"{pair.name}, {millions} M parameters, {mine:.2f} and {their:.2f} GFLOP an image"
 
 
-@contextlib.contextmanager
-def compared(pair: Pair, batch: int) -> Iterator[tuple[str, Step, Step]]:
-    """Give a label, an update of ours, and one of theirs."""
+def compared(pair: Pair, batch: int) -> Comparison:
+    """Return an update of ours, and one of theirs."""
     import torch
 
     made, training = recipe(pair, batch)
     trainer = original(pair)
-    label = f"{batch} images: {described(pair, made, trainer)}"
+    label = f"decoder, DALLE2-pytorch: {batch} images of {SIZE} px, {described(pair, made, trainer)}"
     images, embeddings = made.train.images.float() / 255, made.train.embeddings.float()
 
     def step() -> None:
@@ -189,39 +170,9 @@ def compared(pair: Pair, batch: int) -> Iterator[tuple[str, Step, Step]]:
         trainer(images[rows], image_embed=embeddings[rows], unet_number=1)
         trainer.update(1)
 
-    with ours(made, training) as update:
-        yield label, update, step
+    return Comparison(label, lambda: recipe(pair, batch)[0], training, step)
 
 
-def timed(step: Step) -> tuple[float, float]:
-    """Return what a step takes, and what of the processor's time."""
-    began = time.process_time()
-    return seconds(step, steps=1), time.process_time() - began
-
-
-def main(turns: int) -> None:
-    """Compare the pairs, in turns, and print a table."""
-    os.chdir(ROOT)
-    import torch
-
-    from darkroom.device import set_up_device
-
-    set_up_device(THREADS, "cpu")
-    print("| a training step, ms | ours | theirs | theirs / ours | the same, processor's time |\n|---|---|---|---|---|")
-    for pair, batch in ((pair, batch) for pair in PAIRS for batch in (16, 32)):
-        torch.manual_seed(0)
-        with contextlib.redirect_stdout(sys.stderr), compared(pair, batch) as (label, update, step):
-            taken = [(timed(update), timed(step)) for _ in range(2 + turns)][2:]
-        mine, my_work, their, their_work = (
-            1e3 * statistics.median(turn[side][what] for turn in taken) for side in (0, 1) for what in (0, 1)
-        )
-        print(f"| {label} | {mine:.0f} | {their:.0f} | {their / mine:.2f} | {their_work / my_work:.2f} |", flush=True)
-
-
-if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    options.add_argument("turns", type=int, nargs="?", default=TURNS)
-    turns = options.parse_args().turns
-    if "DARKROOM_ORIGINALS" not in os.environ:
-        inside(["decoder"], __file__, sys.argv[1:])
-    main(turns)
+COMPARISONS: dict[str, list[Callable[[], Comparison]]] = {
+    "decoder": [partial(compared, pair, batch) for pair in PAIRS for batch in (16, 32)]
+}

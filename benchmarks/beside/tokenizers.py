@@ -1,42 +1,14 @@
-"""What one training step of a tokenizer takes, against the package that it comes from, at the same shapes.
+"""Tokenizers, each beside the package that it comes from, at the same shapes.
 
-The original packages are installed on demand from PyPI, by name, into `.venv.originals`, which sees what this
-repository's environment holds, so that both run the same torch (tests/originals/environment.py). Both train in one
-process with 2 threads, deterministic and with freed memory kept as our stages are (darkroom/device.py), in turns of
-four steps, on the same images. A step of ours is an update of the real loop: with its clipping, averages of weights,
-logged norms and the codebook that moves after it. `kl` has no original package: its network is diffusers' own, and what
-it is compared with is a plain loop of PyTorch around that network.
-
-Run it on a quiet machine: `.venv/bin/python benchmarks/tokenizer_steps.py [KIND …]`. Prints a Markdown table; a ratio
-of 1 or more says that ours is not slower.
+A step of ours is an update of the real loop: with its clipping, averages of weights, logged norms and the codebook that
+moves after it. `kl` has no original package: its network is diffusers' own, and what it is compared with is a plain
+loop of PyTorch around that network.
 """
 
-import argparse
-import contextlib
-import os
-import statistics
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import copy
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
-
-from originals.environment import make  # noqa: E402
-
-TURNS, STEPS, THREADS = 15, 4, 2  # four steps a turn: a gradient penalty that is due every fourth is in each
-
-Step = Callable[[], None]
-
-
-def inside(kinds: list[str], file: str, arguments: list[str]) -> None:
-    """Make the environment of the originals, with the packages of some kinds, and start a file again in it."""
-    python = make(kinds)
-    threads = {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
-    os.execve(python, [str(python), file, *arguments], {**os.environ, **threads, "DARKROOM_ORIGINALS": "1"})
+from beside.comparison import ROOT, THREADS, Comparison
 
 
 def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
@@ -50,26 +22,8 @@ def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
     return TrainTokenizer.model_validate(values)
 
 
-@contextlib.contextmanager
-def ours(recipe: Any, training: Any) -> Iterator[Step]:
-    """Give an update of the loop, of `training.batch` images."""
-    from darkroom.check.check import schema
-    from darkroom.params.section import validate
-    from darkroom.params.stage import given
-    from darkroom.training.trainer import Places, Trainer
-
-    run = validate(schema("train_tokenizer"), given("train_tokenizer")).run  # type: ignore[attr-defined]
-    run = run.model_copy(update={"device": "cpu", "micro_batch": None})
-    with tempfile.TemporaryDirectory() as folder:
-        places = Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
-        trainer = Trainer(recipe, training, run, places)
-        batches = trainer.batches()
-        yield lambda: trainer.step(next(batches))
-
-
-@contextlib.contextmanager
-def kl() -> Iterator[tuple[str, Step, Step]]:
-    """Give a step of ours and of a plain loop around diffusers' AutoencoderKL, at the shapes of params.yaml.
+def kl() -> Comparison:
+    """Compare ours with a plain loop around diffusers' AutoencoderKL, at the shapes of params.yaml.
 
     The plain loop has the same losses, optimizer and clipping, and no averages of weights.
     """
@@ -87,8 +41,11 @@ def kl() -> Iterator[tuple[str, Step, Step]]:
     bare = {"perceptual": {"network": "none", "weight": 0.0}, "reconstruction": "mse", "learn_variance": False}
     section = settings("kl", bare, batch)
     chosen, training = section.chosen, section.own_training
-    recipe = KLRecipe(chosen, training, (3, size, size), images, images)
-    theirs = AutoencoderKL.from_config(recipe.model.network.config)
+
+    def recipe() -> KLRecipe:
+        return KLRecipe(chosen, training, (3, size, size), images, images)
+
+    theirs = AutoencoderKL.from_config(recipe().model.network.config)
     rate, decay = training.learning_rate, training.weight_decay
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=rate, betas=tuple(training.betas), weight_decay=decay)
     data = 2 * images.unit - 1
@@ -104,13 +61,11 @@ def kl() -> Iterator[tuple[str, Step, Step]]:
         optimizer.zero_grad()
 
     label = f"{batch} images of {size} px, widths {', '.join(map(str, chosen.channels))}"
-    with ours(recipe, training) as update:
-        yield f"kl against a plain loop of diffusers: {label}", update, step
+    return Comparison(f"kl against a plain loop of diffusers: {label}", recipe, training, step)
 
 
-@contextlib.contextmanager
-def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Iterator[tuple[str, Step, Step]]:
-    """Give a step of ours and of MUSE's VQGAN-VAE: 64 px, 1,024 codes; VGG16 has random weights in both.
+def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Comparison:
+    """Compare ours with MUSE's VQGAN-VAE: 64 px, 1,024 codes; VGG16 has random weights in both.
 
     The codes are lookup-free, or with `plain` those of a codebook of averages, compared by cosine, of 256 channels.
 
@@ -157,7 +112,10 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Ite
     }
     section = settings("vqgan", keys, batch)
     perceptual = untrained("vgg16", size) if adversarial else None
-    recipe = VQGANRecipe(section.chosen, section.own_training, (3, size, size), images, images, perceptual)
+
+    def recipe() -> VQGANRecipe:
+        own = copy.deepcopy(perceptual)  # its layers are compiled where they stand
+        return VQGANRecipe(section.chosen, section.own_training, (3, size, size), images, images, own)
 
     theirs = muse().VQGanVAE(
         dim=width,
@@ -188,13 +146,11 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Ite
 
     with_what = f"VGG16, discriminator, our penalty every {penalty_every}" if adversarial else "bare"
     label = f"{batch} images of {size} px, {codes:,} codes, {'plain VQ' if plain else 'lookup-free'}, {with_what}"
-    with ours(recipe, section.own_training) as update:
-        yield f"vqgan against muse-maskgit-pytorch: {label}", update, step
+    return Comparison(f"vqgan against muse-maskgit-pytorch: {label}", recipe, section.own_training, step)
 
 
-@contextlib.contextmanager
-def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[tuple[str, Step, Step]]:
-    """Give a step of ours and of dalle-pytorch's DiscreteVAE: 3 layers, 2 residual blocks, as its script has them."""
+def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Comparison:
+    """Compare ours with dalle-pytorch's DiscreteVAE: 3 layers, 2 residual blocks, as its script has them."""
     import torch
 
     from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
@@ -211,7 +167,10 @@ def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[
         "kl_weight": 0.0,
     }
     section = settings("dvae", keys, batch)
-    recipe = DVAERecipe(section.chosen, section.own_training, (3, size, size), images, images)
+
+    def recipe() -> DVAERecipe:
+        return DVAERecipe(section.chosen, section.own_training, (3, size, size), images, images)
+
     theirs = dalle().DiscreteVAE(
         image_size=size,
         num_tokens=tokens,
@@ -228,13 +187,11 @@ def dvae(size: int, batch: int, tokens: int, dim: int, hidden: int) -> Iterator[
         optimizer.zero_grad()
 
     label = f"{batch} images of {size} px, {tokens:,} codes of {dim}, width {hidden}"
-    with ours(recipe, section.own_training) as update:
-        yield f"dvae against dalle-pytorch: {label}", update, step
+    return Comparison(f"dvae against dalle-pytorch: {label}", recipe, section.own_training, step)
 
 
-@contextlib.contextmanager
-def vq_ar() -> Iterator[tuple[str, Step, Step]]:
-    """Give a step of ours and of genie2's VQ autoregressive autoencoder, at the shapes of its script."""
+def vq_ar() -> Comparison:
+    """Compare ours with genie2's VQ autoregressive autoencoder, at the shapes of its script."""
     import torch
 
     from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
@@ -261,7 +218,10 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
         "ar_commitment_weight": 1.0,
     }
     section = settings("vq_ar", keys, batch)
-    recipe = VQARRecipe(section.chosen, section.own_training, (1, size, size), images, images)
+
+    def recipe() -> VQARRecipe:
+        return VQARRecipe(section.chosen, section.own_training, (1, size, size), images, images)
+
     theirs = genie().VQImageAutoregressiveAutoencoder(
         image_size=size, patch_size=4, dim_head=16, recon_from_pred_codes_weight=0.5, **shape
     )
@@ -274,49 +234,13 @@ def vq_ar() -> Iterator[tuple[str, Step, Step]]:
         optimizer.zero_grad()
 
     label = f"{batch} images of {size} px, 49 codes of {shape['codebook_size']}, width {shape['dim']}, 4 layers"
-    with ours(recipe, section.own_training) as update:
-        yield f"vq_ar against genie2-pytorch: {label}", update, step
+    return Comparison(f"vq_ar against genie2-pytorch: {label}", recipe, section.own_training, step)
 
 
-# By kind: what is compared, each giving a label, a step of ours, and a step of theirs.
-COMPARISONS: dict[str, list[Callable[[], Any]]] = {
+# By kind: each pair that is compared.
+COMPARISONS = {
     "dvae": [lambda: dvae(64, 8, 1024, 128, 64), lambda: dvae(128, 8, 8192, 512, 64)],
     "vqgan": [lambda: vqgan(False), lambda: vqgan(False, plain=True), lambda: vqgan(True), lambda: vqgan(True, 4)],
     "vq_ar": [vq_ar],
     "kl": [kl],
 }
-
-
-def seconds(step: Step, steps: int = STEPS) -> float:
-    """Return what a step takes, the mean of a turn."""
-    began = time.perf_counter()
-    for _ in range(steps):
-        step()
-    return (time.perf_counter() - began) / steps
-
-
-def main(kinds: list[str]) -> None:
-    """Compare the steps of some kinds, in turns, and print a table."""
-    os.chdir(ROOT)
-    import torch
-
-    from darkroom.device import set_up_device
-
-    set_up_device(THREADS, "cpu")
-    print("| a training step, ms | ours | theirs | theirs / ours |\n|---|---|---|---|")
-    for compare in (each for kind in kinds for each in COMPARISONS[kind]):
-        torch.manual_seed(0)
-        with contextlib.redirect_stdout(sys.stderr), compare() as (label, update, step):
-            taken = [(seconds(update), seconds(step)) for _ in range(1 + TURNS)][1:]
-        mine, their = (1e3 * statistics.median(times) for times in zip(*taken, strict=True))
-        ratio = statistics.median(other / one for one, other in taken)
-        print(f"| {label} | {mine:.0f} | {their:.0f} | {ratio:.2f} |", flush=True)
-
-
-if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    options.add_argument("kinds", nargs="*", help=f"of {', '.join(COMPARISONS)}; all of them")
-    chosen = options.parse_args().kinds or list(COMPARISONS)
-    if "DARKROOM_ORIGINALS" not in os.environ:
-        inside(chosen, __file__, chosen)
-    main(chosen)

@@ -1,0 +1,1 @@
+"""Trainings of ours, each beside its original, at the same shapes."""

@@ -1,0 +1,78 @@
+"""Diffusion transformers beside a bare loop, around diffusers' network and around ours.
+
+The original's code is no package. Its loop is what a person writes, and does as it does: AdamW, an average of the
+weights, no gradient is logged. diffusers' network has a class table and a time network in each block, which with ten
+classes are small.
+"""
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from beside.comparison import THREADS, Comparison
+
+CLASSES, LATENTS = 10, 1024
+
+
+def compared(
+    name: str, channels: int, side: int, width: int, depth: int, heads: int, patch: int, batch: int, own: bool
+) -> Comparison:
+    """Compare an update with a bare loop around the same network (own), or around diffusers'."""
+    from diffusers import DiTTransformer2DModel
+    from loop_overhead import WithoutPictures, bare, latents_of
+
+    from darkroom.diffusion.scalers import LatentScaler
+    from darkroom.models.generators.dit.network import DiT, DiTConfig
+    from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
+    from darkroom.params.training import Training
+
+    folder = tempfile.TemporaryDirectory()
+    rows = latents_of(Path(folder.name), (channels, side, side), LATENTS)
+    config = DiTConfig(channels, side, CLASSES, width, depth, heads, patch)
+    scaler = LatentScaler([0.0] * channels, [1.0] * channels)
+
+    def recipe(keep: Any = folder) -> WithoutPictures:  # the folder lives as long as this
+        return WithoutPictures(DiT(config), DiTDiffusion(), 0, rows, rows, scaler, None, DiTSampling())
+
+    if own:
+        other: Any = DiT(config)
+        steps = bare(other, list(other.parameters()), rows, CLASSES, batch)
+    else:
+        other = DiTTransformer2DModel(
+            num_attention_heads=heads,
+            attention_head_dim=width // heads,
+            in_channels=channels,
+            out_channels=channels,
+            num_layers=depth,
+            sample_size=side,
+            patch_size=patch,
+            num_embeds_ada_norm=CLASSES,
+        ).train()
+        steps = bare(
+            lambda x, times, labels: other(x, timestep=times, class_labels=labels).sample,
+            list(other.parameters()),
+            rows,
+            CLASSES,
+            batch,
+        )
+    training = Training(
+        images=10**6 // batch * batch,
+        batch=batch,
+        learning_rate=1e-4,
+        threads=THREADS,
+        ema_decay=0.9999,
+        log_every=10**6 // batch * batch,
+        validate_every=10**6 // batch * batch,
+    )
+    what = "the same network" if own else "diffusers' network"
+    label = f"dit, a bare loop around {what}: {batch} latents of {channels}×{side}×{side}, {name}"
+    return Comparison(label, recipe, training, lambda: next(steps))
+
+
+_SMALL = ("DiT-S/4", 4, 32, 384, 12, 6, 4, 32)
+_OWN = ("width 192, depth 6", 4, 8, 192, 6, 6, 2, 64)
+COMPARISONS: dict[str, list[Callable[[], Comparison]]] = {
+    "dit": [partial(compared, *shape, own) for shape in (_SMALL, _OWN) for own in (False, True)]
+}

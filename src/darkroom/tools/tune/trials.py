@@ -1,0 +1,134 @@
+"""The trainings of this DAG, tried one at a time in miniature."""
+
+# No effect on any output: stages run in a scratch folder
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from darkroom.check.check import check, read_params
+from darkroom.dag.stages import TRAININGS
+from darkroom.environment import choose_device, set_threads
+from darkroom.tools.cores import core_count
+from darkroom.tools.plan.forks import Lost, forks
+from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
+from darkroom.tools.plan.plan import REHEARSE, choose, in_miniature
+from darkroom.tools.plan.stale import Dag, ask_dvc
+from darkroom.tools.plan.table import UNKNOWN
+from darkroom.tools.quiet import quiet
+from darkroom.tools.tune.places import KEYS
+from darkroom.tools.tune.search import AS_IT_IS, COMPILES, Changes, Found, Tried, search
+from darkroom.training.compiled import keep_compiled
+
+_ATTEMPT = "darkroom.tools.tune.trial:attempt"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was found of a training, in the order in which it was tried."""
+
+    stage: str
+    tried: list[Tried]
+
+    @property
+    def why(self) -> str:
+        """Why it was not tried; "": it was."""
+        return self.tried[0].found.why
+
+    @property
+    def taken(self) -> Tried:
+        """The best settings."""
+        return [each for each in self.tried if each.verdict in ("", "taken")][-1]
+
+    @property
+    def changes(self) -> Changes:
+        """The changes that were taken, beside params.yaml."""
+        now = self.tried[0].found.now
+        return {key: value for key, value in self.taken.changes.items() if now[key] != value}
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Of the whole training, with the settings of params.yaml and with the best."""
+        now = next(each.found for each in self.tried if each.label == AS_IT_IS)
+        return now.whole, self.taken.found.whole
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Where trainings are tried.
+
+    chosen: the trainings that were asked for, in the order of the DAG.
+    known: all trainings of the DAG.
+    lacks: of each chosen one a stage above it that cannot run here, if there is one.
+    attempt: tries settings of a training in a process of its own: its name, changes, and the file of `Trial`.
+    """
+
+    chosen: list[str]
+    known: list[str]
+    lacks: Mapping[str, str]
+    attempt: Callable[[str, Changes | None, Path], Found]
+
+    def tuned(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Tuned:
+        """Try settings of a training, one at a time: nothing else runs meanwhile.
+
+        Args:
+            stage: one of `chosen`.
+            keys: those that are tried.
+            compiles: seconds of a training, from which compiling is tried.
+        """
+        with TemporaryDirectory(prefix="darkroom-tune-") as folder:
+            exact = Path(folder) / "exact.pt"
+            tried = list(search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys, compiles))
+        return Tuned(stage, tried)
+
+
+@contextmanager
+def trials(names: Sequence[str], log: Path) -> Iterator[Trials]:
+    """Run what trainings need in miniature, and yield where these are tried.
+
+    Args:
+        names: of stages that train; none: all that this DAG trains.
+        log: what the stages print.
+
+    Raises:
+        DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
+    """
+    check()
+    params = read_params()
+    set_threads(core_count())  # of NumPy; torch's are set for each stage
+    choose_device(params["run"]["device"])
+    keep_compiled()
+    with ExitStack() as stack:
+        with quiet(log):
+            dag = ask_dvc()
+            known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
+            chosen = choose(names, known, set(), everything=True)
+            above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
+            modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
+            submit = stack.enter_context(forks(core_count(), *modules))
+            on = stack.enter_context(_miniature(dag))
+            plans = in_miniature(submit, above, on, dag, params)
+        lacks = {
+            stage: name
+            for stage in chosen
+            for name in reversed(above)
+            if name in dag.needs[stage] and plans[name].source in UNKNOWN
+        }
+
+        def attempt(stage: str, changes: Changes | None, exact: Path) -> Found:
+            answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
+            return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
+
+        yield Trials(chosen, known, lacks, attempt)
+
+
+@contextmanager
+def _miniature(dag: Dag) -> Iterator[Miniature]:
+    """Yield where stages run, on 2,000 images at most."""
+    parts = count_images(dag.stale)
+    scale = -(-sum(count for _, count in parts.values()) // IMAGES)
+    ready = ingested(parts, dag.stale) if scale == 1 else set()
+    with scratch(ready) as folder:
+        yield Miniature(folder, parts, scale, ready)

@@ -1,0 +1,101 @@
+"""What `darkroom init` makes of settings that are quicker here, by trainings that only say what they take."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from darkroom.check.check import check
+from darkroom.cli import main
+from darkroom.params.stage import read_yaml
+from darkroom.tools.init import command, tuning
+from darkroom.tools.tune.search import NOTHING, Found
+from darkroom.tools.tune.trials import Trials
+from tools.tune.test_search import EXACTLY, NOW, Machine
+
+STAGES = ["train_tokenizer", "train_extractor", "train_generator"]
+
+
+@pytest.fixture
+def machine(clone, quick, monkeypatch):
+    """Returns what lets each training be found as one says; the parameters with which they are tried are kept."""
+
+    def says(lacks=(), **machines):
+        @contextmanager
+        def trials(names, log):
+            tried.append(read_yaml(clone / "params.yaml"))
+            assert set(names) == set(STAGES)
+
+            def attempt(stage, changes, exact):
+                return machines.get(stage, Machine())(changes)
+
+            yield Trials(STAGES, STAGES, dict.fromkeys(lacks, "catalog"), attempt)
+
+        tried: list[dict] = []
+        monkeypatch.setattr(tuning, "trials", trials)
+        monkeypatch.setattr(command, "tuned", tuning.tuned)
+        return tried
+
+    return says
+
+
+def images(clone):
+    params = read_yaml(clone / "params.yaml")
+    return {stage: params[stage]["training"]["images"] for stage in STAGES}
+
+
+def init(clone, minutes):
+    assert main(["init", "digits", "--minutes", str(minutes)]) == 0
+    check()
+    return images(clone)
+
+
+def test_what_pays_is_written_with_its_reason_and_makes_trainings_longer(clone, machine, capsys):
+    machine()
+    plain = init(clone, 30)
+    tried = machine(train_tokenizer=Machine({("precision", "bf16"): 0.5}))
+    longer = init(clone, 30)
+    text = (clone / "params.yaml").read_text()
+    assert "precision: bf16" in text and "# tried here: the training takes 0.50 of the time" in text
+    assert read_yaml(clone / "params.yaml")["train_tokenizer"]["training"]["precision"] == "bf16"
+    assert longer["train_tokenizer"] > 1.05 * plain["train_tokenizer"]
+    assert longer["train_extractor"] == plain["train_extractor"]  # of one length, whatever the time
+    assert tried[0]["train_generator"]["training"]["images"] == plain["train_generator"]
+    said = capsys.readouterr().out
+    assert "trying precision" in said
+
+
+def test_a_short_run_is_not_worth_the_minute(clone, machine):
+    tried = machine(train_tokenizer=Machine({("precision", "bf16"): 0.5}))
+    init(clone, 5)
+    assert not tried
+
+
+def test_what_departs_is_taken_back(clone, machine):
+    now = {**NOW, "precision": "bf16"}
+
+    def departs(changes):
+        lossy = float({**now, **(changes or {})}["precision"] == "bf16")
+        return replace(EXACTLY, now=now, departure=lossy, seconds=1.0 - 0.5 * lossy)
+
+    machine(train_generator=departs)
+    init(clone, 30)
+    assert read_yaml(clone / "params.yaml")["train_generator"]["training"]["precision"] == "fp32"
+    assert "losses or gradients depart" in (clone / "params.yaml").read_text()
+
+
+def test_only_what_changes_no_other_training_is_tried(clone, machine):
+    """Threads follow from what runs side by side, and the keys of `run` are everybody's."""
+    found = Machine()
+    machine(train_tokenizer=found)
+    init(clone, 30)
+    assert {key for changes in found.asked for key in changes} <= {"precision", "tf32", "channels_last", "compile"}
+
+
+def test_what_cannot_be_tried_stays_as_it_was_proposed(clone, machine):
+    machine()
+    plain = init(clone, 30)
+    before = (clone / "params.yaml").read_text()
+    idle = {stage: lambda changes: Found(why=NOTHING) for stage in STAGES[:2]}
+    machine(lacks=["train_generator"], **idle)
+    assert init(clone, 30) == plain and (clone / "params.yaml").read_text() == before
