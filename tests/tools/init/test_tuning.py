@@ -13,7 +13,7 @@ from darkroom.tools.tune.search import NOTHING, Found
 from darkroom.tools.tune.trials import Trials
 from tools.tune.test_search import EXACTLY, NOW, Machine
 
-STAGES = ["train_tokenizer", "train_extractor", "train_generator"]
+STAGES = ["train_tokenizer", "train_generator"]  # not the evaluator's: scores of two runs are of one scale
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_what_pays_is_written_with_its_reason_and_makes_trainings_longer(clone, 
     assert "precision: bf16" in text and "# tried here: the training takes 0.50 of the time" in text
     assert read_yaml(clone / "params.yaml")["train_tokenizer"]["training"]["precision"] == "bf16"
     assert longer["train_tokenizer"] > 1.05 * plain["train_tokenizer"]
-    assert longer["train_extractor"] == plain["train_extractor"]  # of one length, whatever the time
+    assert longer["train_generator"] >= plain["train_generator"]
     assert tried[0]["train_generator"]["training"]["images"] == plain["train_generator"]
     said = capsys.readouterr().out
     assert "trying precision" in said
@@ -96,6 +96,6 @@ def test_what_cannot_be_tried_stays_as_it_was_proposed(clone, machine):
     machine()
     plain = init(clone, 30)
     before = (clone / "params.yaml").read_text()
-    idle = {stage: lambda changes: Found(why=NOTHING) for stage in STAGES[:2]}
+    idle = {stage: lambda changes: Found(why=NOTHING) for stage in STAGES[:1]}
     machine(lacks=["train_generator"], **idle)
     assert init(clone, 30) == plain and (clone / "params.yaml").read_text() == before

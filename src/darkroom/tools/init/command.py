@@ -13,7 +13,7 @@ from darkroom.tools.init.choice import Choice
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.leaving_out import left_out
 from darkroom.tools.init.machine import Machine, this_machine
-from darkroom.tools.init.measuring import measure_sizes, worth, write_stood_in
+from darkroom.tools.init.measuring import EVALUATOR, measure_sizes, worth, write_stood_in
 from darkroom.tools.init.proposal import Wish, propose, trainings
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
@@ -57,7 +57,7 @@ def _proposed(subject: Subject, request: Request, before: str, machine: Machine)
         quicker: dict[str, Choice] = {}
         if measured.seconds(lengths) >= TUNED_FROM:
             write_stood_in(before, facts, wish, measured.tier, machine, lengths)
-            quicker, factors = tuned(trainings(wish), machine.gpu)
+            quicker, factors = tuned([name for name in trainings(wish) if name != EVALUATOR], machine.gpu)
             measured = measured.by(factors)
             lengths = measured.fit(seconds)
         text = report(subject, facts, wish, request, measured, lengths, machine)

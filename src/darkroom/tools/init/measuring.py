@@ -23,7 +23,7 @@ from darkroom.tools.quiet import quiet
 
 _LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
-_EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
+EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
 _LONG = 30.0  # seconds of a stage, from which on it says what is left of the DAG
 _QUICK = 0.01  # seconds of reading an image, up to which the images themselves are read
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
@@ -83,7 +83,7 @@ class Measured:
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
         most = {name: max(2 * BATCH[name], images) for name, images in self.longest.items()}
-        measured = {name: images for name, images in self.lengths.items() if name != _EVALUATOR}
+        measured = {name: images for name, images in self.lengths.items() if name != EVALUATOR}
         found = allot(self.ends, measured, self.tier.enough, most, seconds)
         return {name: found.get(name, images) for name, images in self.lengths.items()}
 
@@ -98,7 +98,7 @@ class Measured:
     def plenty(self, lengths: Mapping[str, int]) -> bool:
         """Return whether each training sees many times what is enough, or as many images as it may."""
         most = {name: min(_MANY * self.tier.enough[name], 0.9 * self.longest[name]) for name in lengths}
-        return all(lengths[name] >= most[name] for name in lengths if name != _EVALUATOR)
+        return all(lengths[name] >= most[name] for name in lengths if name != EVALUATOR)
 
 
 def worth(measured: Measured, lengths: Mapping[str, int]) -> float:
