@@ -47,41 +47,24 @@ PAIRS = (
 )
 
 
-def recipe(pair: Pair, batch: int) -> tuple[Any, Any]:
-    """Return our recipe, on images and embeddings of noise, and the settings of its training."""
-    import torch
-
+def recipe(pair: Pair, rows: "ConditionedDataset") -> Any:
+    """Return our recipe, on images and their embeddings."""
     from darkroom.diffusion.objectives import objective_of
     from darkroom.diffusion.scalers import EmbeddingScaler
     from darkroom.models.decoder.data import Conditioner, PixelSpace
     from darkroom.models.decoder.network import DecoderUNet
     from darkroom.models.decoder.opening import DecoderData, config_of
     from darkroom.models.decoder.recipe import DecoderRecipe
-    from helpers import training
     from models.decoder.small_decoder import section
-    from originals.pairs import Images
 
     model = {"layers": 1, "head_dim": 32, "norm_groups": 8, "image_tokens": 4, "image_map": 0, "text_tokens": False}
     model |= pair.model
     settings = section(model=model, size=SIZE)
-    rows = ConditionedDataset(Images(256, 3, SIZE).images, torch.randn(256, EMBEDDING).half())
     standard = EmbeddingScaler([0.0] * EMBEDDING, [1.0] * EMBEDDING)
     opened = DecoderData(PixelSpace(), Conditioner(standard), {}, 3, {}, EMBEDDING, None)
     objective = objective_of(settings.diffusion, 1000)
     network = DecoderUNet(config_of(settings, opened)).train()
-    made = DecoderRecipe(network, settings, objective, opened.space, opened.conditioner, 0, rows, rows)
-    loop = training(
-        threads=THREADS,
-        batch=batch,
-        images=10_000 * batch,
-        log_every=10_000 * batch,
-        validate_every=10_000 * batch,
-        learning_rate=1e-4,
-        weight_decay=0.01,
-        clip_norm=0.5,
-        ema_decay=0.99,
-    )
-    return made, loop
+    return DecoderRecipe(network, settings, objective, opened.space, opened.conditioner, 0, rows, rows)
 
 
 class ConditionedDataset:
@@ -160,17 +143,31 @@ def compared(pair: Pair, batch: int) -> Comparison:
     """Return an update of ours, and one of theirs."""
     import torch
 
-    made, training = recipe(pair, batch)
-    trainer = original(pair)
+    from helpers import training
+    from originals.pairs import Images
+
+    rows = ConditionedDataset(Images(256, 3, SIZE).images, torch.randn(256, EMBEDDING).half())
+    made, trainer = recipe(pair, rows), original(pair)
+    loop = training(
+        threads=THREADS,
+        batch=batch,
+        images=10_000 * batch,
+        log_every=10_000 * batch,
+        validate_every=10_000 * batch,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        clip_norm=0.5,
+        ema_decay=0.99,
+    )
     label = f"decoder, DALLE2-pytorch: {batch} images of {SIZE} px, {described(pair, made, trainer)}"
-    images, embeddings = made.train.images.float() / 255, made.train.embeddings.float()
+    images, embeddings = rows.images.float() / 255, rows.embeddings.float()
 
     def step() -> None:
-        rows = torch.randint(0, len(images), (batch,))
-        trainer(images[rows], image_embed=embeddings[rows], unet_number=1)
+        chosen = torch.randint(0, len(images), (batch,))
+        trainer(images[chosen], image_embed=embeddings[chosen], unet_number=1)
         trainer.update(1)
 
-    return Comparison(label, lambda: recipe(pair, batch)[0], training, step)
+    return Comparison(label, lambda: recipe(pair, rows), loop, step)
 
 
 COMPARISONS: dict[str, list[Callable[[], Comparison]]] = {
