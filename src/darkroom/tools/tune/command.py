@@ -65,7 +65,7 @@ def _table(tuned: Tuned) -> Iterator[str]:
     yield from (f"  {line}" for line in aligned([_HEADER, *map(_row, tuned.tried)]))
     yield (
         f"  Loss and gradient: differences from exact settings. From batch to batch the gradient differs by "
-        f"{exact.noise:.0%}; what departs by more than {TOLERANCE:.0%} of what batches do is refused."
+        f"{exact.noise:.0%}; a shift of {TOLERANCE:.0%} of that is refused, and what adds as much to its variance."
     )
 
 

@@ -12,7 +12,7 @@ EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "
 NOTHING = "with these parameters nothing is trained"  # why a training was not tried
 AS_IT_IS = "as it is"  # the label of params.yaml's settings
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
-TOLERANCE = 0.1  # in standard deviations between batches: what departs further is another training
+TOLERANCE = 0.1  # of `departure`: what departs further is another training
 COMPILES = (
     120.0  # seconds of a training, below which compiling cannot pay: it takes about a minute, half of it on a GPU
 )
@@ -31,8 +31,9 @@ class Found:
     first: seconds that the first one takes more, as compiling does.
     memory: most bytes of the process beside its libraries, or of the GPU's tensors.
     loss: relative difference of the mean loss from exact settings, of the phase where it is the largest.
-    gradient: relative difference of a batch's gradient from that of exact settings.
-    departure: the larger of both, in standard deviations between batches.
+    gradient: relative difference of a batch's gradient from that of exact settings, root mean square.
+    departure: the largest of: the shift of the loss and what batches' gradients are off alike, in standard deviations
+        between batches; and the fraction that the rest of the difference adds to the variance of the gradient.
     noise: standard deviation of the gradient between batches, relative to it, with exact settings.
     convolutions, checkpoints, cuts: whether there are layers that know a memory layout, blocks whose activations may be
         computed again, and batches that may be cut.

@@ -8,8 +8,10 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf, isfinite
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import psutil
 import torch
@@ -34,8 +36,10 @@ _WARM = 8  # optimizer steps before losses and gradients are looked at: many net
 _GENTLE = 0.1  # fraction of the learning rate in these, which has no warm-up
 _MANY = 64  # optimizer steps from which batches are taken
 _BLOCK = 8  # optimizer steps that a GPU is timed in: it computes one while the next is read
-_PROBES = 4  # batches of which losses are compared; of the first the gradient
+_PROBES = 4  # batches of which losses and gradients are compared
+_NUMBERS = 4_000_000  # of a gradient that are compared, evenly spread, at most
 _SCALES = 16  # optimizer steps in which the scale of fp16's losses finds its place, at most
+_TINY = 1e-30
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
 
@@ -71,7 +75,7 @@ class Trial:
         _find_scale(trainer, steps)
         if not self.exact.exists():
             _write_exact(self.exact, trainer, steps, probes)
-        loss, gradient, departure, noise = _departure(trainer, probes, self.exact)
+        apart = _departure(trainer, probes, self.exact)
         if trainer.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         seconds = _timed(trainer, steps)
@@ -81,10 +85,10 @@ class Trial:
             seconds=seconds,
             first=max(0.0, first - seconds),
             memory=_memory(trainer.device, self.before),
-            loss=loss,
-            gradient=gradient,
-            departure=departure,
-            noise=noise,
+            loss=apart.loss,
+            gradient=apart.gradient,
+            departure=apart.departure,
+            noise=apart.noise,
             convolutions=any(isinstance(each, _CONVOLUTIONS) for m in trainer.modules.values() for each in m.modules()),
             checkpoints=bool(recipe.blocks),
             cuts=not recipe.whole_batch,
@@ -148,56 +152,74 @@ def _write_exact(path: Path, trainer: Trainer, steps: Iterator[Batch], probes: S
     """Train a little, and keep the weights, their averages, and what they make of the probes."""
     for _ in range(_WARM - 1):
         trainer.step(next(steps))
-    losses, gradient = _probed(trainer, probes)
-    _, other = _probed(trainer, probes[1:2])
+    losses, gradients = _probed(trainer, probes)
     kept = {
         "weights": {name: module.state_dict() for name, module in trainer.modules.items()},
         "averages": trainer.ema.state,
         "losses": losses,
-        "gradient": gradient,
-        "noise": _apart(other, gradient) / 2**0.5,
+        "gradients": gradients,
     }
     torch.save(kept, path)
 
 
-def _departure(trainer: Trainer, probes: Sequence[Batch], path: Path) -> tuple[float, float, float, float]:
-    """Return how far losses and gradient are from those of exact settings, with the same weights.
+class _Apart(NamedTuple):
+    """How far a setting is from exact ones: what `Found` says under the same names."""
 
-    Returns:
-        the relative difference of the loss, that of the gradient, the larger one in standard deviations between
-        batches, and that of the gradient.
-    """
+    loss: float
+    gradient: float
+    departure: float
+    noise: float
+
+
+def _departure(trainer: Trainer, probes: Sequence[Batch], path: Path) -> _Apart:
+    """Return how far losses and gradients are from those of exact settings, with the same weights."""
     exact = torch.load(path, weights_only=True, map_location="cpu")
     for name, module in trainer.modules.items():
         module.load_state_dict(exact["weights"][name])
         for key, value in trainer.ema.state[name].items():
             value.copy_(exact["averages"][name][key])
-    losses, found = _probed(trainer, probes)
-    gradient, noise = _apart(found, exact["gradient"]), exact["noise"]
-    apart = (losses - exact["losses"]).mean(dim=0).abs()  # of each phase
+    losses, gradients = _probed(trainer, probes)
+    shift = (losses - exact["losses"]).mean(dim=0).abs()  # of each phase
     spread = exact["losses"].std(dim=0)
-    relative = (apart / exact["losses"].mean(dim=0).abs().clamp(min=1e-30)).max()
-    departures = torch.cat([torch.tensor([gradient / max(noise, 1e-30)]), apart / spread.clamp(min=1e-30)])
-    return float(relative), gradient, float(departures.max()), noise
+    relative = (shift / exact["losses"].mean(dim=0).abs().clamp(min=_TINY)).max()
+    gradient, departure, noise = gradients_apart(gradients, exact["gradients"])
+    departures = torch.cat([torch.tensor([departure]), shift / spread.clamp(min=_TINY)])
+    return _Apart(float(relative), gradient, float(departures.max()), noise)
+
+
+def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
+    """Compare the gradients of batches, (B, N), with those of exact settings.
+
+    Returns:
+        their root mean square difference, relative to the exact ones; how far that departs; and the standard deviation
+        between batches, relative to the mean. It departs by the larger one of two parts, which do not matter alike:
+        what the differences of all batches share, in standard deviations between batches, and the fraction that the
+        rest adds to the variance of a gradient, as a smaller batch would.
+    """
+    count, mean = len(exact), exact.mean(dim=0)
+    noise = float((exact - mean).square().sum() / (count - 1))
+    apart = found - exact
+    each, shared = float(apart.square().sum() / count), float(apart.mean(dim=0).square().sum())
+    systematic = max(0.0, (count * shared - each) / (count - 1))  # the rest would leave each / count in the mean
+    relative = (each / max(float(exact.square().sum()) / count, _TINY)) ** 0.5
+    departure = max((systematic / max(noise, _TINY)) ** 0.5, (each - systematic) / max(noise, _TINY))
+    return relative, departure if isfinite(each) else inf, (noise / max(float(mean.square().sum()), _TINY)) ** 0.5
 
 
 def _probed(trainer: Trainer, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-    """Return the losses of batches in all phases, (probes, phases), and the gradient of the first, flat, on the CPU."""
-    losses, gradient = [], []
+    """Return what batches give, on the CPU: losses in all phases, (B, phases), and gradients of all phases, (B, N)."""
+    losses, gradients = [], []
     for batch in probes:
         pieces = batch.split(trainer.pass_size(len(batch)))
+        parts = []
         for phase in trainer.recipe.phases:
             losses.append(trainer.gradients(phase, batch, pieces)["loss"].detach().cpu().double())
             trainer.scalers[phase.module].update()
-            if batch is probes[0]:
-                found = (p.grad for p in trainer.names[phase.module] if p.grad is not None)
-                gradient += [each.detach().float().flatten().cpu() for each in found]
-    return torch.stack(losses).reshape(len(probes), -1), torch.cat(gradient)
-
-
-def _apart(one: Tensor, other: Tensor) -> float:
-    """Return the norm of the difference of two vectors, relative to that of the second."""
-    return float((one - other).norm() / other.norm().clamp(min=1e-30))
+            found = (p.grad for p in trainer.names[phase.module] if p.grad is not None)
+            parts += [each.detach().float().flatten() for each in found]
+        every = -(-sum(part.numel() for part in parts) // _NUMBERS)
+        gradients.append(torch.cat([part[::every].cpu() for part in parts]))
+    return torch.stack(losses).reshape(len(probes), -1), torch.stack(gradients)
 
 
 def _timed(trainer: Trainer, steps: Iterator[Batch]) -> float:
