@@ -64,7 +64,7 @@ def kl() -> Comparison:
     return Comparison(f"kl against a plain loop of diffusers: {label}", recipe, training, step)
 
 
-def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Comparison:
+def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False, batch: int = 8) -> Comparison:
     """Compare ours with MUSE's VQGAN-VAE: 64 px, 1,024 codes; VGG16 has random weights in both.
 
     The codes are lookup-free, or with `plain` those of a codebook of averages, compared by cosine, of 256 channels.
@@ -80,7 +80,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False) -> Com
     from originals.pairs import Images
     from originals.vqgan import LFQ, VQ, averaged
 
-    size, batch, width, layers, codes = 64, 8, 32, 3, 1024
+    size, width, layers, codes = 64, 32, 3, 1024
     images = Images(64, 3, size)
     game = {
         "weight": float(adversarial),
@@ -240,7 +240,13 @@ def vq_ar() -> Comparison:
 # By kind: each pair that is compared.
 COMPARISONS = {
     "dvae": [lambda: dvae(64, 8, 1024, 128, 64), lambda: dvae(128, 8, 8192, 512, 64)],
-    "vqgan": [lambda: vqgan(False), lambda: vqgan(False, plain=True), lambda: vqgan(True), lambda: vqgan(True, 4)],
+    "vqgan": [
+        lambda: vqgan(False),
+        lambda: vqgan(False, batch=32),
+        lambda: vqgan(False, plain=True, batch=32),
+        lambda: vqgan(True),
+        lambda: vqgan(True, 4),
+    ],
     "vq_ar": [vq_ar],
     "kl": [kl],
 }
