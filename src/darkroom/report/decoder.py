@@ -124,7 +124,12 @@ def pair_rows(scored: Scored) -> Iterator[PairRow]:
         yield PairRow(name, run, originals, renders, None if other is None else number(other))
 
 
-_SAMPLING = ("solver", "steps", "guidance")  # settings of each network on the page; the protocol lists the rest
+_SAMPLING = (
+    "solver",
+    "steps",
+    "guidance",
+    "calls",
+)  # settings of each network on the page; the protocol lists the rest
 
 
 def sampling(sampler: Mapping[str, Any]) -> str:
