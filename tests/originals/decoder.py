@@ -104,7 +104,7 @@ def made(keys: dict[str, Any]) -> tuple[DecoderRecipe, Batch, Tensor]:
     ours = recipe(section(diffusion=keys), steps=STEPS)
     ours.threshold = None  # theirs does not clip the x_0 of the bound
     batch = Batch(np.arange(IMAGES), {key: torch.as_tensor(value) for key, value in Rows().all.items()})
-    random = ours._draw(batch, "train")
+    random = ours.draw(batch, "train")
     steps = (torch.linspace(0, 1, IMAGES) ** 2 * (STEPS - 1)).long()
     random.time = steps
     ours._draw = lambda *_: random  # type: ignore[method-assign]

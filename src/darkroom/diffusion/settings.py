@@ -28,6 +28,11 @@ SOLVERS: dict[str, tuple[str, ...]] = {
     "gaussian": ("ddim", "ddpm", "dpm", "unipc"),
 }
 
+# Of each objective, the solvers without noise of their own, and the predictions that are bound at pure noise: what few
+# calls are distilled from.
+DETERMINISTIC: dict[str, tuple[str, ...]] = {"flow": ("euler", "heun", "dpm"), "gaussian": ("ddim", "dpm")}
+BOUND_TARGETS: dict[str, tuple[str, ...]] = {"flow": ("velocity", "x0"), "gaussian": ("x0", "v")}
+
 _MARGIN = 2e-3  # of times, as far as the ends of a flow's lie from 0 and 1
 
 if TYPE_CHECKING:

@@ -124,7 +124,8 @@ def pair_rows(scored: Scored) -> Iterator[PairRow]:
         yield PairRow(name, run, originals, renders, None if other is None else number(other))
 
 
-_SAMPLING = ("solver", "steps", "guidance")  # settings of each network on the page; the protocol lists the rest
+# Settings of each network on the page; the protocol lists the rest.
+_SAMPLING = ("solver", "steps", "guidance", "calls")
 
 
 def sampling(sampler: Mapping[str, Any]) -> str:

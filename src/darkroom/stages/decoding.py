@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,6 +31,15 @@ def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.d
     cascade = Cascade.open(names, section.weights).to(device)
     sampling = {stage.name: section.sampling(stage.name) for stage in cascade.stages}
     return Decoder(cascade, sampling, seed, section.batch)
+
+
+def sampler_of(decoder: Decoder, section: Decoding, leaving_out: set[str]) -> dict[str, Any]:
+    """Return what a manifest says of how the decoder draws: the section, with the calls of what is distilled."""
+    said = section.model_dump(exclude=leaving_out)
+    for stage in decoder.cascade.stages:
+        if stage.calls is not None:
+            said["unets"][stage.name] = said["unets"].get(stage.name, {}) | {"calls": stage.calls}
+    return said
 
 
 def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards) -> Condition:

@@ -71,7 +71,7 @@ def _sample(params: Params) -> None:
     from darkroom.data.reader import ImageShards
     from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
-    from darkroom.stages.decoding import conditioned_by, decoded, open_decoder, samples, write_pairs
+    from darkroom.stages.decoding import conditioned_by, decoded, open_decoder, sampler_of, samples, write_pairs
 
     section, names = params.sample_decoder, list(params.train_decoder.unets)
     device = set_up_device(section.threads, params.run.device)
@@ -95,7 +95,7 @@ def _sample(params: Params) -> None:
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
             model=cascade.fingerprint,
-            images_seen=cascade.stages[0].metadata.get("images_seen"),
+            images_seen=cascade.images_seen,
             condition="image"
             if cascade.conditioned_on("image")
             else "encoding"
@@ -105,7 +105,7 @@ def _sample(params: Params) -> None:
             split=section.split,
             distribution="frequency",
             repeats=repeats(images.keys, images.captions, rows),
-            sampler=section.model_dump(exclude={"threads", "shard_size", "pictures"}),
+            sampler=sampler_of(decoder, section, {"threads", "shard_size", "pictures"}),
             files={path.name: sha256_file(path) for path in sorted(folder.glob("*.png"))},
             **shards,
         )

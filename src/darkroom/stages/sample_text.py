@@ -66,7 +66,7 @@ def _sample(params: Params) -> None:
     from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
     from darkroom.models.prior.data import captioned_rows
-    from darkroom.stages.decoding import decoded, samples, write_pairs
+    from darkroom.stages.decoding import decoded, sampler_of, samples, write_pairs
 
     section, decoding = params.sample_text, params.sample_decoder
     device = set_up_device(section.threads, params.run.device)
@@ -103,14 +103,15 @@ def _sample(params: Params) -> None:
             image_shape=list(decoder.image_shape),
             classes=list(catalog.classes),
             model=decoder.cascade.fingerprint,
-            images_seen=decoder.cascade.stages[0].metadata.get("images_seen"),
+            images_seen=decoder.cascade.images_seen,
             prior=manifest_hash(PRIOR_FOLDER),
             condition="text",
             clip=stored.clip,
             split=section.split,
             distribution="frequency",
             repeats=repeats(images.keys, images.captions, rows),
-            sampler=section.model_dump(exclude={"threads"}) | {"decoder": decoding.model_dump(exclude={"shard_size"})},
+            sampler=section.model_dump(exclude={"threads"})
+            | {"decoder": sampler_of(decoder, decoding, {"shard_size"})},
             files={"grid.png": sha256_file(folder / "grid.png")},
             **shards,
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.manifest import file_hashes, read_manifest, write_manifest
+from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
 from darkroom.artifacts.models import CLIP, DECODER_FOLDER
 from darkroom.artifacts.models import DECODER as KIND
 from darkroom.data.catalog import Catalog, load_catalog
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import DecoderData
     from darkroom.models.decoder.recipe import DecoderRecipe
+    from darkroom.models.decoder.sample import CascadeStage
 
 MODELS, CURVES, LOGS = DECODER_FOLDER, Path("curves/decoder"), Path("logs")
 _LEFT_OUT = "this U-Net is left out of the cascade"
@@ -72,15 +73,29 @@ def _facts(params: Params, name: str, opened: DecoderData) -> dict[str, Any]:
     }
 
 
+def _facts_of_distilled(teacher: CascadeStage, folder: Path, settings: UNet, opened: DecoderData) -> dict[str, Any]:
+    """Return what the manifest of a U-Net says that is distilled from that in `folder`."""
+    same = ("size", "low_size", "low_downsample", "timesteps", "objective", "prediction")
+    return {
+        "trained": True,
+        **{name: teacher.metadata[name] for name in same},
+        **opened.metadata,
+        "calls": settings.calls,
+        "teacher": teacher.name,
+        "teacher_manifest": manifest_hash(folder),
+        "teacher_images_seen": teacher.metadata.get("images_seen", 0),
+    }
+
+
 def run(params: Params, name: str) -> None:
-    """Train one U-Net of the cascade and write it: averaged weights, and the raw ones in `raw/`.
+    """Train one U-Net of the cascade, or distil it from another, and write averaged weights, and raw ones in `raw/`.
 
     One that is not to be trained is written with those that `weights` names, or with none.
     """
     settings, out, curves = params.train_decoder.unets[name], MODELS / name, CURVES / name
     for path in (out, curves):
         require_writable(path)
-    if not settings.trained and settings.weights == NO_FILE:
+    if not settings.trained and (settings.weights == NO_FILE or settings.calls is not None):
         write_untrained(out, curves, KIND, "`trained` is false", _LEFT_OUT)
         return
     catalog = load_catalog(shards=None)
@@ -93,6 +108,8 @@ def run(params: Params, name: str) -> None:
 def _train(params: Params, name: str, catalog: Catalog) -> None:
     # Imported here: a U-Net that is left out needs no torch.
     from darkroom.device import set_up_device
+    from darkroom.models.decoder.cascade import open_stage
+    from darkroom.models.decoder.distilled import DistilledRecipe, like_teacher
     from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import open_data, weights_key
     from darkroom.training.initial import initial_manifest, initialise, require_same
@@ -102,11 +119,23 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
     section, out, curves = params.train_decoder, MODELS / name, CURVES / name
     settings, training = section.unets[name], section.training_of(name)
     device = set_up_device(training.threads, params.run.device)
+    teacher = None
+    if settings.calls is not None:
+        teacher = open_stage(Path(settings.weights))
+        teacher.network.to(device)
+        section = like_teacher(section, name, teacher)
     opened = open_data(section, name, catalog, device)
     evaluation = Evaluation.open(section.evaluate, catalog, len(opened.rows["val"]), device)
-    recipe = build(params, name, opened, evaluation)
-    model, metadata = recipe.model, {"image": catalog.spec.metadata(), "catalog": catalog.fingerprint}
-    metadata |= _facts(params, name, opened)
+    recipe: DecoderRecipe | DistilledRecipe
+    metadata = {"image": catalog.spec.metadata(), "catalog": catalog.fingerprint}
+    if teacher is None:
+        recipe = build(params, name, opened, evaluation)
+        metadata |= _facts(params, name, opened)
+    else:
+        recipe = DistilledRecipe(teacher, section.unets[name], opened, training.seed, evaluation)
+        metadata |= _facts_of_distilled(teacher, Path(settings.weights), settings, opened)
+        print(f"{recipe.calls.steps} steps of {settings.teacher.solver} into {settings.calls} calls")
+    model = recipe.model
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
     if not settings.trained:
         if (place := rank()) is not None and place.number:

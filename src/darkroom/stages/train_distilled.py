@@ -78,8 +78,7 @@ def _train(params: Params) -> None:
                 f"data/embeddings was made by another CLIP than {MODEL} was trained with, or with others of "
                 "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
             )
-        steps = sum(len(way) - 1 for way in recipe.ways)
-        calls = f"{steps} steps of {how.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
+        calls = f"{recipe.calls.steps} steps of {how.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
         print(f"{calls}: {sum(p.numel() for p in recipe.model.parameters()):,} parameters")
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with trainer.averaged(), atomic_folder(OUT) as folder:

@@ -27,6 +27,29 @@ from darkroom.models.tokenizers.protocol import Tokenizer
 TOKENIZER = Path("models/tokenizer")
 
 
+def open_stage(folder: Path, weights: Literal["ema", "raw"] = "ema") -> CascadeStage:
+    """Return the trained U-Net in a folder, on the CPU.
+
+    Raises:
+        ArtifactError: it is missing or damaged.
+    """
+    metadata = open_artifact(folder, DECODER)
+    network = DecoderUNet.from_pretrained(folder if weights == "ema" else folder / "raw")
+    objective, bounded = stored_objective(metadata, "gaussian"), metadata["tokenizer"] is None
+    return CascadeStage(folder.name, network, objective, bounded, metadata)
+
+
+def _teacher(name: str, manifest: Mapping[str, Any], root: Path) -> str:
+    """Return the name of the U-Net that one distils, after checking that it is the one in `root`."""
+    teacher: str = manifest["teacher"]
+    if manifest["teacher_manifest"] != manifest_hash(root / teacher):
+        raise ArtifactError(
+            f"{root / name} was distilled from another U-Net than {root / teacher} holds: distil it again (`dvc repro "
+            f"train_decoder@{name}`)."
+        )
+    return teacher
+
+
 class Cascade:
     """The trained U-Nets, from the smallest images to the largest."""
 
@@ -35,21 +58,17 @@ class Cascade:
 
     @classmethod
     def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = DECODER_FOLDER) -> "Cascade":
-        """Open the U-Nets of some names; those that were not trained are left out.
+        """Open the U-Nets of some names; those that were not trained, or are distilled in another, are left out.
 
         Raises:
             ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or
-                tokenizer, or on embeddings normalised otherwise.
+                tokenizer, or on embeddings normalised otherwise; or one was distilled from another U-Net than is there.
         """
-        stages, hashes = [], []
-        for name in names:
-            hashes.append(manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "")
-            if not read_manifest(root / name, DECODER)["trained"]:
-                continue
-            metadata = open_artifact(root / name, DECODER)
-            network = DecoderUNet.from_pretrained(root / name if weights == "ema" else root / name / "raw")
-            objective, bounded = stored_objective(metadata, "gaussian"), metadata["tokenizer"] is None
-            stages.append(CascadeStage(name, network, objective, bounded, metadata))
+        hashes = [manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "" for name in names]
+        manifests = {name: read_manifest(root / name, DECODER) for name in names}
+        there = {name: manifest for name, manifest in manifests.items() if manifest["trained"]}
+        replaced = {_teacher(name, manifest, root) for name, manifest in there.items() if "calls" in manifest}
+        stages = [open_stage(root / name, weights) for name in there if name not in replaced]
         stages.sort(key=lambda stage: stage.size)
         if not stages:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
@@ -123,6 +142,13 @@ class Cascade:
     def low_size(self) -> int | None:
         """Pixels of the images that the first trained U-Net enlarges; None: it starts from noise alone."""
         return self.stages[0].metadata["low_size"]
+
+    @property
+    def images_seen(self) -> int | None:
+        """Images that the first U-Net was trained on, its teacher's training included; None: not known."""
+        first = self.stages[0].metadata
+        seen: int | None = first.get("images_seen")
+        return seen if seen is None else seen + first.get("teacher_images_seen", 0)
 
     def to(self, device: torch.device) -> "Cascade":
         """Move the networks, and return this object."""

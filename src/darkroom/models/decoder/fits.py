@@ -7,6 +7,7 @@ from typing import Any
 
 from darkroom.diffusion.fits import require_sampling
 from darkroom.models.clip.embed_settings import EmbedClip
+from darkroom.models.decoder.distilled_fits import distilled_fit, dropouts_of
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.tokenizers.fits import require_lpips
@@ -30,6 +31,7 @@ def fits(params: Any) -> None:
                 f"`sample_decoder.unets.{name}` is of no U-Net under `train_decoder.unets` "
                 f"({', '.join(decoder.unets)}): name one of them, or take it out."
             )
+    distilled_fit(params)
     _unets_fit(decoder, params.embed_clip, params.ingest.image_size, params.train_tokenizer.chosen.factor)
     cascade = decoder.cascade(params.train_clip.source != "none")
     if not cascade:
@@ -69,16 +71,14 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
     """Check that each U-Net is sampled as it is trained."""
     timesteps = "train_decoder.timesteps", params.train_decoder.timesteps
     for name, unet in cascade.items():
+        if unet.calls is not None:
+            continue
         own, source = params.sample_decoder.unets.get(name, {}), f"train_decoder.unets.{name}.diffusion"
 
         def key(what: str, name: str = name, own: Any = own) -> str:
             return f"sample_decoder.unets.{name}.{what}" if what in own else f"sample_decoder.common.{what}"
 
-        dropouts = {}
-        if unet.told_image:
-            dropouts[f"{source}.image_dropout"] = unet.diffusion.image_dropout
-        if unet.model.text_tokens:
-            dropouts[f"{source}.text_dropout"] = unet.diffusion.text_dropout
+        dropouts = dropouts_of(source, unet)
         require_sampling(key, params.sample_decoder.sampling(name), source, unet.diffusion, timesteps, dropouts)
         if unet.grids.guidance is not None:
             for dropout, share in dropouts.items():
@@ -104,9 +104,12 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
     key = "`train_decoder.unets"
     wanted = size if decoder.tokenizer == NO_FILE else size // factor
     what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
-    sizes = {unet.size: name for name, unet in decoder.unets.items()}
-    if len(sizes) < len(decoder.unets):
-        refuse(f"{key}`: two of {', '.join(decoder.unets)} have the same size: each enlarges another.")
+    whole = {name: unet for name, unet in decoder.unets.items() if unet.calls is None}  # others take the place of these
+    if not whole:
+        refuse(f"{key}`: each of {', '.join(decoder.unets)} has `calls`: leave these out of what is to be distilled.")
+    sizes = {unet.size: name for name, unet in whole.items()}
+    if len(sizes) < len(whole):
+        refuse(f"{key}`: two of {', '.join(whole)} have the same size: each enlarges another.")
     if (largest := max(sizes)) != wanted:
         refuse(
             f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set it to {wanted}, and the sizes of "

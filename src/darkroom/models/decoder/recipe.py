@@ -29,7 +29,7 @@ _TIME, _IMAGE, _TEXT, _EMBEDDING, _BLUR, _SIGMA, _LOW, _DOWN, _RIGHT, _SELF = ra
 
 
 @dataclass
-class _Random:
+class Random:
     """The random numbers of a batch: `noise` (N, C, S, S), `low` likewise, `embedding` (N, D), `uniform` (N, 10).
 
     time: of the objective, (N,).
@@ -84,14 +84,14 @@ class DecoderRecipe(Recipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, conditions dropped; randomness follows from each image's place in the training."""
-        found = self._losses(batch, self._draw(batch, "train"), drops=True)
+        found = self._losses(batch, self.draw(batch, "train"), drops=True)
         return {name: values.mean() for name, values in found.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's losses with all conditions; randomness follows from its row."""
-        return self._losses(batch, self._draw(batch, "val"), drops=False)
+        return self._losses(batch, self.draw(batch, "val"), drops=False)
 
-    def _draw(self, batch: Batch, stream: str) -> _Random:
+    def draw(self, batch: Batch, stream: str) -> Random:
         """Return the random numbers of each position."""
         config = self.model.config
         shape = (config.image_channels, config.size, config.size)
@@ -105,20 +105,24 @@ class DecoderRecipe(Recipe):
         rest = numbers[:, -embedding:] if embedding else numbers[:, :0]
         uniform = uniforms.astype(np.float32)
         time = self.objective.times(uniform[:, _TIME])
-        return _Random(noise, low, rest, to_device(uniform, device), to_device(time, device))
+        return Random(noise, low, rest, to_device(uniform, device), to_device(time, device))
 
-    def _losses(self, batch: Batch, random: _Random, drops: bool) -> dict[str, Tensor]:
-        whole = self.space.data(batch.data)  # (N, C, S, S), S of the data
-        x0, noise, time = downsampled(whole, self.model.config.size), random.noise, random.time
-        conditions = self._conditions(batch, whole, random, drops)
-        if drops and self.settings.low.crop is not None:
-            x0, noise, conditions = self._cropped(x0, noise, conditions, random.uniform)
+    def _losses(self, batch: Batch, random: Random, drops: bool) -> dict[str, Tensor]:
+        (x0, noise, conditions), time = self.given(batch, random, drops, crops=drops), random.time
         x = self.objective.add_noise(x0, noise, time)
         before = self._before(x, time, conditions, random.uniform[:, _SELF])
         output = self.modules["unet"](x, self.objective.timesteps(time), conditions, before)
         return self.objective.losses(output, x0, noise, x, time, self.threshold)
 
-    def _conditions(self, batch: Batch, whole: Tensor, random: _Random, drops: bool) -> Conditions:
+    def given(self, batch: Batch, random: Random, drops: bool, crops: bool) -> tuple[Tensor, Tensor, Conditions]:
+        """Return x_0 and noise, (N, C, S, S) each, and the conditions; `crops`: of squares where `low.crop` is set."""
+        whole = self.space.data(batch.data)  # (N, C, S, S), S of the data
+        x0, conditions = downsampled(whole, self.model.config.size), self._conditions(batch, whole, random, drops)
+        if crops and self.settings.low.crop is not None:
+            return self._cropped(x0, random.noise, conditions, random.uniform)
+        return x0, random.noise, conditions
+
+    def _conditions(self, batch: Batch, whole: Tensor, random: Random, drops: bool) -> Conditions:
         """Return the conditions, in training with noise, blur and drops."""
         settings, config, uniform = self.settings, self.model.config, random.uniform
         image, text = self.conditioner(batch.data)
@@ -133,7 +137,7 @@ class DecoderRecipe(Recipe):
             metadata |= self._low(whole, settings.low_size, settings.low, random)
         return Conditions(**metadata)
 
-    def _low(self, whole: Tensor, size: int, how: LowResolution, random: _Random) -> dict[str, Tensor]:
+    def _low(self, whole: Tensor, size: int, how: LowResolution, random: Random) -> dict[str, Tensor]:
         """Return the image to enlarge, and the noise in it."""
         uniform = random.uniform
         small = downsampled(whole, size, how.downsample)
@@ -227,7 +231,7 @@ class DecoderRecipe(Recipe):
     def _made(self, stream: str, source: IndexedDataset, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return what is made under the conditions of some rows, and their images, each uint8 (N, C, S, S)."""
         batch, config = self._read(source, rows), self.model.config
-        random, device = self._draw(batch, stream), next(self.model.parameters()).device
+        random, device = self.draw(batch, stream), next(self.model.parameters()).device
         whole = self.space.data(batch.data)
         conditions = self._conditions(batch, whole, random, drops=False)
         shape = (config.image_channels, config.size, config.size)

@@ -4,31 +4,31 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.diffusion.settings import Probability, Sampling, Solver, Steps
+from darkroom.diffusion.settings import SOLVERS, Probability
 from darkroom.models.decoder.settings import Names
-from darkroom.params.numbers import PartName, Positive, Seed, Weight
+from darkroom.models.decoder.unet_settings import Drawing
+from darkroom.params.numbers import PartName, Positive, Seed
 from darkroom.params.overrides import Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 
 
-class UNetSampling(Sampling):
+class UNetSampling(Drawing):
     """How a U-Net is sampled."""
 
-    solver: Solver = "dpm"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
-    steps: Steps = 16
-    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
-    guidance: Weight = 2.0
-    """Scale of guidance, away from the network without its condition; 1: none."""
-    threshold: Literal["clip", "dynamic", "none"] = "clip"
-    """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
-    percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """dynamic: percentile of the pixels' absolute values, as a fraction."""
     embedding_noise: Probability = 0.0
     """Fraction of noise in the image embedding, at most what the U-Net was trained on."""
     low_noise: Probability = 0.1
     """Fraction of noise in the low-resolution condition, at most what the U-Net was trained on."""
+
+
+def few_calls(how: UNetSampling, objective: str, calls: int) -> UNetSampling:
+    """Return how what was distilled into so many calls is sampled: unguided, with the noise in its conditions as asked.
+
+    No threshold: what a call says is the way of several steps, whose x0 may lie outside the range of pixels.
+    """
+    few = {"solver": SOLVERS[objective][0], "steps": calls, "guidance": 1.0, "threshold": "none"}
+    return UNetSampling.model_validate(few | how.model_dump(include={"embedding_noise", "low_noise"}))
 
 
 class Pictures(Section):

@@ -1,9 +1,12 @@
 """The sections that `train_decoder` reads: what all U-Nets of the cascade share, and each by itself."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from darkroom.artifacts.models import DECODER_FOLDER
 from darkroom.diffusion.settings import Timesteps, require_fit
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.params.evaluate import Evaluate
@@ -12,6 +15,13 @@ from darkroom.params.overrides import merged
 from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Optimizer, Training
+
+_OF_TEACHER = ("size", "low_size", "model", "diffusion")  # keys of a U-Net that one which distils it need not repeat
+
+
+def teacher_of(weights: str) -> str:
+    """Return the name of the U-Net of this decoder whose folder is named as weights; "": it is another folder."""
+    return Path(weights).name if Path(weights).parent == DECODER_FOLDER else ""
 
 
 class DecoderTraining(Training):
@@ -49,6 +59,12 @@ class TrainDecoder(Section):
         init = {**self.training.init.model_dump(), "folder": unet.weights}
         return merged(self.training, {**unet.training, "init": init}, f"unets.{name}.training")
 
+    @property
+    def distilled(self) -> dict[str, str]:
+        """The U-Nets that distil another one and are trained, and of each the name of that one."""
+        found = {name: unet for name, unet in self.unets.items() if unet.calls is not None and unet.trained}
+        return {name: teacher_of(unet.weights) for name, unet in found.items()}
+
     def cascade(self, clip: bool) -> dict[str, UNet]:
         """Return the U-Nets that will have weights: their own, or some to begin with.
 
@@ -58,8 +74,16 @@ class TrainDecoder(Section):
         return {
             name: unet
             for name, unet in self.unets.items()
-            if (unet.trained or unet.weights != NO_FILE) and (clip or not unet.conditioned)
+            if (unet.trained or (unet.weights != NO_FILE and unet.calls is None)) and (clip or not unet.conditioned)
         }
+
+    @field_validator("unets", mode="before")
+    @classmethod
+    def _as_their_teachers(cls, unets: Any) -> Any:
+        """Complete U-Nets that distil another of these by what that one is, where their own sections do not say it."""
+        if not isinstance(unets, Mapping):
+            return unets
+        return {name: _like_its_teacher(unet, unets) for name, unet in unets.items()}
 
     @model_validator(mode="after")
     def _begins(self) -> "TrainDecoder":
@@ -106,6 +130,23 @@ class TrainDecoder(Section):
                 f"latents to {NO_FILE}, or take stored `embeddings` in place of `clip`"
             )
         return self
+
+
+def _like_its_teacher(unet: Any, unets: Mapping[str, Any]) -> Any:
+    """Return a U-Net as it was read, with the keys of the one that it distils which it leaves out; any other as it is.
+
+    `diffusion.embedding_noise` stays its own: the stage of a U-Net sees no other section, and no manifest has it.
+    """
+    if not isinstance(unet, Mapping) or unet.get("calls") is None:
+        return unet
+    teacher = unets.get(teacher_of(str(unet.get("weights"))))
+    if not isinstance(teacher, Mapping):
+        return unet
+    found = {**{key: teacher[key] for key in _OF_TEACHER if key in teacher}, **unet}
+    for key in ("model", "diffusion"):
+        if isinstance(theirs := teacher.get(key), Mapping) and isinstance(own := unet.get(key, {}), Mapping):
+            found[key] = {name: value for name, value in theirs.items() if name != "embedding_noise"} | dict(own)
+    return found
 
 
 class Names(Section):

@@ -5,12 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps, preview_sampling
-from darkroom.params.numbers import NO_FILE, Fraction, Positive
+from darkroom.params.numbers import NO_FILE, Fraction, Positive, Weight
 from darkroom.params.overrides import OWN_TRAINING, Overrides, require_known
 from darkroom.params.section import Section
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]
+Calls = Annotated[int, Field(ge=1, le=16)]
 _READERS = "model.image_tokens, model.image_to_time, model.image_map or model.text_tokens"  # of CLIP
 
 
@@ -134,10 +135,27 @@ class Grids(Section):
         return preview_sampling(diffusion, timesteps, self.steps, self.solver)
 
 
+class Drawing(Sampling):
+    """Solver, guidance and threshold of a U-Net."""
+
+    solver: Solver = "dpm"
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    steps: Steps = 16
+    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
+    guidance: Weight = 2.0
+    """Scale of guidance, away from the network without its condition; 1: none."""
+    threshold: Literal["clip", "dynamic", "none"] = "clip"
+    """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
+    percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """dynamic: percentile of the pixels' absolute values, as a fraction."""
+
+
 class UNet(Section):
     """One U-Net of the cascade.
 
     weights: in place of `train_decoder.training.init.folder`, since each U-Net has weights of its own.
+    calls: with it, what the network is and predicts follows from the U-Net of `weights`: a section of these keys need
+        not say it (`TrainDecoder`), and where a stage sees this section alone, is not known from it.
     training: without `threads` and `processes`, which the stage needs before it knows which U-Net it trains.
     """
 
@@ -151,6 +169,10 @@ class UNet(Section):
     """models/clip: embeddings are computed while training, for collections too large to store them; data/none."""
     weights: str = NO_FILE
     """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
+    calls: Calls | None = None
+    """Distil the U-Net of `weights`, models/decoder/NAME, into so many calls, and draw with these; null: train anew."""
+    teacher: Drawing = Drawing()
+    """With `calls`: how the U-Net of `weights` draws, which is what is distilled."""
     trained: bool = True
     """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
     model: Model = Model()
@@ -182,7 +204,18 @@ class UNet(Section):
         return self.told_image or self.model.text_tokens
 
     @model_validator(mode="after")
+    def _distils(self) -> "UNet":
+        if self.calls is None and self.teacher != Drawing():
+            raise ValueError("teacher says how what is distilled draws, and calls is null: set calls, or take it out")
+        for key in ("guidance", "solver", "steps"):
+            if self.calls is not None and getattr(self.grids, key) != Grids.model_fields[key].default:
+                raise ValueError(f"grids.{key} has no effect with calls, in which the grids are drawn too: take it out")
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> "UNet":
+        if self.calls is not None:
+            return self
         step = self.model.patch * 2 ** (len(self.model.channels) - 1)
         if self.size % step:
             raise ValueError(f"size ({self.size}) must be a multiple of {step}: patch times 2 for each level but one")
@@ -203,6 +236,8 @@ class UNet(Section):
 
     @model_validator(mode="after")
     def _crops(self) -> "UNet":
+        if self.calls is not None:
+            return self
         crop, low = self.low.crop, self.low_size
         step = self.model.patch * 2 ** (len(self.model.channels) - 1)
         if crop is not None and self.model.image_map:
@@ -216,6 +251,8 @@ class UNet(Section):
 
     @model_validator(mode="after")
     def _told(self) -> "UNet":
+        if self.calls is not None:
+            return self
         named = [key for key in ("embeddings", "clip") if getattr(self, key) != NO_FILE]
         if self.conditioned and len(named) != 1:
             raise ValueError(

@@ -8,11 +8,10 @@ from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.texts import read_texts
-from darkroom.diffusion.fits import require_sampling
+from darkroom.diffusion.fits import require_distillable, require_sampling
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.classifier.settings import CLASSIFIER
-from darkroom.models.generators.distilled.settings import SOLVERS, TARGETS
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
 from darkroom.models.generators.settings import NO_GENERATOR
@@ -78,25 +77,13 @@ def _require_distillable(params: Any) -> None:
             f"{this}, and `train_generator.dit.diffusion.objective` is {diffusion.objective}, and only a flow is "
             "distilled: set the former to none, or the latter to flow."
         )
-    if diffusion.flow_target not in TARGETS:
-        refuse(
-            f"{this}, and `train_generator.dit.diffusion.flow_target` is {diffusion.flow_target}, which says nothing "
-            f"of data at pure noise, where the first call begins: set the latter to {' or '.join(TARGETS)}."
-        )
-    if how.solver not in SOLVERS:
-        refuse(
-            f"{this}, and `sample_generator.dit.solver` is {how.solver}, which adds noise on the way, so there is no "
-            f"one way to distil: set the latter to {', '.join(SOLVERS[:-1])} or {SOLVERS[-1]}."
-        )
+    calls = "train_distilled.calls", params.train_distilled.calls
+    source = "train_generator.dit.diffusion"
+    require_distillable(this, calls, "sample_generator.dit.{}".format, how, source, diffusion)
     if how.classifier != NO_FILE:
         refuse(
             f"{this}, and `sample_generator.dit.classifier` is {how.classifier}: what a classifier guides is not "
             f"distilled. Set the former to none, or the latter to {NO_FILE}."
-        )
-    if params.train_distilled.calls >= how.count:
-        refuse(
-            f"`train_distilled.calls` is {params.train_distilled.calls}, no fewer than `sample_generator.dit.steps` "
-            f"({how.count}): set the former below the latter."
         )
     for key, plain in (("weights", "ema"), ("checkpoint", None), ("sigma_rel", None)):
         if (value := getattr(params.sample_generator.common, key)) != plain:

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.device import in_float32, to_device
-from darkroom.diffusion.denoiser import Guidance
+from darkroom.device import to_device
+from darkroom.diffusion.denoiser import Denoise, Guidance
+from darkroom.diffusion.few_calls import FewCalls
 from darkroom.diffusion.flow import Flow
-from darkroom.diffusion.samplers import follow, through, times_of
 from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.distilled.settings import few_calls
@@ -74,9 +74,7 @@ class DistilledRecipe(Recipe):
         self.train, self.val = data.train, data.val
         self.codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         self.asked: Asked = data.asked
-        steps = -(-how.count // calls)
-        fine = times_of(self.objective, calls * steps)
-        self.ways = [fine[at : at + steps + 1] for at in range(0, calls * steps, steps)]
+        self.calls = FewCalls(self.objective, how.solver, how.count, calls)
         self.sampling = few_calls(calls)
         self.by_class = self.model.config.condition == "class" and self.model.config.classes > 1
         self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
@@ -91,49 +89,31 @@ class DistilledRecipe(Recipe):
         """Return each image's loss, and `loss_call_1`, … of the images of each call, from noise on."""
         drawn = self._drawn(batch, "val")
         losses = self._losses(drawn)["loss"]
-        of_calls = {
-            f"loss_call_{call + 1}": losses[to_device(drawn.call == call, losses.device)]
-            for call in range(len(self.ways))
-        }
-        return {"loss": losses, **of_calls}
+        return {"loss": losses, **self.calls.of_each(losses, drawn.call)}
 
     def _drawn(self, batch: Batch, stream: str) -> Drawn:
         mean = means_of(batch.data, self.codebook)
         size = mean[0].numel()
         normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), 2 * size, 1)
-        call = (uniforms[:, 0] * len(self.ways)).astype(np.int64)
+        call = self.calls.drawn(uniforms[:, 0])
         posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
         if "logvar" in batch.data:
             mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x = self.objective.add_noise(self.teacher.scaler(mean), noise, self._ends(call, mean)[0].flatten())
+        x = self.objective.add_noise(self.teacher.scaler(mean), noise, self.calls.starts(call, mean.device))
         return Drawn(x, condition_of(batch.data), call)
-
-    def _ends(self, call: NDArray[np.int64], like: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the times at which the calls of images begin and end, (B, 1, 1, 1) each."""
-        ends = to_device(torch.stack([way[[0, -1]] for way in self.ways])[torch.from_numpy(call)], like.device)
-        start, end = ends[:, :, None, None, None].unbind(1)
-        return start, end
 
     def _losses(self, drawn: Drawn) -> dict[str, Tensor]:
         """Return the losses of each image, (N,)."""
-        (start, end), target = self._ends(drawn.call, drawn.x), self._target(drawn)
-        time = start.flatten()
+        target, time = self._target(drawn), self.calls.starts(drawn.call, drawn.x.device)
         output = self.modules["dit"](drawn.x, self.objective.timesteps(time), drawn.condition)
-        velocity = self.objective.denoised(output, drawn.x, time).velocity
-        assert velocity is not None  # that of a flow
-        mean = (target - drawn.x) / (end - start)
-        return {"loss": (velocity - mean).square().mean(dim=(1, 2, 3))}
+        found = self.objective.denoised(output, drawn.x, time)
+        return {"loss": self.calls.losses(found, drawn.x, target, drawn.call)}
 
-    @torch.no_grad()
     def _target(self, drawn: Drawn) -> Tensor:
         """Return where the teacher leads each image by the end of its call, (B, C, S, S)."""
-        found = torch.empty_like(drawn.x)
-        order = np.argsort(drawn.call, kind="stable")
-        counts = np.bincount(drawn.call, minlength=len(self.ways)).tolist()
-        for way, rows in zip(self.ways, to_device(order, drawn.x.device).split(counts), strict=True):
-            if not len(rows):
-                continue
-            denoise = dit_denoiser(
+
+        def denoise_of(rows: Tensor) -> Denoise:
+            return dit_denoiser(
                 self.teacher.model,
                 self.objective,
                 rows_of(drawn.condition, rows),
@@ -141,9 +121,8 @@ class DistilledRecipe(Recipe):
                 Guidance.of(self.how),
                 self.teacher.weaker,
             )
-            with in_float32(drawn.x.device):
-                found[rows] = follow(through(self.how.solver, self.objective, way), denoise, drawn.x[rows])
-        return found
+
+        return self.calls.reached(drawn.x, drawn.call, denoise_of)
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""

@@ -10,8 +10,6 @@ from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.training import Training
 
-SOLVERS = ("euler", "heun", "dpm")  # that follow a flow without noise of their own
-TARGETS = ("velocity", "x0")  # of a flow, that are bound at pure noise
 NOT_ASKED = "`train_distilled.kind` is none"
 
 
