@@ -151,9 +151,9 @@ def compared(pair: Pair, batch: int) -> Comparison:
     loop = training(
         threads=THREADS,
         batch=batch,
-        images=10_000 * batch,
-        log_every=10_000 * batch,
-        validate_every=10_000 * batch,
+        images=10**6 // batch * batch,
+        log_every=10**6 // batch * batch,
+        validate_every=10**6 // batch * batch,
         learning_rate=1e-4,
         weight_decay=0.01,
         clip_norm=0.5,

@@ -17,7 +17,7 @@ def settings(kind: str, keys: dict[str, Any], batch: int) -> Any:
     from darkroom.models.tokenizers.settings import TrainTokenizer
 
     values = read_params(ROOT / "params.yaml")["train_tokenizer"] | {"kind": kind, "teacher": "data/none"}
-    values["training"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6}
+    values["training"] |= {"threads": THREADS, "batch": batch, "images": 10**6, "log_every": 10**6, "precision": "fp32"}
     values[kind] |= {"training": {}, **keys}
     return TrainTokenizer.model_validate(values)
 

@@ -55,8 +55,9 @@ def require_distillable(
         diffusion: its values.
 
     Raises:
-        DarkroomError: its prediction says nothing at pure noise, its solver adds noise, or it takes no more steps than
-            there will be calls; names the keys.
+        DarkroomError: nothing of its objective is distilled, its prediction says nothing at pure noise, its solver adds
+            noise or does not begin anew with each call, its steps are not of equal length, or it takes no more of them
+            than there will be calls; names the keys.
     """
     if diffusion.objective not in DETERMINISTIC:
         refuse(

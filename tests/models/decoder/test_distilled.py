@@ -299,6 +299,8 @@ def test_of_two_up_samplers_the_distilled_one_is_as_its_teacher() -> None:
         ({"teacher": {"spacing": "leading"}}, "few.teacher.spacing` is leading"),
         ({"teacher": {"solver": "ddim", "steps": "ddim50"}}, "few.teacher.steps` is ddim50"),
         ({"augment": {"mirror": 0.5}}, "few.augment.mirror` changes the images"),
+        ({"low": {"crop": 8}}, "few.low.crop` is 8, and that of its teacher"),
+        ({"diffusion": {"time_units": "sit"}}, "few.diffusion.time_units` is sit, and that of its teacher"),
         ({"teacher": {"steps": 4}}, r"few.calls` is 4, no fewer than `train_decoder.unets.few.teacher.steps` \(4\)"),
     ],
 )
@@ -326,6 +328,10 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(changes: dict[str
         (
             {"train_decoder.unets.base.diffusion.image_dropout": 0.0},
             "few.teacher.guidance` is 2.0, and .*image_dropout",
+        ),
+        (
+            {"train_decoder.unets": {"base": FEW}, "sample_decoder.unets": {}},
+            r"there is no U-Net without calls to distil: take them out there, .* `weights: models/decoder/base`",
         ),
         ({"sample_decoder.unets.few.steps": 8}, r"sample_decoder.unets.few.steps` is 8, and .* in its `calls` \(4\)"),
         ({"sample_decoder.pictures.inpainted": 3}, "inpainted` is 3, and follows all steps"),

@@ -7,8 +7,14 @@ import pytest
 
 from darkroom.check.check import check
 from darkroom.cli import main
+from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
 from darkroom.tools.init import command, tuning
+from darkroom.tools.init.measuring import Measured
+from darkroom.tools.init.tiers import TIERS
+from darkroom.tools.plan.plan import Planned
+from darkroom.tools.plan.schedule import Job
+from darkroom.tools.plan.table import Whole
 from darkroom.tools.tune.search import NOTHING, Found
 from darkroom.tools.tune.trials import Trials
 from tools.tune.test_search import EXACTLY, NOW, Machine
@@ -56,7 +62,7 @@ def test_what_pays_is_written_with_its_reason_and_makes_trainings_longer(clone, 
     tried = machine(train_tokenizer=Machine({("precision", "bf16"): 0.5}))
     longer = init(clone, 30)
     text = (clone / "params.yaml").read_text()
-    assert "precision: bf16" in text and "# tried here: the training takes 0.50 of the time" in text
+    assert "precision: bf16" in text and "takes 0.50 of the time" in text
     assert read_yaml(clone / "params.yaml")["train_tokenizer"]["training"]["precision"] == "bf16"
     assert longer["train_tokenizer"] > 1.05 * plain["train_tokenizer"]
     assert longer["train_generator"] >= plain["train_generator"]
@@ -84,18 +90,64 @@ def test_what_departs_is_taken_back(clone, machine):
     assert "losses or gradients depart" in (clone / "params.yaml").read_text()
 
 
+def test_what_cannot_run_here_is_taken_back(clone, machine):
+    now = {**NOW, "precision": "bf16"}
+
+    def fails(changes):
+        half = {**now, **(changes or {})}["precision"] == "bf16"
+        return replace(EXACTLY, now=now, why="it was ended by a signal" if half and changes is not None else "")
+
+    machine(train_tokenizer=fails)
+    init(clone, 30)
+    assert read_yaml(clone / "params.yaml")["train_tokenizer"]["training"]["precision"] == "fp32"
+    assert "# tried here: otherwise it cannot run" in (clone / "params.yaml").read_text()
+
+
+def test_what_pays_and_is_not_allowed_is_said_and_left_out(clone, machine, monkeypatch, capsys):
+    def refuses(before, choices, *head):
+        if any(key.endswith(".compile") for key in choices):
+            raise DarkroomError("no compilation of this one.")
+        return text_of(before, choices, *head)
+
+    text_of = command.text_of
+    monkeypatch.setattr(command, "text_of", refuses)
+    long = replace(EXACTLY, updates=100_000)
+    machine(
+        train_tokenizer=Machine({("compile", True): 0.5}, long), train_generator=Machine({("precision", "bf16"): 0.5})
+    )
+    init(clone, 30)
+    assert "What is quicker for train_tokenizer is not allowed here: no compilation" in capsys.readouterr().out
+    training = read_yaml(clone / "params.yaml")["train_generator"]["training"]
+    assert training["precision"] == "bf16"
+
+
+def test_a_job_takes_less_by_what_is_saved_whatever_its_length(clone, quick):
+    jobs = {"train_tokenizer": Job(103.0, 1), "train_decoder@base": Job(203.0, 1)}
+    found = Planned([], Whole(0.0, 0.0, 0.0, 2, 0.0, 1.0), {}, [], {name: set() for name in jobs}, jobs)
+    lengths = {"train_tokenizer": 1000, "train_decoder": 1000}
+    measured = Measured(TIERS[0], lengths, lengths, False, found)
+    longer = {"train_tokenizer": 2000, "train_decoder": 1000}
+    spared = measured.sparing({"train_tokenizer": 100.0, "train_decoder@base": 50.0}, longer)
+    assert spared.job_seconds("train_tokenizer", 2.0) == pytest.approx(203 - 100)
+    assert spared.job_seconds("train_tokenizer", 1.0) == pytest.approx(103 - 50)
+    assert spared.job_seconds("train_decoder@base", 1.0) == pytest.approx(203 - 50)
+
+
 def test_only_what_changes_no_other_training_is_tried(clone, machine):
     """Threads follow from what runs side by side, and the keys of `run` are everybody's."""
     found = Machine()
     machine(train_tokenizer=found)
     init(clone, 30)
-    assert {key for changes in found.asked for key in changes} <= {"precision", "tf32", "channels_last", "compile"}
+    keys = {key for changes in found.asked for key in changes}
+    assert "precision" in keys and keys <= {"precision", "tf32", "channels_last", "compile"}
 
 
 def test_what_cannot_be_tried_stays_as_it_was_proposed(clone, machine):
     machine()
     plain = init(clone, 30)
     before = (clone / "params.yaml").read_text()
-    idle = {stage: lambda changes: Found(why=NOTHING) for stage in STAGES[:1]}
-    machine(lacks=["train_generator"], **idle)
-    assert init(clone, 30) == plain and (clone / "params.yaml").read_text() == before
+    machine(lacks=["train_generator"], train_tokenizer=lambda changes: Found(why=NOTHING))
+    assert init(clone, 30) == plain
+    found = (clone / "params.yaml").read_text()
+    assert "were not tried: catalog cannot run" in found and f"were not tried: {NOTHING}" in found
+    assert [line for line in found.splitlines() if "not tried" not in line] == before.splitlines()

@@ -91,7 +91,7 @@ def test_what_takes_long_at_first_must_pay_over_the_whole_training():
 
 def test_nothing_is_compiled_for_a_training_that_cannot_pay_for_it():
     machine = Machine({("compile", True): 0.1}, replace(EXACTLY, updates=100))
-    assert verdicts(machine)["compile"].startswith("not tried: no training of less than 2 min")
+    assert verdicts(machine)["compile"].startswith("not tried: the training is shorter than 2 min")
     assert not any(each["compile"] for each in machine.asked if "compile" in each)
     assert {each.label: each.verdict for each in search(machine, 4, compiles=90.0)}["compile"] == "taken"
 

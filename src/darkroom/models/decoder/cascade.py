@@ -40,9 +40,10 @@ def open_stage(folder: Path, weights: Literal["ema", "raw"] = "ema") -> CascadeS
 
 
 def _teacher(name: str, manifest: Mapping[str, Any], root: Path) -> str:
-    """Return the name of the U-Net that one distils, after checking that it is the one in `root`."""
+    """Return the name of the U-Net that one distils, after checking that it is the one in `root`, if one is there."""
     teacher: str = manifest["teacher"]
-    if manifest["teacher_manifest"] != manifest_hash(root / teacher):
+    there = (root / teacher / "manifest.json").is_file()
+    if there and manifest["teacher_manifest"] != manifest_hash(root / teacher):
         raise ArtifactError(
             f"{root / name} was distilled from another U-Net than {root / teacher} holds: distil it again (`dvc repro "
             f"train_decoder@{name}`)."

@@ -47,6 +47,11 @@ def _is_teacher(decoder: TrainDecoder, name: str, teacher: str) -> None:
     key, unet = f"train_decoder.unets.{name}", decoder.unets[name]
     this = f"`{key}.calls` is {unet.calls}, and `{key}.weights` is {unet.weights}"
     whole = [other for other, each in decoder.unets.items() if each.calls is None]
+    if not whole:
+        refuse(
+            f"{this}, and there is no U-Net without calls to distil: take them out there, and give another one, say "
+            f"`train_decoder.unets.few`, these calls and `weights: models/decoder/{name}`."
+        )
     if teacher not in decoder.unets or teacher == name:
         known = " or ".join(f"models/decoder/{other}" for other in whole)
         refuse(
@@ -73,12 +78,11 @@ def _same(key: str, unet: UNet, source: str, teacher: UNet) -> None:
     pairs = {name: (getattr(unet, name), getattr(teacher, name)) for name in same}
     for name in type(teacher.model).model_fields:
         pairs[f"model.{name}"] = getattr(unet.model, name), getattr(teacher.model, name)
-    for name in ("objective", *teacher.diffusion.prediction()["prediction"]):
-        if name != "timesteps":  # of all U-Nets
-            pairs[f"diffusion.{name}"] = getattr(unet.diffusion, name), getattr(teacher.diffusion, name)
+    for name in ("objective", "time_units", *teacher.diffusion.prediction()["prediction"]):
+        pairs[f"diffusion.{name}"] = getattr(unet.diffusion, name), getattr(teacher.diffusion, name)
     if teacher.told_image and teacher.diffusion.embedding_noise:
         pairs["diffusion.embedding_noise"] = unet.diffusion.embedding_noise, teacher.diffusion.embedding_noise
-    for name in LowResolution.model_fields if teacher.low_size is not None else ():
+    for name in LowResolution.model_fields:
         pairs[f"low.{name}"] = getattr(unet.low, name), getattr(teacher.low, name)
     if (asked := unet.augment.asked) and teacher.told_image and unet.embeddings != NO_FILE:
         refuse(

@@ -105,8 +105,6 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
     wanted = size if decoder.tokenizer == NO_FILE else size // factor
     what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
     whole = {name: unet for name, unet in decoder.unets.items() if unet.calls is None}  # others take the place of these
-    if not whole:
-        refuse(f"{key}`: each of {', '.join(decoder.unets)} has `calls`: leave these out of what is to be distilled.")
     sizes = {unet.size: name for name, unet in whole.items()}
     if len(sizes) < len(whole):
         refuse(f"{key}`: two of {', '.join(whole)} have the same size: each enlarges another.")

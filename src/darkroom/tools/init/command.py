@@ -2,6 +2,7 @@
 
 # No effect on any output: writes params.yaml, which the stages depend on key by key
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from darkroom.dag.expected import write_expected
@@ -10,15 +11,15 @@ from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.allotting import MARGIN
 from darkroom.tools.init.choice import Choice
-from darkroom.tools.init.facts import look
+from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.leaving_out import left_out
 from darkroom.tools.init.machine import Machine, this_machine
-from darkroom.tools.init.measuring import EVALUATOR, measure_sizes, worth, write_stood_in
+from darkroom.tools.init.measuring import EVALUATOR, Measured, measure_sizes, worth, write_stood_in
 from darkroom.tools.init.proposal import Wish, propose, trainings
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.texts import after, report
-from darkroom.tools.init.tuning import TUNED_FROM, tuned
+from darkroom.tools.init.tuning import TUNED_FROM, Quicker, tuned
 from darkroom.tools.init.writing import begin_from, header, restored, text_of
 from darkroom.tools.preset import DEFAULT, laid_over, overlay
 
@@ -54,16 +55,30 @@ def _proposed(subject: Subject, request: Request, before: str, machine: Machine)
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
         subject = replace(subject, notes=(*subject.notes, *passed_over))
-        quicker: dict[str, Choice] = {}
+        quicker = Quicker()
         if measured.seconds(lengths) >= TUNED_FROM:
-            write_stood_in(before, facts, wish, measured.tier, machine, lengths)
-            quicker, factors = tuned([name for name in trainings(wish) if name != EVALUATOR], machine.gpu)
-            measured = measured.by(factors)
+            quicker = _quicker(facts, wish, before, machine, (measured, lengths))
+            subject = replace(subject, notes=(*subject.notes, *quicker.notes))
+            measured = measured.sparing(quicker.saved, lengths)
             lengths = measured.fit(seconds)
         text = report(subject, facts, wish, request, measured, lengths, machine)
         choices = propose(facts, wish, measured.tier, machine, lengths)
-        written = text_of(before, choices | quicker, header(request, text))
+        written = text_of(before, choices | quicker.choices, header(request, text))
         if not request.dry_run:
             keep(written)
             write_expected(written, measured.left(lengths))
     return "\n".join([text, "", *after(facts, wish, request)])
+
+
+def _quicker(
+    facts: Facts, wish: Wish, before: str, machine: Machine, proposed: tuple[Measured, dict[str, int]]
+) -> Quicker:
+    """Return what is quicker for the trainings that are proposed, but for the evaluator: it is the same in all runs."""
+    measured, lengths = proposed
+    choices = propose(facts, wish, measured.tier, machine, lengths)
+
+    def require(changed: Mapping[str, Choice]) -> None:
+        text_of(before, {**choices, **changed})
+
+    write_stood_in(before, facts, wish, measured.tier, machine, lengths)
+    return tuned([name for name in trainings(wish) if name != EVALUATOR], machine.gpu, require)

@@ -72,12 +72,16 @@ class Measured:
         fixed = min(seconds, self.found.whole.between + _BODY)
         return fixed + (seconds - fixed) * factor
 
-    def by(self, factors: Mapping[str, float]) -> "Measured":
-        """Return what the DAG takes where the images of some jobs take another time, by these factors."""
-        jobs = {
-            name: replace(job, seconds=self.job_seconds(name, factors.get(name, 1.0)))
-            for name, job in self.found.jobs.items()
-        }
+    def sparing(self, saved: Mapping[str, float], lengths: Mapping[str, int]) -> "Measured":
+        """Return what the DAG takes where some jobs take so many seconds less, with trainings of these lengths."""
+        jobs = dict(self.found.jobs)
+        for name, seconds in saved.items():
+            training = name.partition("@")[0]
+            fixed, whole = (
+                self.job_seconds(name, factor) for factor in (0.0, lengths[training] / self.lengths[training])
+            )
+            spared = min(seconds, 0.9 * (whole - fixed)) / (whole - fixed)
+            jobs[name] = replace(jobs[name], seconds=self.job_seconds(name, 1.0 - spared))
         return replace(self, found=replace(self.found, jobs=jobs))
 
     def fit(self, seconds: float) -> dict[str, int]:

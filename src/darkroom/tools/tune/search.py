@@ -118,8 +118,8 @@ def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS, compiles: f
                 continue
             changes = {**kept, key: value}
             if key == "compile" and value and best.whole < compiles:
-                short = f"no training of less than {compiles / 60:g} min pays for it"
-                yield Tried(changes, label(key, value), Found(why=short), f"not tried: {short}")
+                short = f"not tried: the training is shorter than {compiles / 60:g} min"
+                yield Tried(changes, label(key, value), Found(why=short), short)
                 continue
             found = attempt(changes)
             verdict = _verdict(found, best, key)

@@ -73,6 +73,8 @@ class Trial:
         probes = list(islice(steps, _PROBES))
         first = _seconds(trainer, steps)
         _find_scale(trainer, steps)
+        trainer.step(next(steps))  # the first one had no state of the optimizer beside it
+        memory = _memory(trainer.device, self.before)
         if not self.exact.exists():
             _write_exact(self.exact, trainer, steps, probes)
         apart = _departure(trainer, probes, self.exact)
@@ -84,7 +86,7 @@ class Trial:
             batch=trainer.settings.batch,
             seconds=seconds,
             first=max(0.0, first - seconds),
-            memory=_memory(trainer.device, self.before),
+            memory=_memory(trainer.device, self.before) if trainer.device.type == "cuda" else memory,
             loss=apart.loss,
             gradient=apart.gradient,
             departure=apart.departure,
@@ -209,6 +211,8 @@ def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
 def _probed(trainer: Trainer, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
     """Return what batches give, on the CPU: losses in all phases, (B, phases), and gradients of all phases, (B, N)."""
     losses, gradients = [], []
+    numbers = sum(p.numel() for phase in trainer.recipe.phases for p in trainer.names[phase.module])
+    every = -(-numbers // _NUMBERS)
     for batch in probes:
         pieces = batch.split(trainer.pass_size(len(batch)))
         parts = []
@@ -216,9 +220,8 @@ def _probed(trainer: Trainer, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
             losses.append(trainer.gradients(phase, batch, pieces)["loss"].detach().cpu().double())
             trainer.scalers[phase.module].update()
             found = (p.grad for p in trainer.names[phase.module] if p.grad is not None)
-            parts += [each.detach().float().flatten() for each in found]
-        every = -(-sum(part.numel() for part in parts) // _NUMBERS)
-        gradients.append(torch.cat([part[::every].cpu() for part in parts]))
+            parts += [each.detach().flatten()[::every].float().cpu() for each in found]
+        gradients.append(torch.cat(parts))
     return torch.stack(losses).reshape(len(probes), -1), torch.stack(gradients)
 
 

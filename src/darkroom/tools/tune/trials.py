@@ -49,10 +49,9 @@ class Tuned:
         return {key: value for key, value in self.taken.changes.items() if now[key] != value}
 
     @property
-    def seconds(self) -> tuple[float, float]:
-        """Of the whole training, with the settings of params.yaml and with the best."""
-        now = next(each.found for each in self.tried if each.label == AS_IT_IS)
-        return now.whole, self.taken.found.whole
+    def before(self) -> Found:
+        """What was found with the settings of params.yaml."""
+        return next(each.found for each in self.tried if each.label == AS_IT_IS)
 
 
 @dataclass(frozen=True)

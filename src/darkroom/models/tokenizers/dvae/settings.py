@@ -67,7 +67,7 @@ class DVAE(Kind):
     """Loss of the reconstruction."""
     kl_reduction: Literal["per_position", "sum"] = "per_position"
     """How the KL to the uniform distribution is reduced; sum: over batch and positions, as dalle-pytorch."""
-    kl_weight: Annotated[float, Field(ge=0)] = 0.03
+    kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the KL term: without it few codes are used."""
     kl_warmup: Annotated[int, Field(ge=0)] = 0
     """Images during which the weight of the KL term rises from 0."""
