@@ -280,7 +280,10 @@ def test_of_two_up_samplers_the_distilled_one_is_as_its_teacher() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"weights": "data/none"}, "no other U-Net of `train_decoder.unets`: set the latter to models/decoder/base or"),
+        (
+            {"weights": "data/none"},
+            "name there what it distils, models/decoder/base or models/decoder/up. Or, where few",
+        ),
         ({"weights": "elsewhere/models/decoder/base"}, "no other U-Net of `train_decoder.unets`"),
         ({"weights": "models/decoder/few"}, "no other U-Net of `train_decoder.unets`"),
         (
@@ -329,9 +332,10 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(changes: dict[str
             {"train_decoder.unets.base.diffusion.image_dropout": 0.0},
             "few.teacher.guidance` is 2.0, and .*image_dropout",
         ),
+        ({"train_decoder.unets.base.calls": 4}, r"base itself is to be distilled, .* `weights: models/decoder/base`"),
         (
             {"train_decoder.unets": {"base": FEW}, "sample_decoder.unets": {}},
-            r"there is no U-Net without calls to distil: take them out there, .* `weights: models/decoder/base`",
+            "there is no U-Net without calls to distil",
         ),
         ({"sample_decoder.unets.few.steps": 8}, r"sample_decoder.unets.few.steps` is 8, and .* in its `calls` \(4\)"),
         ({"sample_decoder.pictures.inpainted": 3}, "inpainted` is 3, and follows all steps"),

@@ -154,7 +154,10 @@ def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, m
     assert "train_generator: it needs about 90 GB." in said
     said = list(tune(["train_classifier"]))
     assert said[-2:] == ["train_classifier: with these parameters nothing is trained.", "No training was tried."]
-    with pytest.raises(DarkroomError, match="no stage `sample_generator`"):
+    with pytest.raises(
+        DarkroomError,
+        match="no training `sample_generator`; did you mean `train_generator`",
+    ):
         list(tune(["sample_generator"]))
     monkeypatch.setattr(
         trials, "in_miniature", lambda *_: {STAGES[0]: StagePlan(STAGES[0], source="not measured", notes=["no disk"])}

@@ -47,13 +47,15 @@ def _is_teacher(decoder: TrainDecoder, name: str, teacher: str) -> None:
     key, unet = f"train_decoder.unets.{name}", decoder.unets[name]
     this = f"`{key}.calls` is {unet.calls}, and `{key}.weights` is {unet.weights}"
     whole = [other for other, each in decoder.unets.items() if each.calls is None]
-    if not whole:
+    known = " or ".join(f"models/decoder/{other}" for other in whole)
+    if unet.weights == NO_FILE:
         refuse(
-            f"{this}, and there is no U-Net without calls to distil: take them out there, and give another one, say "
-            f"`train_decoder.unets.few`, these calls and `weights: models/decoder/{name}`."
+            f"{this}: name there what it distils{f', {known}' if known else ''}. Or, where {name} itself is to be "
+            f"distilled, take its calls out, and give another U-Net these calls and `weights: models/decoder/{name}`."
         )
+    if not whole:
+        refuse(f"{this}, and there is no U-Net without calls to distil: take out those of what is to be distilled.")
     if teacher not in decoder.unets or teacher == name:
-        known = " or ".join(f"models/decoder/{other}" for other in whole)
         refuse(
             f"{this}, which is no other U-Net of `train_decoder.unets`: set the latter to {known}, or calls to null."
         )

@@ -3,6 +3,7 @@
 Every stage runs on this machine, its real body in miniature. No artifact has to be there, and none is written.
 """
 
+import difflib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -30,15 +31,21 @@ REHEARSE = "darkroom.tools.plan.body:rehearse"
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
 
 
-def choose(names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool) -> list[str]:
+def choose(
+    names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool, what: str = "stage"
+) -> list[str]:
     """Return the stages to plan: those named, stale or not, each with all its items; else the stale ones, or all.
+
+    what: what a name is to be, for the message.
 
     Raises:
         DarkroomError: a name is no stage.
     """
     for name in names:
         if not any(name in (stage, stage.partition("@")[0]) for stage in known):
-            raise DarkroomError(f"there is no stage `{name}`; there are: {', '.join(known)}.")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}."
+            raise DarkroomError(f"there is no {what} `{name}`; {hint}")
     if names:
         return [stage for stage in known if stage in names or stage.partition("@")[0] in names]
     return list(known) if everything else [stage for stage in known if stage in stale]

@@ -35,7 +35,7 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
     Raises:
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
     """
-    if os.getloadavg()[0] > _BUSY:
+    if busy := os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now: times are of what they leave."
     found: list[Tuned] = []
     idle: set[str] = set()
@@ -56,6 +56,8 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
             if names or stage not in idle:
                 yield f"{stage}: {tuned.why}."
     yield from _end(found, [name for name in on.known if name not in idle], write)
+    if busy:
+        yield "Others used this machine when it began: a setting may have met another load. Try again when it is quiet."
 
 
 def _table(tuned: Tuned) -> Iterator[str]:

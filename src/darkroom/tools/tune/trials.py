@@ -103,7 +103,7 @@ def trials(names: Sequence[str], log: Path) -> Iterator[Trials]:
         with quiet(log):
             dag = ask_dvc()
             known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
-            chosen = choose(names, known, set(), everything=True)
+            chosen = choose(names, known, set(), everything=True, what="training")
             above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
             modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
             submit = stack.enter_context(forks(core_count(), *modules))
