@@ -37,7 +37,7 @@ HERE = Path.cwd()  # `loop_overhead` goes to the root of the clone
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch  # noqa: E402
-from diffusers import DiTTransformer2DModel  # noqa: E402
+from beside.dit import diffusers_dit  # noqa: E402
 from loop_overhead import WithoutPictures, bare, latents_of  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -207,15 +207,7 @@ def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step
     if way.loop == "bare":
         module: nn.Module = DiT(config(size))
     else:
-        module = DiTTransformer2DModel(  # type: ignore[assignment]
-            num_attention_heads=heads,
-            attention_head_dim=width // heads,
-            in_channels=CHANNELS,
-            out_channels=CHANNELS,
-            num_layers=depth,
-            sample_size=SIDE,
-            num_embeds_ada_norm=CLASSES,
-        )
+        module = diffusers_dit(CHANNELS, SIDE, CLASSES, width, depth, heads)  # type: ignore[assignment]
 
     def network(x: Tensor, times: Tensor, labels: Tensor) -> Tensor:
         if way.loop == "bare":

@@ -11,16 +11,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from diffusers import DiTTransformer2DModel
+
 from beside.comparison import THREADS, Comparison
 
 CLASSES, LATENTS = 10, 1024
+
+
+def diffusers_dit(
+    channels: int, side: int, classes: int, width: int, depth: int, heads: int, patch: int = 2
+) -> DiTTransformer2DModel:
+    """Return diffusers' transformer of a shape that is ours, too."""
+    return DiTTransformer2DModel(
+        num_attention_heads=heads,
+        attention_head_dim=width // heads,
+        in_channels=channels,
+        out_channels=channels,
+        num_layers=depth,
+        sample_size=side,
+        patch_size=patch,
+        num_embeds_ada_norm=classes,
+    )
 
 
 def compared(
     name: str, channels: int, side: int, width: int, depth: int, heads: int, patch: int, batch: int, own: bool
 ) -> Comparison:
     """Compare an update with a bare loop around the same network (own), or around diffusers'."""
-    from diffusers import DiTTransformer2DModel
     from loop_overhead import WithoutPictures, bare, latents_of
 
     from darkroom.diffusion.scalers import LatentScaler
@@ -40,16 +57,7 @@ def compared(
         other: Any = DiT(config)
         steps = bare(other, list(other.parameters()), rows, CLASSES, batch)
     else:
-        other = DiTTransformer2DModel(
-            num_attention_heads=heads,
-            attention_head_dim=width // heads,
-            in_channels=channels,
-            out_channels=channels,
-            num_layers=depth,
-            sample_size=side,
-            patch_size=patch,
-            num_embeds_ada_norm=CLASSES,
-        ).train()
+        other = diffusers_dit(channels, side, CLASSES, width, depth, heads, patch).train()
         steps = bare(
             lambda x, times, labels: other(x, timestep=times, class_labels=labels).sample,
             list(other.parameters()),
