@@ -4,9 +4,11 @@
 is saved or lost by that but the flattening. The rest moves by fused AdamW in all. Each optimizer has its own copy of
 the network and the same random gradients, and all take turns of one step each, with `--threads` of them (1); so do the
 passes forward and backward of a batch (64 latents, 32 images of the U-Net; of DiT-S/4 also 256, as it was published).
+With `--precision bf16` the passes and ours compute in bfloat16, as a training of that precision does; torch's always
+does.
 
-Run it on a quiet machine: `.venv/bin/python benchmarks/optimizers.py [--threads N]`. Prints a Markdown table: the
-median of a step, and as a fraction of the passes.
+Run it on a quiet machine: `.venv/bin/python benchmarks/optimizers.py [--threads N] [--precision bf16]`. Prints a
+Markdown table: the median of a step, and as a fraction of the passes.
 """
 
 import argparse
@@ -29,6 +31,7 @@ from darkroom.models.decoder.network import Conditions, DecoderUNet  # noqa: E40
 from darkroom.models.decoder.opening import DecoderData, config_of  # noqa: E402
 from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.training.optimizer import build_optimizer  # noqa: E402
+from darkroom.training.precision import autocast  # noqa: E402
 from helpers import training  # noqa: E402
 from models.decoder.small_decoder import section  # noqa: E402
 
@@ -69,15 +72,22 @@ def matrices(module: nn.Module, made: torch.optim.Optimizer) -> tuple[Callable[[
     return step, flat
 
 
-def measure(name: str, network: nn.Module, output: Callable[[nn.Module], Tensor], turns: int) -> str:
+def measure(name: str, network: nn.Module, output: Callable[[nn.Module], Tensor], precision: str, turns: int) -> str:
     """Return a row of the table."""
     torch.manual_seed(0)
     copies = [copy.deepcopy(network) for _ in range(5)]
     gradients = [torch.randn_like(parameter) for parameter in network.parameters()]
-    settings = [training(), training(optimizer="muon"), training(optimizer="muon", muon_chunks=True)]
-    adamw, muon, chunks = (build_optimizer(each, told) for each, told in zip(copies, settings, strict=False))
-    theirs, flat = matrices(copies[3], build_optimizer(copies[3], training(optimizer="muon")))
-    steps = (adamw.step, muon.step, chunks.step, theirs, lambda: output(copies[4]).square().mean().backward())
+    told = {"optimizer": "muon", "precision": precision}
+    settings = [training(), training(**told), training(**told, muon_chunks=True)]
+    adamw, muon, chunks = (build_optimizer(*each) for each in zip(copies, settings, strict=False))
+    theirs, flat = matrices(copies[3], build_optimizer(copies[3], training(**told)))
+
+    def passes_of_a_batch() -> None:
+        with autocast(settings[1], torch.device("cpu")):
+            loss = output(copies[4]).float().square().mean()
+        loss.backward()
+
+    steps = (adamw.step, muon.step, chunks.step, theirs, passes_of_a_batch)
     taken: list[list[float]] = [[] for _ in steps]
     for turn in range(turns + 3):
         for module, step, times in zip(copies, steps, taken, strict=True):
@@ -98,17 +108,20 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--threads", type=int, default=1)
     arguments.add_argument("--turns", type=int, default=60)
+    arguments.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     given = arguments.parse_args()
     torch.set_num_threads(given.threads)
-    print(f"| {given.threads} threads, ms | passes | AdamW | `muon` | with `muon_chunks` | torch.optim.Muon |")
-    print("|---|---|---|---|---|---|")
-    print(measure("base U-Net of `shapes-text`", unet(), unet_output, given.turns))
-    print(measure("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2)), dit_output, given.turns))
-    print(measure("DiT, width 192, depth 6, 16 tokens", DiT(DiTConfig(4, 8, 6, 192, 6, 6, 2)), dit_output, given.turns))
+    head = f"| {given.threads} threads, {given.precision}, ms | passes | AdamW | `muon` | with `muon_chunks`"
+    print(f"{head} | torch.optim.Muon |\n|---|---|---|---|---|---|")
     small = DiT(DiTConfig(4, 32, 1000, 384, 12, 6, 4))
-    for batch in (64, 256):
-        output = partial(dit_output, batch=batch)
-        print(measure(f"DiT-S/4, batch {batch}", small, output, max(3, given.turns // 6)))
+    for name, network, output in (
+        ("base U-Net of `shapes-text`", unet(), unet_output),
+        ("the default DiT", DiT(DiTConfig(4, 16, 10, 128, 4, 4, 2)), dit_output),
+        ("DiT, width 192, depth 6, 16 tokens", DiT(DiTConfig(4, 8, 6, 192, 6, 6, 2)), dit_output),
+        *((f"DiT-S/4, batch {batch}", small, partial(dit_output, batch=batch)) for batch in (64, 256)),
+    ):
+        turns = max(3, given.turns // 6) if network is small else given.turns
+        print(measure(name, network, output, given.precision, turns), flush=True)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False, batch:
     """Compare ours with MUSE's VQGAN-VAE: 64 px, 1,024 codes; VGG16 has random weights in both.
 
     The codes are lookup-free, or with `plain` those of a codebook of averages, compared by cosine, of 256 channels.
+    Without discriminator and VGG16 MUSE's loss is the reconstruction alone: the quantiser's has no weight in ours, too.
 
     MUSE's gradient penalty is asked for every fourth step, and a defect makes it run in each: both are compared.
     """
@@ -104,8 +105,8 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False, batch:
         "quantiser": "vq" if plain else "lfq",
         "codebook_size": codes,
         "codebook_dim": 256,
-        "lfq": LFQ,
-        "vq": VQ,
+        "lfq": {**LFQ, **({} if adversarial else {"entropy_weight": 0.0})},
+        "vq": {**VQ, **({} if adversarial else {"commitment_weight": 0.0})},
         "reconstruction": "l1",
         "perceptual": {"network": "vgg16", "weight": 1.0} if adversarial else {"network": "none", "weight": 0.0},
         "adversarial": game,

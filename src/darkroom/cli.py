@@ -3,12 +3,14 @@
 # No effect on any output: reads the command line
 
 import argparse
+import difflib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
@@ -18,9 +20,19 @@ from darkroom.tools.score.options import add_options as add_score_options
 from darkroom.tools.score.options import require_paths
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names what is near where a choice is none, in place of all that there are."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        said, there, choices = message.partition(" (choose from ")
+        near = difflib.get_close_matches(said.split("'")[1], re.findall(r"[\w-]+", choices), 3) if there else []
+        super().error(f"{said}; did you mean {' or '.join(near)}?" if near else message)
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    top = argparse.ArgumentParser(prog="darkroom", description="Train image generators as one reproducible DAG.")
+    top = _Parser(prog="darkroom", description="Train image generators as one reproducible DAG.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     checked = commands.add_parser(
         "check", help="validate params.yaml, dvc.yaml and the folders of parts, and mend a dvc.lock that was cut short"

@@ -68,13 +68,23 @@ def moved(module, settings, name="net"):
     return {names[parameter] for group in groups if group["muon"] for parameter in group["params"]}
 
 
+def bound(lengths):
+    """(sum of s^4)^(1/4), from which singular values s begin."""
+    return (lengths**4).sum() ** 0.25
+
+
 def newton_schulz(matrix):
-    """Float64: five times X <- a X + b (X X') X + c (X X') (X X') X, from X over its Frobenius norm."""
+    """Float64: four times X <- a X + b (X X') X + c (X X') (X X') X, from X over the bound of its singular values."""
     x = np.asarray(matrix, dtype=np.float64)
-    x = x / np.sqrt((x * x).sum())
-    for _ in range(5):
+    x = x / bound(np.linalg.svd(x, compute_uv=False))
+    for first, third, fifth in (
+        (8.2193, -23.3375, 16.6266),
+        (3.9641, -2.8377, 0.5158),
+        (3.4368, -2.4752, 0.4762),
+        (2.4901, -1.8343, 0.4368),
+    ):
         gram = x @ x.T
-        x = 3.4445 * x - 4.775 * gram @ x + 2.0315 * gram @ gram @ x
+        x = first * x + third * gram @ x + fifth * gram @ gram @ x
     return x
 
 
@@ -144,8 +154,8 @@ def test_an_orthogonalised_matrix_has_the_directions_of_the_first_and_no_lengths
     inside = u.mT @ found.double() @ v.mT
     lengths = inside.diagonal()
     assert torch.allclose(inside, lengths.diag(), atol=1e-4)
-    large = lengths[s > 0.01 * matrix.norm()]
-    assert len(large) > len(s) / 2 and large.min() > 0.68 and large.max() < 1.14
+    large = lengths[s > 0.003 * bound(s)]
+    assert len(large) > len(s) / 2 and large.min() > 0.78 and large.max() < 1.21
     assert torch.allclose(single(matrix * 1e6), found, atol=1e-5)
 
 
@@ -163,6 +173,63 @@ def test_singular_values_of_five_orders_keep_three_digits_in_float32():
     matrix = (u * torch.logspace(0, -5, 32).double() @ v).float()
     expected = newton_schulz(matrix)
     assert np.linalg.norm(single(matrix).numpy() - expected) < 1e-3 * np.linalg.norm(expected)
+
+
+def test_every_length_above_a_threehundredth_comes_near_to_one():
+    """A matrix whose largest singular value is nearly the bound itself, by which the iteration begins."""
+    lengths = torch.cat([torch.ones(1), torch.logspace(-2.5, -0.5, 200)])
+    ends = single(lengths.diag()).diagonal()
+    assert ends.min() > 0.78 and ends.max() < 1.21
+    assert single(torch.tensor([1.0, 1e-4]).diag())[1, 1] < 0.1  # what is shorter stays short
+
+
+def test_each_quintic_is_the_nearest_to_one_of_what_the_one_before_leaves():
+    """Remez: the error at both ends of the interval and at the two turns between is alike, with signs in turn."""
+    low = 0.003
+    high, last = 1.0, len(muon._QUINTICS) - 1
+    for number, (first, third, fifth) in enumerate(muon._QUINTICS):
+        scale = 1.02 if number < last else 1.0
+
+        def quintic(x, odd=(first * scale, third * scale**3, fifth * scale**5)):
+            return odd[0] * x + odd[1] * x**3 + odd[2] * x**5
+
+        x = np.linspace(low, high, 100_001)
+        error = quintic(x) - 1
+        turns = np.flatnonzero(np.diff(np.sign(np.diff(error)))) + 1
+        assert len(turns) == 2
+        at = error[[0, *turns, -1]]
+        np.testing.assert_allclose(at * [-1, 1, -1, 1], np.abs(error).max(), rtol=5e-3)
+        low = quintic(low)
+        high = 2 - low
+
+
+@pytest.mark.parametrize("rank", [1, 3, 40])
+@pytest.mark.parametrize("shape", [(40, 40), (40, 160)])
+def test_bfloat16_lifts_no_length_above_what_the_quintics_stand(rank, shape):
+    """Of a low rank the bound is nearly reached. What rounding leaves in other directions ends below one, too."""
+    with seeded(13):
+        matrix = torch.randn(shape[0], rank) @ torch.randn(rank, shape[1]) + 1e-3 * torch.randn(shape)
+    u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
+    found, exact = (orthogonalised(matrix[None], half=half)[0].double() for half in (True, False))
+    lengths, expected = ((u.mT @ each @ v.mT).diagonal()[:rank][s[:rank] > 0.02 * s[0]] for each in (found, exact))
+    torch.testing.assert_close(lengths, expected, atol=0.2, rtol=0)
+    assert torch.linalg.svdvals(found).max() < 1.3
+
+
+def test_a_training_in_bf16_orthogonalises_in_bfloat16():
+    module, half = nn.Linear(32, 32, bias=False), nn.Linear(32, 32, bias=False)
+    half.load_state_dict(module.state_dict())
+    before = module.weight.detach().clone()
+    with seeded(14):
+        gradient = torch.randn(32, 32)
+    for each, precision in ((module, "fp32"), (half, "bf16")):
+        optimizer = build_optimizer(each, training(optimizer="muon", learning_rate=0.1, precision=precision))
+        each.weight.grad = gradient.clone()
+        optimizer.step()
+        assert optimizer.state[each.weight]["momentum_buffer"].dtype == torch.float32
+    steps = [(each.weight.detach() - before) for each in (module, half)]
+    difference = (steps[0] - steps[1]).norm() / steps[0].norm()
+    assert 1e-4 < difference < 0.05
 
 
 def test_no_gradient_at_all_gives_no_step():
@@ -206,7 +273,8 @@ def test_updates_are_the_formula_in_float64_for_maps_and_adamw_to_the_bit_for_th
             assert torch.equal(value, other.get_parameter(name))
 
 
-def test_a_matrix_moves_as_torchs_own_muon_moves_it_to_bfloat16():
+def test_a_matrix_moves_as_torchs_own_muon_moves_it_but_for_lengths():
+    """Torch's iteration leaves lengths between 0.68 and 1.13, ours between 0.78 and 1.2."""
     with seeded(2):
         start, gradient = torch.randn(32, 48), torch.randn(32, 48)
     module = nn.Linear(48, 32, bias=False)
@@ -220,7 +288,8 @@ def test_a_matrix_moves_as_torchs_own_muon_moves_it_to_bfloat16():
         optimizer.step()
         reference.step()
     change = (theirs - start).norm()
-    assert (module.weight - theirs).norm() < 0.02 * change
+    assert (module.weight - theirs).norm() < 0.3 * change
+    assert torch.cosine_similarity(*((w - start).flatten() for w in (module.weight, theirs)), dim=0) > 0.95
 
 
 def test_a_step_has_about_the_size_of_adamws():

@@ -267,7 +267,8 @@ def check(params: dict[str, Any] | None = None) -> str:
     _connected(params, dvc)
     for fits in FITS:
         fits(whole_params)
-    counts = f"{len(stages)} stages, {len(params['parts'])} parts"
+    parts = len(params["parts"])
+    counts = f"{len(stages)} stages, {parts} part{'s' * (parts > 1)}"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"
 
 

@@ -2,7 +2,8 @@
 
 Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024,
 kellerjordan.github.io/posts/muon; for the factor by which a learning rate of AdamW's serves both, Liu et al., "Muon is
-scalable for LLM training", 2025, arXiv 2502.16982, section 2.2.
+scalable for LLM training", 2025, arXiv 2502.16982, section 2.2; for the polynomials, Amsel et al., "The Polar Express",
+2025, arXiv 2505.16932, algorithm 1.
 """
 
 import math
@@ -14,8 +15,14 @@ from torch import Tensor, nn
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
 _NARROW = 16  # inputs or outputs; what has fewer has few directions, as the first and last layers of images often do
 _MOMENTUM = 0.95
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic: steep at 0, so that five steps are enough
-_STEPS = 5
+# a, b, c of the steps' quintics a x + b x^3 + c x^5: each is nearest to 1 where the one before leaves [0.003, 1]. All
+# but the last are of x / 1.02, so that what rounding lifts above 1 does not grow.
+_QUINTICS = (
+    (8.2193, -23.3375, 16.6266),
+    (3.9641, -2.8377, 0.5158),
+    (3.4368, -2.4752, 0.4762),
+    (2.4901, -1.8343, 0.4368),
+)
 _LONG = 2  # columns a row, from which the iteration goes by the rows' products with each other
 # Numbers that are orthogonalised together, where that is several weights: as a core's cache holds, or to fill a GPU.
 _STACKED, _STACKED_ON_GPU = 2**18, 2**26
@@ -41,52 +48,60 @@ def hidden_weights(module: nn.Module) -> dict[Tensor, int]:
     }
 
 
-def orthogonalised(matrices: Tensor) -> Tensor:
-    """Return roughly U V' of each matrix U S V', by five steps of a Newton-Schulz iteration.
+def orthogonalised(matrices: Tensor, half: bool = False) -> Tensor:
+    """Return roughly U V' of each matrix U S V', by four steps of a Newton-Schulz iteration.
 
-    torch.optim.Muon's works in bfloat16, which few CPUs multiply natively; this one does on GPUs alone.
+    It begins with X over the root of the Frobenius norm of X X', which no singular value exceeds: that is nearer to the
+    largest one than the Frobenius norm of X, so that four steps do more than five from there.
 
     Args:
         matrices: (count, rows, columns) float32.
+        half: compute in bfloat16.
 
     Returns:
-        (count, rows, columns) float32. Singular values that were 0.01 of the matrix's Frobenius norm or more lie
-        between 0.68 and 1.13; smaller ones end below.
+        (count, rows, columns) float32. Singular values that were 0.003 of that root or more lie between 0.78 and 1.2;
+        smaller ones end below.
     """
-    found = matrices.bfloat16() if matrices.is_cuda else matrices
-    tall = found.shape[1] > found.shape[2]
-    found = found.mT if tall else found
+    tall = matrices.shape[1] > matrices.shape[2]
+    found = matrices.mT if tall else matrices
     found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    if found.dtype != torch.bfloat16 and found.shape[2] >= _LONG * found.shape[1]:
-        found = _polynomial(found @ found.mT) @ found
+    found = found.bfloat16() if half else found
+    gram = found @ found.mT
+    bound = gram.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    found, gram = found / bound.sqrt(), gram / bound
+    if not half and found.shape[2] >= _LONG * found.shape[1]:
+        found = _polynomial(gram) @ found
     else:
-        first, third, fifth = _COEFFICIENTS
-        for _ in range(_STEPS):
-            square = found @ found.mT
-            factor = torch.baddbmm(square, square, square, beta=third, alpha=fifth)
-            found = torch.baddbmm(found, factor, found, beta=first)
+        for step, quintic in enumerate(_QUINTICS):
+            gram = found @ found.mT if step else gram
+            found = torch.baddbmm(found, _even(gram, quintic), found, beta=quintic[0])
     return (found.mT if tall else found).to(matrices.dtype)
 
 
 def _polynomial(gram: Tensor) -> Tensor:
     """Return P, for which P X is X after all steps, from X X' alone: small matrices, where X is long.
 
-    A step makes F X of X and F G F of G = X X', with F = a + b G + c G^2. Rounding in G is enlarged 12-fold by a step:
-    float32 leaves 1e-3 of the result of matrices with singular values down to 1e-5, bfloat16 would leave nothing.
+    A step makes F X of X and F G F of G = X X', with F = a + b G + c G^2. Rounding in G is enlarged by each step: of
+    matrices with singular values down to 1e-5 float32 leaves three digits, bfloat16 would leave none.
     """
-    whole = factor = _factor(gram)
-    for _ in range(_STEPS - 1):
+    whole = factor = _factor(gram, _QUINTICS[0])
+    for quintic in _QUINTICS[1:]:
         gram = factor @ gram @ factor
-        factor = _factor(gram)
+        factor = _factor(gram, quintic)
         whole = factor @ whole
     return whole
 
 
-def _factor(gram: Tensor) -> Tensor:
-    first, third, fifth = _COEFFICIENTS
-    factor = torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
-    factor.diagonal(dim1=1, dim2=2).add_(first)
+def _factor(gram: Tensor, quintic: tuple[float, float, float]) -> Tensor:
+    factor = _even(gram, quintic)
+    factor.diagonal(dim1=1, dim2=2).add_(quintic[0])
     return factor
+
+
+def _even(gram: Tensor, quintic: tuple[float, float, float]) -> Tensor:
+    """Return b G + c G^2."""
+    _, third, fifth = quintic
+    return torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
 
 
 def _stacks(weights: list[Tensor]) -> list[list[Tensor]]:
@@ -117,11 +132,13 @@ class Muon(torch.optim.AdamW):
     Args:
         groups: as of any optimizer of torch, each with a key `muon`: into how many matrices, one below the other, each
             of its parameters is cut, or 0: AdamW moves them.
+        half: orthogonalise in bfloat16, as GPUs always do.
         settings: of AdamW.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
+    def __init__(self, groups: list[dict[str, Any]], half: bool = False, **settings: Any) -> None:
         super().__init__(groups, **settings)
+        self._half = half
         # A loss scaler leaves it to fused optimizers to skip a step that overflowed; Muon's half would not.
         self._step_supports_amp_scaling = False
 
@@ -137,7 +154,8 @@ class Muon(torch.optim.AdamW):
 
     def _move(self, weights: list[Tensor], chunks: int, rate: float, decay: float) -> None:
         directions = torch.stack(self._directions(weights)).flatten(2)
-        matrices = orthogonalised(directions.unflatten(1, (chunks, -1)).flatten(0, 1))
+        apart = directions.unflatten(1, (chunks, -1)).flatten(0, 1)
+        matrices = orthogonalised(apart, half=self._half or apart.is_cuda)
         step = _SCALE * rate * math.sqrt(max(matrices.shape[1:]))
         torch._foreach_mul_(weights, 1 - rate * decay)
         torch._foreach_sub_(weights, list(matrices.reshape(len(weights), *weights[0].shape)), alpha=step)

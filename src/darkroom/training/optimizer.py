@@ -94,8 +94,10 @@ def build_optimizer(
         betas: of AdamW; other ones than the settings'.
     """
     groups = parameter_groups(module, settings, name)
-    kind = Muon if any(group["muon"] for group in groups) else torch.optim.AdamW
-    return kind(groups, lr=settings.learning_rate, betas=betas or settings.betas, eps=settings.eps, fused=True)
+    told: dict[str, Any] = {"lr": settings.learning_rate, "betas": betas or settings.betas, "eps": settings.eps}
+    if any(group["muon"] for group in groups):
+        return Muon(groups, half=settings.precision == "bf16", fused=True, **told)
+    return torch.optim.AdamW(groups, fused=True, **told)
 
 
 def state_bytes(groups: Iterable[Mapping[str, Any]]) -> int:

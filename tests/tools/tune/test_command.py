@@ -87,6 +87,20 @@ def test_what_pays_is_said_and_written_where_that_is_wanted(machine):
     assert value(clone, "train_classifier", "training", "precision") != "bf16"
 
 
+def test_each_setting_is_told_of_as_soon_as_it_was_tried(machine):
+    quick, tried = Machine(), []
+    machine(lambda changes: tried.append(changes) or quick(changes))
+    lines, seen = [], {}
+    for line in tune(["train_extractor"]):
+        lines.append(line)
+        seen[line.strip().partition("  ")[0]] = len(tried)
+    assert seen["as it is"] < seen["2 threads"] < seen["bf16"] < len(tried)
+    table = lines[2 : lines.index(next(line for line in lines if "differences from exact" in line))]
+    ends = {line.index(cell) + len(cell) for line in table for cell in ("updates/s", "all updates") if cell in line}
+    assert len(ends) == 2
+    assert all(line[at - 1] != " " and line[at : at + 2] in ("  ", "") for line in table for at in ends)
+
+
 def test_a_key_of_run_is_set_where_all_trainings_take_it(machine):
     clone = machine(Machine({("micro_batch", 32): 0.9}), {"train_generator": Machine(), "train_classifier": IDLE})  # noqa: F811
     list(tune(write=True))

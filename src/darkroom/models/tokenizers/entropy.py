@@ -10,7 +10,9 @@ def soft_codes(latents: Tensor, codebook: Tensor, inverse_temperature: float) ->
     p(k | z) = softmax_k(-t |z - c_k|^2) = softmax_k(2 t z.c_k), since all c_k are equally long (Yu et al., 2024, arXiv
     2310.05737, section 3.1); t is the inverse temperature.
     """
-    return (2 * inverse_temperature * rearrange(latents, "n c h w -> n (h w) c") @ codebook.T).softmax(dim=-1)
+    flat = rearrange(latents, "n c h w -> (n h w) c")  # one product, not one an image
+    p = (flat @ (2 * inverse_temperature * codebook).T).softmax(dim=-1)
+    return rearrange(p, "(n places) k -> n places k", n=len(latents))
 
 
 def code_entropies(p: Tensor, mean: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -185,9 +185,14 @@ def reads_clip() -> bool:
     return _condition() in READ
 
 
+def reads_classes() -> bool:
+    """Return whether models/generator is there and was trained on classes."""
+    return _condition() == "class"
+
+
 def _condition() -> str | None:
     there = (MODEL / "manifest.json").is_file()
-    return open_artifact(MODEL, GENERATOR).get("condition") if there else None
+    return open_artifact(MODEL, GENERATOR).get("condition", "class") if there else None
 
 
 def _pictures(

@@ -12,7 +12,7 @@ from darkroom.models.prior.sample_settings import Params
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_no_output
-from darkroom.tools.sample.classes import Overrides, class_pictures, reads_clip, text_pictures
+from darkroom.tools.sample.classes import Overrides, class_pictures, reads_classes, reads_clip, text_pictures
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
@@ -53,7 +53,8 @@ def sample(
     if mask is not None and not files:
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
     params = _params(seed)
-    require_models(["clip", "decoder", *(["prior"] if texts else [])])
+    hint = " models/generator draws classes: --labels." if texts and reads_classes() else ""
+    require_models(["clip", "decoder", *(["prior"] if texts else [])], hint)
     target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)
     choose_device(params.run.device)
@@ -113,14 +114,14 @@ def _params(seed: int | None) -> Params:
     return validate(Params, values)
 
 
-def require_models(names: Sequence[str]) -> None:
-    """Check that models are there. Raises DarkroomError naming the stage of one that is not."""
+def require_models(names: Sequence[str], hint: str = "") -> None:
+    """Check that models are there. Raises DarkroomError naming the stage of one that is not, with a hint behind it."""
     for name in names:
         folder = Path("models") / name
         if not any(folder.rglob("manifest.json")):
             raise DarkroomError(
                 f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}` where it was "
-                "trained already."
+                f"trained already.{hint}"
             )
 
 

@@ -3,7 +3,7 @@
 # No effect on any output: writes params.yaml, which the stages depend on key by key
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,25 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.terminal.tables import aligned, bytes_of
+from darkroom.terminal.tables import bytes_of
 from darkroom.tools.plan.numbers import time_of
 from darkroom.tools.preset import laid_over, shown
 from darkroom.tools.tune.places import is_shared, key_of
-from darkroom.tools.tune.search import NOTHING, TOLERANCE, Tried
+from darkroom.tools.tune.search import NOTHING, TOLERANCE, Tried, label
 from darkroom.tools.tune.trials import Tuned, trials
 
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
-_HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
+# Columns and their widths: each line is printed as soon as it was tried.
+_COLUMNS = {
+    "": len(label("activation_checkpointing", False)),
+    "updates/s": 9,
+    "first update": 12,
+    "memory": 7,
+    "loss": 7,
+    "gradient": 8,
+    "all updates": 11,
+}
 
 
 def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
@@ -46,9 +55,8 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
                 yield f"{stage}: not tried, as {lacking} cannot run here; `darkroom plan {lacking}` says why."
                 continue
             yield f"{stage} …"
-            tuned = on.tuned(stage)
+            tuned = yield from _table(stage, on.tries(stage))
             if not tuned.why:
-                yield from _table(tuned)
                 found.append(tuned)
                 continue
             if tuned.why == NOTHING:
@@ -60,21 +68,37 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
         yield "Others used this machine when it began: a setting may have met another load. Try again when it is quiet."
 
 
-def _table(tuned: Tuned) -> Iterator[str]:
-    """Yield a table of what was tried."""
-    exact = tuned.tried[0].found
-    yield f"{tuned.stage}: {exact.updates:,} updates of {exact.batch} images"
-    yield from (f"  {line}" for line in aligned([_HEADER, *map(_row, tuned.tried)]))
-    yield (
-        f"  Loss and gradient: differences from exact settings. From batch to batch the gradient differs by "
-        f"{exact.noise:.0%}; a shift of {TOLERANCE:.0%} of that is refused, and what adds as much to its variance."
+def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
+    """Yield a table of what is tried, line after line, and return it; no line where the training cannot be tried."""
+    tried: list[Tried] = []
+    for each in tries:
+        tried.append(each)
+        if len(tried) == 1 and not each.found.why:
+            yield f"{stage}: {each.found.updates:,} updates of {each.found.batch} images"
+            yield _line(tuple(_COLUMNS), "")
+        if not tried[0].found.why:
+            yield _line(_cells(each), each.verdict)
+    if not tried[0].found.why:
+        yield (
+            "  Loss and gradient: differences from exact settings. From batch to batch the gradient differs by "
+            f"{tried[0].found.noise:.0%}; a shift of {TOLERANCE:.0%} of that is refused, and what adds as much to its "
+            "variance."
+        )
+    return Tuned(stage, tried)
+
+
+def _line(cells: Sequence[str], verdict: str) -> str:
+    first, *others = (
+        cell.rjust(width) if place else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(cells, _COLUMNS.values(), strict=True))
     )
+    return "  ".join(["", first, *others, verdict]).rstrip()
 
 
-def _row(tried: Tried) -> tuple[str, ...]:
+def _cells(tried: Tried) -> tuple[str, ...]:
     found = tried.found
     if found.why:
-        return (tried.label, *[""] * 6, tried.verdict)
+        return (tried.label, *[""] * (len(_COLUMNS) - 1))
     return (
         tried.label,
         f"{1 / found.seconds:.3g}",
@@ -83,7 +107,6 @@ def _row(tried: Tried) -> tuple[str, ...]:
         f"{found.loss:.2%}",
         f"{found.gradient:.2%}",
         time_of(found.whole),
-        tried.verdict,
     )
 
 

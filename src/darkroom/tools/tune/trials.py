@@ -69,7 +69,7 @@ class Trials:
     lacks: Mapping[str, str]
     attempt: Callable[[str, Changes | None, Path], Found]
 
-    def tuned(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Tuned:
+    def tries(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
         """Try settings of a training, one at a time: nothing else runs meanwhile.
 
         Args:
@@ -79,8 +79,11 @@ class Trials:
         """
         with TemporaryDirectory(prefix="darkroom-tune-") as folder:
             exact = Path(folder) / "exact.pt"
-            tried = list(search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys, compiles))
-        return Tuned(stage, tried)
+            yield from search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys, compiles)
+
+    def tuned(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Tuned:
+        """Return what `tries` finds, once all were tried."""
+        return Tuned(stage, list(self.tries(stage, keys, compiles)))
 
 
 @contextmanager
