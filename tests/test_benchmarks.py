@@ -31,7 +31,7 @@ SMALL = {
     "memorising": HELP,
     "no_op": HELP,
     "objectives": HELP,
-    "optimizers": ["--turns", "1"],
+    "optimizers": ["--turns", "1", "--precision", "bf16"],
     "plan_accuracy": HELP,
     "real_images": HELP,
     "recipes": HELP,

@@ -25,9 +25,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
-        said, there, choices = message.partition(" (choose from ")
-        near = difflib.get_close_matches(said.split("'")[1], re.findall(r"[\w-]+", choices), 3) if there else []
-        super().error(f"{said}; did you mean {' or '.join(near)}?" if near else message)
+        said, _, choices = message.partition(" (choose from ")
+        given = re.search(r"invalid choice: '([^']*)'", said)
+        near = difflib.get_close_matches(given[1], re.findall(r"[\w-]+", choices), n=1) if given else []
+        super().error(f"{said}; did you mean {near[0]}?" if near else message)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -73,7 +73,7 @@ class Training(Section):
     processes: Positive = 1
     """Processes that share each batch, one for each device."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """fp32, or autocast to bf16 or fp16, the latter with a loss scaler."""
+    """fp32, or autocast to bf16 or fp16, the latter with a loss scaler; with bf16 Muon orthogonalises in it, too."""
     tf32: bool = False
     """On NVIDIA GPUs: multiply float32 with 10 bits of the mantissa instead of 23, in the passes that train."""
     compile: bool = False

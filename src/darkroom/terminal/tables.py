@@ -3,12 +3,13 @@
 from collections.abc import Collection, Sequence
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,), least: Sequence[int] = ()) -> list[str]:
     """Return rows of cells as lines, with two spaces between columns.
 
-    The columns in `left` are left-aligned, all others are right-aligned.
+    The columns in `left` are left-aligned, all others are right-aligned; the first ones have the `least` widths.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    widths[: len(least)] = map(max, widths, least)
     return [
         "  ".join(
             cell.ljust(width) if place in left else cell.rjust(width)

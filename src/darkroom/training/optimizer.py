@@ -89,15 +89,15 @@ def build_optimizer(
 
     Args:
         module: its parameters are optimized.
-        settings: rates, decay and groups.
+        settings: rates, decay and groups; of `precision` bf16 Muon computes in bfloat16.
         name: the module's, for the globs over MODULE/PARAMETER.
         betas: of AdamW; other ones than the settings'.
     """
     groups = parameter_groups(module, settings, name)
-    told: dict[str, Any] = {"lr": settings.learning_rate, "betas": betas or settings.betas, "eps": settings.eps}
+    adamw: dict[str, Any] = {"lr": settings.learning_rate, "betas": betas or settings.betas, "eps": settings.eps}
     if any(group["muon"] for group in groups):
-        return Muon(groups, half=settings.precision == "bf16", fused=True, **told)
-    return torch.optim.AdamW(groups, fused=True, **told)
+        return Muon(groups, bfloat16=settings.precision == "bf16", fused=True, **adamw)
+    return torch.optim.AdamW(groups, fused=True, **adamw)
 
 
 def state_bytes(groups: Iterable[Mapping[str, Any]]) -> int:

@@ -22,7 +22,7 @@ from darkroom.tools.preset import leaves
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
 _SCHEDULES = {"wsd": "constant, with a decay at the end: more images may be added later"}
-# Small matrices: Muon takes as long as the passes (docs/quality.md).
+# Of small matrices Muon takes a third to a half as long as the passes (docs/training.md).
 _OPTIMIZERS = {"adamw": "in equal time as good as Muon", "muon": ""}
 # On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
 _CONVOLUTIONS = ("train_tokenizer", "train_decoder")

@@ -53,8 +53,12 @@ def sample(
     if mask is not None and not files:
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
     params = _params(seed)
-    hint = " models/generator draws classes: --labels." if texts and reads_classes() else ""
-    require_models(["clip", "decoder", *(["prior"] if texts else [])], hint)
+    try:
+        require_models(["clip", "decoder", *(["prior"] if texts else [])])
+    except DarkroomError as error:
+        if not texts or not reads_classes():
+            raise
+        raise DarkroomError(f"{error} models/generator draws classes: --labels.") from None
     target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)
     choose_device(params.run.device)
@@ -114,14 +118,14 @@ def _params(seed: int | None) -> Params:
     return validate(Params, values)
 
 
-def require_models(names: Sequence[str], hint: str = "") -> None:
-    """Check that models are there. Raises DarkroomError naming the stage of one that is not, with a hint behind it."""
+def require_models(names: Sequence[str]) -> None:
+    """Check that models are there. Raises DarkroomError naming the stage of one that is not."""
     for name in names:
         folder = Path("models") / name
         if not any(folder.rglob("manifest.json")):
             raise DarkroomError(
                 f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}` where it was "
-                f"trained already.{hint}"
+                "trained already."
             )
 
 

@@ -13,7 +13,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.terminal.tables import bytes_of
+from darkroom.terminal.tables import aligned, bytes_of
 from darkroom.tools.plan.numbers import time_of
 from darkroom.tools.preset import laid_over, shown
 from darkroom.tools.tune.places import is_shared, key_of
@@ -22,16 +22,9 @@ from darkroom.tools.tune.trials import Tuned, trials
 
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
-# Columns and their widths: each line is printed as soon as it was tried.
-_COLUMNS = {
-    "": len(label("activation_checkpointing", False)),
-    "updates/s": 9,
-    "first update": 12,
-    "memory": 7,
-    "loss": 7,
-    "gradient": 8,
-    "all updates": 11,
-}
+_HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
+# Of the columns but the last: each line is printed as soon as its setting was tried.
+_WIDTHS = (len(label("activation_checkpointing", False)), 9, 12, 8, 8, 8, 11)
 
 
 def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
@@ -70,35 +63,31 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
 
 def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
     """Yield a table of what is tried, line after line, and return it; no line where the training cannot be tried."""
-    tried: list[Tried] = []
+    tried = [next(tries)]
+    exact = tried[0].found
+    if exact.why:
+        return Tuned(stage, tried)
+    yield f"{stage}: {exact.updates:,} updates of {exact.batch} images"
+    yield _line(_HEADER)
+    yield _line(_row(tried[0]))
     for each in tries:
         tried.append(each)
-        if len(tried) == 1 and not each.found.why:
-            yield f"{stage}: {each.found.updates:,} updates of {each.found.batch} images"
-            yield _line(tuple(_COLUMNS), "")
-        if not tried[0].found.why:
-            yield _line(_cells(each), each.verdict)
-    if not tried[0].found.why:
-        yield (
-            "  Loss and gradient: differences from exact settings. From batch to batch the gradient differs by "
-            f"{tried[0].found.noise:.0%}; a shift of {TOLERANCE:.0%} of that is refused, and what adds as much to its "
-            "variance."
-        )
+        yield _line(_row(each))
+    yield (
+        f"  Loss and gradient: differences from exact settings. From batch to batch the gradient differs by "
+        f"{exact.noise:.0%}; a shift of {TOLERANCE:.0%} of that is refused, and what adds as much to its variance."
+    )
     return Tuned(stage, tried)
 
 
-def _line(cells: Sequence[str], verdict: str) -> str:
-    first, *others = (
-        cell.rjust(width) if place else cell.ljust(width)
-        for place, (cell, width) in enumerate(zip(cells, _COLUMNS.values(), strict=True))
-    )
-    return "  ".join(["", first, *others, verdict]).rstrip()
+def _line(cells: Sequence[str]) -> str:
+    return f"  {aligned([cells], left=(0, len(_WIDTHS)), least=_WIDTHS)[0]}"
 
 
-def _cells(tried: Tried) -> tuple[str, ...]:
+def _row(tried: Tried) -> tuple[str, ...]:
     found = tried.found
     if found.why:
-        return (tried.label, *[""] * (len(_COLUMNS) - 1))
+        return (tried.label, *[""] * 6, tried.verdict)
     return (
         tried.label,
         f"{1 / found.seconds:.3g}",
@@ -107,6 +96,7 @@ def _cells(tried: Tried) -> tuple[str, ...]:
         f"{found.loss:.2%}",
         f"{found.gradient:.2%}",
         time_of(found.whole),
+        tried.verdict,
     )
 
 

@@ -70,7 +70,7 @@ class Trials:
     attempt: Callable[[str, Changes | None, Path], Found]
 
     def tries(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
-        """Try settings of a training, one at a time: nothing else runs meanwhile.
+        """Yield settings of a training, each once it was tried, one at a time: nothing else runs meanwhile.
 
         Args:
             stage: one of `chosen`.
