@@ -177,15 +177,21 @@ def seconds_of(stages: Sequence[str]) -> float:
     return sum(last[stage] for stage in stages)
 
 
+def means(rows: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Return the mean seconds and score of each length of a recipe, in order."""
+    found = []
+    for part in sorted({row["part"] for row in rows}):
+        of_it = [row for row in rows if row["part"] == part]
+        found.append((statistics.mean(row["seconds"] for row in of_it), statistics.mean(row["score"] for row in of_it)))
+    return found
+
+
 def reached(rows: Sequence[dict[str, Any]], goal: float, higher: bool) -> float | None:
     """Return the seconds at which the mean score of a recipe comes to a goal, between two lengths in their logarithms.
 
     None: not in its longest training.
     """
-    points = []
-    for part in sorted({row["part"] for row in rows}):
-        of_it = [row for row in rows if row["part"] == part]
-        points.append([statistics.mean(row[name] for row in of_it) for name in ("seconds", "score")])
+    points = means(rows)
     good = [score >= goal if higher else score <= goal for _, score in points]
     if True not in good:
         return None
@@ -227,7 +233,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw score over seconds, a panel a system, a point a training."""
+    """Draw score over seconds, a panel a system: a point a training, a line through the means of each length."""
     from matplotlib import pyplot, ticker
 
     names = list(dict.fromkeys(row["system"] for row in rows))
@@ -235,6 +241,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     for axis, name in zip(axes[0], names, strict=True):
         for whose, colour in (("original", "tab:orange"), ("ours", "tab:blue")):
             of_it = [row for row in rows if (row["system"], row["whose"]) == (name, whose)]
+            axis.plot(*zip(*means(of_it), strict=True), color=colour, alpha=0.4)
             axis.errorbar(
                 [row["seconds"] for row in of_it],
                 [row["score"] for row in of_it],
