@@ -27,4 +27,5 @@ def dag(write: bool) -> str:
         write_bytes(PICTURE, picture)
     elif not PICTURE.is_file() or PICTURE.read_bytes() != picture:
         raise DarkroomError(f"{PICTURE} is not the picture of {DVC}: run `darkroom dag --write` and commit it.")
-    return f"{PICTURE} shows the {len(graph.stages)} stages of {DVC} and the {len(graph.edges)} edges between them."
+    stages = f"the {len(graph.stages)} stages of {DVC} behind `code`"
+    return f"{PICTURE} shows {stages} and the {len(graph.edges)} edges between them."

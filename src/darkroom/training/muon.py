@@ -61,7 +61,7 @@ def orthogonalised(matrices: Tensor, bfloat16: bool = False) -> Tensor:
 
     Returns:
         (count, rows, columns) float32. Singular values that were 0.003 of that root or more lie between 0.76 and 1.2,
-        in bfloat16 to about 0.02; smaller ones end below.
+        with an error of about 0.02 in bfloat16; smaller ones end below.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     found = matrices.mT if tall else matrices

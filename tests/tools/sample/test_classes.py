@@ -138,6 +138,19 @@ def test_a_missing_generator_names_its_stage(clone: Path, capsys: pytest.Capture
     assert "run `dvc repro train_generator`" in capsys.readouterr().err
 
 
+def test_a_text_names_the_generator_that_params_yaml_trains_on_texts(
+    clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree("models/generator")
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    for condition, named in (("class", "models/clip"), ("caption", "models/generator")):
+        values["train_generator"]["dit"]["model"]["condition"] = condition
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        assert main(["sample", "--text", "x"]) == 1
+        said = capsys.readouterr().err
+        assert f"{named} is not there" in said and "--labels" not in said
+
+
 def test_a_class_is_given_by_name_or_number() -> None:
     names = ["cat", "tench, Tinca tinca", "1"]
     assert numbers_of(["cat,0", "tench, Tinca tinca"], names) == [0, 0, 1]

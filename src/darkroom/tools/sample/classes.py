@@ -176,8 +176,8 @@ def text_pictures(
 
 
 def reads_texts() -> bool:
-    """Return whether models/generator is there and was trained on texts."""
-    return _condition() in TEXTS
+    """Return whether models/generator was trained on texts, or, where it is not there, would be by params.yaml."""
+    return (_condition() or _planned()) in TEXTS
 
 
 def reads_clip() -> bool:
@@ -193,6 +193,15 @@ def reads_classes() -> bool:
 def _condition() -> str | None:
     there = (MODEL / "manifest.json").is_file()
     return open_artifact(MODEL, GENERATOR).get("condition", "class") if there else None
+
+
+def _planned() -> str | None:
+    """Return the condition of the generator that params.yaml trains, as it stands there."""
+    section: Any = read_yaml(PARAMS).get("train_generator") or {}
+    kind = section.get("kind")
+    for name in (kind, "model"):
+        section = section.get(name) or {}
+    return None if kind == "none" else section.get("condition")
 
 
 def _pictures(

@@ -174,7 +174,7 @@ def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, 
         replace(before, seconds=(before.seconds + found.seconds) / 2, first=min(before.first, found.first))
         for (_, before), found in ((best, one), (other, two))
     )
-    return first, second, "taken" if two.whole < PAYS * one.whole else "no quicker"
+    return first, second, "taken" if two.whole < PAYS * one.whole else "no quicker, both tried again"
 
 
 def label(key: str, value: Any) -> str:
