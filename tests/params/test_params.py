@@ -733,6 +733,15 @@ def test_a_kind_of_tokenizer_has_its_own_training(clone):
     assert own.images == shared.images and shared.learning_rate != 0.5
 
 
+def test_vq_ar_keeps_adamw_where_the_other_tokenizers_take_muon(clone):
+    """By Muon its result depends on the seed (docs/tokenizers/vq_ar.md); `darkroom init` writes muon for the stage."""
+    change(clone / "params.yaml", "train_tokenizer.training.optimizer", "muon")
+    for kind, optimizer in (("kl", "muon"), ("vq_ar", "adamw")):
+        change(clone / "params.yaml", "train_tokenizer.kind", kind)
+        settings = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
+        assert settings.own_training.optimizer == optimizer
+
+
 def test_the_narrowest_section_decides_what_a_training_does(clone):
     """Defaults of the stage, then `training`, then the stage's own, then that of the kind or of the U-Net."""
     stages = ("train_tokenizer", "train_decoder", "train_clip")

@@ -19,6 +19,7 @@ from darkroom.models.kinds import GENERATORS
 from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
+from darkroom.tools.preset import leaves
 
 if TYPE_CHECKING:
     from darkroom.models.generators.conditions import Asked
@@ -196,12 +197,9 @@ def _condition() -> str | None:
 
 
 def _planned() -> str | None:
-    """Return the condition of the generator that params.yaml trains, as it stands there."""
-    section: Any = read_yaml(PARAMS).get("train_generator") or {}
-    kind = section.get("kind")
-    for name in (kind, "model"):
-        section = section.get(name) or {}
-    return None if kind == "none" else section.get("condition")
+    """Return the condition of the generator that params.yaml trains, if it stands there."""
+    values = dict(leaves(read_yaml(PARAMS)))
+    return values.get(f"train_generator.{values.get('train_generator.kind')}.model.condition")
 
 
 def _pictures(
