@@ -9,20 +9,23 @@ What DVC answers depends on the fingerprints of code. Where the source changed, 
 """
 
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import networkx as nx
 from dvc.exceptions import DvcException
-from dvc.repo import Repo, lock_repo
+from dvc.repo import lock_repo
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
 from darkroom.check.check import check, read_params
-from darkroom.dag.dvc_cache import as_recorded, message
+from darkroom.dag.dvc import open_repo, take_turn
+from darkroom.dag.dvc_cache import as_recorded
+from darkroom.dag.dvc_cache import message as cache_message
 from darkroom.dag.fingerprint.stages import STAGE as CODE
-from darkroom.dag.lock_file import keep, mend
+from darkroom.dag.lock_file import mend
 from darkroom.dag.stages import STAGES, TRAININGS
 from darkroom.dag.status import Status, read_status
 from darkroom.errors import DarkroomError
@@ -43,6 +46,7 @@ from darkroom.params.stage import (
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
+_LOOKS = {"-n", "-np", "--dry-run", "--dryrun", "--lint", "--list-rules", "--report", "--unlock"}  # these run nothing
 
 
 class Stages:
@@ -60,12 +64,12 @@ class Stages:
             check()
             self._params, self._dvc = read_params(), read_yaml(DVC)
             if ask:
-                if said := mend():
-                    logger.warning(said)
-                keep()
-            # Waits while another DVC holds the lock, as the rules do: it is held for moments, never while a stage runs.
-            # Held for both questions, since DVC writes dvc.lock under it, and a file half written would be refused.
-            with Repo(_wait_for_lock=True) as repo, lock_repo(repo):
+                if message := mend():
+                    logger.warning(message)
+                if not _LOOKS & set(sys.argv):
+                    take_turn("snakemake")
+            # Held for both questions, since a plain `dvc` writes dvc.lock in place under this lock.
+            with open_repo() as repo, lock_repo(repo):
                 status = read_status(repo) if ask else Status(repo.index.graph, {})
                 _require_cached(status)
         except (DarkroomError, DvcException) as error:
@@ -151,4 +155,4 @@ def _require_cached(status: Status) -> None:
         if (outs := [out.def_path for out in stage.outs if out.use_cache and out.changed_cache()])
     }
     if found:
-        raise DarkroomError(message(found))
+        raise DarkroomError(cache_message(found))

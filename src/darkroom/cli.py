@@ -265,11 +265,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "check":
             from darkroom.check.check import check, check_sources
-            from darkroom.dag.lock_file import keep, mend
+            from darkroom.dag.lock_file import mend
 
             if said := mend():
                 print(said)
-            keep()
             print(f"darkroom check: {check()}{check_sources(options.leave_out)}")
         elif options.command == "dag":
             from darkroom.dag.picture import dag

@@ -22,7 +22,6 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
 from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.expected import expected_left
-from darkroom.dag.lock_file import keep
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.cache import GIGABYTES
 from darkroom.environment import choose_device, set_threads
@@ -35,6 +34,7 @@ from darkroom.report.curves import CURVES, read_training
 from darkroom.report.learning import findings
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.compiled import keep_compiled
+from darkroom.training.inputs import Inputs
 from darkroom.training.journal import duration
 from darkroom.training.state import changed_since, declared, root, sweep
 
@@ -171,6 +171,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     _own_checkout()
     check()
     values = given(stage, item)
+    inputs = Inputs.of(stage, item, values) if "DVC_STAGE" in os.environ else None
     params: Any = validate(schema(stage), values)
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))
@@ -188,7 +189,6 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             stack.enter_context(contextlib.redirect_stdout(terminal))
             stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ", bar)))
         if leads:
-            keep()
             sweep()
             _require_cached(stage, item)
             _require_hashed(stage, item)
@@ -201,6 +201,8 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()
+            if leads and inputs is not None:
+                inputs.require_same()
         seconds = time.monotonic() - began
         if leads:
             work = sum(os.times()[:4])  # of this process and of those that it waited for

@@ -59,11 +59,12 @@ def shots(rounds: int, seed: int) -> Iterator[Shot]:
 
 def wait_for(shot: Shot, sandbox: Sandbox, run: subprocess.Popen[bytes]) -> None:
     """Wait until a shot is due, or the run has ended."""
-    lock, size, writes = sandbox.root / "dvc.lock", 0, 0
+    lock, writes = sandbox.root / "dvc.lock", 0
+    file = lock.stat().st_ino
     deadline = time.monotonic() + (shot.delay if shot.write is None else PATIENCE)
     while run.poll() is None and time.monotonic() < deadline:
-        before, size = size, lock.stat().st_size
-        writes += size < before  # DVC empties it first
+        before, file = file, lock.stat().st_ino
+        writes += file != before
         if shot.write is not None and writes > shot.write:
             time.sleep(shot.delay)
             return
@@ -81,7 +82,7 @@ def processes(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def is_dvc(process: psutil.Process) -> bool:
     """Return whether a process is DVC itself."""
     with suppress(psutil.Error, IndexError):
-        return any(Path(word).name == "dvc" for word in process.cmdline()[:3])
+        return any("dvc" in (Path(word).name, Path(word).suffix[1:]) for word in process.cmdline()[:3])
     return False
 
 

@@ -35,7 +35,12 @@ def test_the_engine_is_watched_and_nothing_above_it():
     worker = Process("/x/python", "-m", "dvc", "exp")
     shell, home = Process("-bash"), Process("/home/dvc-user/bash")
     assert engine([sh, dvc, shell]) == [sh, dvc] and engine([dvc, shell]) == [dvc]
-    assert engine([worker, shell]) == [worker] and engine([shell, home, Hidden()]) == []
+    mended = Process("/x/python", "-m", "darkroom.dag.dvc", "repro")
+    assert (
+        engine([worker, shell]) == [worker]
+        and engine([mended, shell]) == [mended]
+        and engine([shell, home, Hidden()]) == []
+    )
 
 
 def test_the_watch_reaches_up_to_the_topmost_snakemake():

@@ -40,7 +40,8 @@ def test_a_rule_runs_its_own_stage(jobs: dict[str, str], name: str) -> None:
     assert bool(items) == ("foreach" in DVC[name])
     for item in items or [None]:
         stage, log = (name, name) if item is None else (f"{name}@{item}", f"{name}-{item}")
-        command = f"dvc --wait-for-lock repro --single-item {stage} && python workflow/in_cache.py {stage}"
+        repro = f"PYTHONPATH=src python -m darkroom.dag.dvc repro --single-item {stage}"
+        command = f"{repro} && python workflow/in_cache.py {stage}"
         assert f"Shell command: {command}\n" in jobs[name]
         assert f"log: logs/{log}.log" in jobs[name] and f"benchmark: logs/timing/{log}.tsv" in jobs[name]
 

@@ -43,5 +43,5 @@ for stage in stages.names:
         params:
             at=lambda wildcards: "".join(f"@{item}" for item in wildcards),
         shell:
-            "dvc --wait-for-lock repro --single-item {rule}{params.at}"
+            "PYTHONPATH=src python -m darkroom.dag.dvc repro --single-item {rule}{params.at}"
             " && python workflow/in_cache.py {rule}{params.at}"

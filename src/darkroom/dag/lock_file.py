@@ -1,29 +1,30 @@
-"""Protects dvc.lock against signals: DVC rewrites it in place after each stage, and a kill then truncates it.
+"""dvc.lock where DVC cannot read it: truncated by a signal, deleted, or left by a merge.
 
-Each stage keeps a copy of a complete dvc.lock, `.darkroom/dvc.lock`, when it starts; the Snakefile and `darkroom check`
-restore it. Missing entries cost no work: before DVC writes dvc.lock, the stage is in its run cache and the outputs are
-in its cache. Outdated entries cost no work either, since DVC compares hashes.
+DVC as `dag/dvc.py` mends it truncates nothing; a plain `dvc` rewrites dvc.lock in place. The Snakefile and `darkroom
+check` then restore the one in git's index. What has ended since costs no work: before DVC writes dvc.lock, the stage is
+in its run cache and the outputs are in its cache.
 """
 
 # No effect on any output: looks after dvc.lock, which no stage reads
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
 from darkroom.params.yaml_text import conflict, parse_yaml
 
 LOCK = Path("dvc.lock")
-KEPT = Path(".darkroom/dvc.lock")
 BROKEN = Path(".darkroom/dvc.lock.broken")
-BUSY = Path(".dvc/tmp/rwlock")  # the outputs that DVC is working on; written in place, too
-_HEAD = "# Kept at commit "
+BUSY = Path(".dvc/tmp/rwlock")  # which process works on which files
+RUNS = Path(".dvc/cache/runs")  # the run cache
 
 
 class CutShortError(DarkroomError):
@@ -77,31 +78,6 @@ def recorded() -> dict[str, Any]:
     return {}
 
 
-def keep() -> None:
-    """Keep a copy of dvc.lock where it is complete.
-
-    Another process may be writing it at this moment, so a truncated file is left to `mend`, which waits. A file that
-    lacks stages of the copy of this commit does not replace it: it may be truncated between two stages, which DVC
-    accepts. A full disk is ignored here: the stage itself reports it.
-    """
-    with suppress(OSError, UnicodeDecodeError, DarkroomError):
-        text = LOCK.read_text(encoding="utf-8")
-        head = f"{_HEAD}{_git('rev-parse', 'HEAD')}"
-        before, _, old = (_read(KEPT) or "").partition("\n")
-        if (before, old) == (head, text):
-            return
-        found = entries(text)
-        if before != head or not _names(old) - found.keys():
-            write_bytes(KEPT, f"{head}\n{text}".encode())
-
-
-def _names(text: str) -> set[str]:
-    """Return the stages in a copy of dvc.lock; an empty set where it is not complete."""
-    with suppress(DarkroomError):
-        return set(entries(text))
-    return set()
-
-
 def damage() -> str | None:
     """Return what is wrong with dvc.lock, as a part of a sentence, or None where it is complete or rightly missing.
 
@@ -109,11 +85,9 @@ def damage() -> str | None:
         DarkroomError: it contains the markers of a git merge; the message names the line.
     """
     try:
-        text = LOCK.read_text(encoding="utf-8")
-        if not text or (_read(KEPT) or "").partition("\n")[2] != text:  # its copy was checked before
-            entries(text)
+        entries(LOCK.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return "is missing" if _source() else None
+        return "is missing" if _staged() else None
     except UnicodeDecodeError:
         return "was cut short (it ends in the middle of a character)"
     except CutShortError as error:
@@ -122,126 +96,81 @@ def damage() -> str | None:
 
 
 def mend() -> str:
-    """Restore a dvc.lock that a signal truncated, or that was deleted; return a message for the terminal, or "".
+    """Restore a dvc.lock that was truncated or deleted, and drop what killed processes left in DVC's records.
 
-    A missing dvc.lock is restored only where this checkout had one: git's index lists it, or it was never committed and
-    the copy was made at the current commit. So a new project, a branch without one and `git rm` start without it.
+    A missing dvc.lock is restored only where git's index lists it, so a new project and `git rm` start without it.
+
+    Returns:
+        A message for the terminal, or "".
 
     Raises:
         DarkroomError: it contains the markers of a git merge, which a person must resolve, or DVC's locks fail.
     """
-    if damage() is None and _is_json(BUSY) and not _killed():
+    for folder in RUNS.glob("*/*/"):
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+    if damage() is None and not _stuck():
         return ""
-    with _alone():  # no other process writes either of the files from here on
-        said = []
-        if reason := damage():
-            if LOCK.exists():
-                BROKEN.parent.mkdir(parents=True, exist_ok=True)
-                LOCK.replace(BROKEN)
-                reason += f", and lies in {BROKEN} now"
-            found = _source()
-            if found is None:
-                outcome = "there is no copy of it that belongs to this commit, so DVC begins without"
-            else:
-                write_bytes(LOCK, found[0].encode())
-                outcome = f"{found[1]} it is back"
-            said.append(f"{LOCK} {reason}: {outcome}. What has ended since comes from DVC's run cache, without work.")
-        if not _is_json(BUSY):
-            BUSY.unlink()
-            said.append(f"{BUSY}, in which DVC notes what is being made, was cut short: removed.")
-        if killed := _killed():
-            _release(killed)
-        return "\n".join(said)
+    from dvc.exceptions import DvcException  # takes half a second, and is rarely needed
+
+    from darkroom.dag.dvc import edit_rwlock, open_repo, release
+
+    try:
+        with open_repo() as repo, repo.lock:  # DVC writes dvc.lock under it
+            with edit_rwlock(str(BUSY.parent)) as lock:
+                release(lock, {pid for pid in holders(lock) if not alive(pid)})
+            return _restore()
+    except DvcException as error:
+        raise DarkroomError(f"{LOCK} is broken, and DVC cannot be asked to wait while it is mended: {error}") from error
 
 
-def _source() -> tuple[str, str] | None:
-    """Return the text of the dvc.lock to restore, and its origin as a phrase; None: there is none."""
-    staged = _git("show", f":./{LOCK}")
-    head, _, text = (_read(KEPT) or "").partition("\n")
-    if head == _HEAD + _git("rev-parse", "HEAD") and (staged or not _git("show", f"HEAD:./{LOCK}")):
-        return text, "as it last was whole here,"
-    with suppress(DarkroomError):
-        entries(staged)
-        return staged, "as git's index has it,"
-    return None
+def _restore() -> str:
+    """Write the dvc.lock of git's index where it is truncated or missing, and return a message on it."""
+    reason = damage()
+    if reason is None:
+        return ""
+    if LOCK.exists():
+        BROKEN.parent.mkdir(parents=True, exist_ok=True)
+        LOCK.replace(BROKEN)
+        reason += f", and is now {BROKEN}"
+    if text := _staged():
+        write_bytes(LOCK, text.encode())
+    origin = "restored as git's index has it" if text else "git's index has none, so DVC begins without"
+    return f"{LOCK} {reason}: {origin}. What has ended since comes from DVC's run cache, without work."
 
 
-def _git(*words: str) -> str:
-    """Return the output of a git command, "" where it fails."""
-    with suppress(OSError, UnicodeDecodeError):
-        done = subprocess.run(["git", *words], capture_output=True)
+def _staged() -> str:
+    """Return the text of dvc.lock in git's index; "" where there is none, or it is not complete."""
+    with suppress(OSError, UnicodeDecodeError, DarkroomError):
+        done = subprocess.run(["git", "show", f":./{LOCK}"], capture_output=True)
         text = done.stdout.decode() if done.returncode == 0 else ""
-        return text if words[0] == "show" else text.strip()
+        entries(text)
+        return text
     return ""
 
 
-def _read(path: Path) -> str | None:
-    with suppress(OSError, UnicodeDecodeError):
-        return path.read_text(encoding="utf-8")
-    return None
-
-
-def _is_json(path: Path) -> bool:
-    """Return whether a file is missing or holds JSON."""
+def alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie, whose parent has not waited for it, does not."""
     try:
-        return isinstance(json.loads(path.read_text()), Mapping)
-    except FileNotFoundError:
-        return True
-    except ValueError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 
-def _holders(busy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the processes in `BUSY`: for each path that is written one, for each that is read a list."""
-    yield from busy.get("write", {}).values()
-    for readers in busy.get("read", {}).values():
-        yield from readers
+def holders(lock: Mapping[str, Any]) -> set[int]:
+    """Return the processes that `BUSY` lists: for each path under `write` one, under `read` several."""
+    entries = [
+        *lock.get("write", {}).values(),
+        *(entry for readers in lock.get("read", {}).values() for entry in readers),
+    ]
+    return {int(entry["pid"]) for entry in entries}
 
 
-def _killed() -> set[int]:
-    """Return the processes in `BUSY` that were killed and that nobody has waited for.
-
-    DVC ignores a process that is gone, but takes such a one for running. In a container whose first process is, for
-    example, `sleep`, it stays so for ever.
-    """
-    text = _read(BUSY)
-    found = {int(holder["pid"]) for holder in _holders(json.loads(text))} if text else set()
-    return {number for number in found if _is_zombie(number)}
-
-
-def _is_zombie(number: int) -> bool:
-    import psutil  # rarely needed
-
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
-    return False
-
-
-def _release(killed: Iterable[int]) -> None:
-    """Remove killed processes from `BUSY`, whose lock is held."""
-    busy = json.loads(BUSY.read_text())
-    write = {path: holder for path, holder in busy.get("write", {}).items() if int(holder["pid"]) not in killed}
-    read = {
-        path: kept
-        for path, holders in busy.get("read", {}).items()
-        if (kept := [holder for holder in holders if int(holder["pid"]) not in killed])
-    }
-    write_bytes(BUSY, json.dumps({**busy, "write": write, "read": read}).encode())
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Hold DVC's locks inside the block: DVC writes dvc.lock under one of them, and `BUSY` under the other."""
-    from dvc.exceptions import DvcException  # takes half a second, and is rarely needed
-    from dvc.lock import make_lock
-    from dvc.repo import Repo
-
+def _stuck() -> bool:
+    """Return whether `BUSY` was cut short, or lists a process that ended without removing its entries."""
     try:
-        with (
-            Repo(_wait_for_lock=True) as repo,
-            repo.lock,
-            make_lock(str(Path(str(repo.tmp_dir), f"{BUSY.name}.lock")), wait=True),
-        ):
-            yield
-    except DvcException as error:
-        raise DarkroomError(f"{LOCK} is broken, and DVC cannot be asked to wait while it is mended: {error}") from error
+        return not all(map(alive, holders(json.loads(BUSY.read_text(encoding="utf-8")))))
+    except FileNotFoundError:
+        return False
+    except (ValueError, AttributeError, TypeError, KeyError):
+        return True

@@ -14,8 +14,8 @@ from darkroom.dag.lock_file import recorded
 from darkroom.dag.status import read_status
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
+from darkroom.params.stage import differences
 
-_ABSENT = object()
 _DEPS = {"new": "is a dependency since", "deleted": "is missing", "modified": "has changed"}
 _OUTS = {"deleted": "is missing", "modified": "is not what the stage wrote", "not in cache": "is not in DVC's cache"}
 
@@ -79,23 +79,9 @@ def _parameters(stage: Any, entry: Mapping[str, Any]) -> Iterator[str]:
     old: Mapping[str, Any] = entry.get("params", {}).get(str(PARAMS), {})
     dep = next(dep for dep in stage.deps if dep.def_path == str(PARAMS))
     new: Mapping[str, Any] = dep.read_params()
-    for key in sorted({*old, *dep.params}):
-        if key not in dep.params:
-            yield f"{key} is no parameter of it any more"
-        else:
-            yield from _differences(key, old.get(key, _ABSENT), new.get(key, _ABSENT))
-
-
-def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in [*new, *(name for name in old if name not in new)]:
-            yield from _differences(f"{key}.{name}", old.get(name, _ABSENT), new.get(name, _ABSENT))
-    elif new is _ABSENT:
-        yield f"{key} is gone, and was {json.dumps(old)}"
-    elif old is _ABSENT:
-        yield f"{key} is {json.dumps(new)}, and was not there"
-    elif old != new:
-        yield f"{key} is {json.dumps(new)}, and was {json.dumps(old)}"
+    yield from (f"{key} is no parameter of it any more" for key in sorted(old.keys() - set(dep.params)))
+    before, after = ({key: values[key] for key in sorted(dep.params) if key in values} for values in (old, new))
+    yield from differences("", before, after)
 
 
 def _code(path: str, entry: Mapping[str, Any], cache: Path) -> Iterator[str]:

@@ -5,9 +5,10 @@ not know it depends on. The section `run` is the exception: every stage sees it,
 """
 
 import difflib
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from darkroom.params.yaml_text import parse_yaml
 OUTPUTS = ("outs", "metrics", "plots")
 DVC = Path("dvc.yaml")
 
+_ABSENT = object()
 _TEMPLATE = re.compile(r"\$\{([^}]+)\}")
 
 
@@ -155,3 +157,16 @@ def cut(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[st
 def given(stage: str, item: str | None = None) -> dict[str, Any]:
     """Return the slice of params.yaml that dvc.yaml gives to a stage, plus `run`, as nested mappings."""
     return cut(stage, item, read_yaml(PARAMS), read_yaml(DVC))
+
+
+def differences(key: str, old: Any, new: Any) -> Iterator[str]:
+    """Yield a phrase for each parameter that differs between two nested mappings, with the value and the one before."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in [*new, *(name for name in old if name not in new)]:
+            yield from differences(f"{key}.{name}".lstrip("."), old.get(name, _ABSENT), new.get(name, _ABSENT))
+    elif new is _ABSENT:
+        yield f"{key} is gone, and was {json.dumps(old)}"
+    elif old is _ABSENT:
+        yield f"{key} is {json.dumps(new)}, and was not there"
+    elif old != new:
+        yield f"{key} is {json.dumps(new)}, and was {json.dumps(old)}"

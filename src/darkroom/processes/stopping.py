@@ -19,12 +19,12 @@ import psutil
 
 
 def _is(process: Any, program: str) -> bool:
-    """Return whether a process runs a program: by its name, by `python -m`, or by the name of its script."""
+    """Return whether a process runs a program: by its name, by `python -m`, or by the name of its script or module."""
     try:
         words = [Path(word) for word in process.cmdline()[:3]]
     except psutil.Error:  # another person's, or gone
         return False
-    return any(word.name == program or word.parent.name == program for word in words)
+    return any(program in (word.name, word.parent.name, word.suffix[1:]) for word in words)
 
 
 def engine(ancestors: Sequence[Any]) -> list[Any]:

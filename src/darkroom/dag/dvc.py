@@ -1,0 +1,253 @@
+"""DVC, mended where several processes use one checkout, or a signal ends one of them.
+
+`python -m darkroom.dag.dvc …` is `dvc …`. `workflow/setup` makes it the `dvc` of `.venv`; Snakemake's rules and
+Darkroom's commands use it, too. Files and their formats are DVC's own, so a plain `dvc` beside it works as always.
+
+1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
+2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
+3. In `rwlock`, zombies count as gone, a truncated file counts as empty, and an entry that is gone is no error.
+4. A stage is not recorded where a parameter or an input changed after its command started.
+5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
+6. Objects that come from a remote are verified.
+"""
+
+# No effect on any output: how stages are recorded, and not what they compute
+
+import fcntl
+import io
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, wraps
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dvc.stage
+from dvc import rwlock
+from dvc.cli import main as run_dvc
+from dvc.data_cloud import Remote
+from dvc.exceptions import DvcException
+from dvc.lock import LockError, make_lock
+from dvc.repo import Repo
+from dvc.stage import Stage
+from dvc.stage import cache as run_cache
+from dvc.stage.loader import StageLoader
+from dvc.utils.serialize import _common, _yaml
+
+from darkroom.artifacts.atomic import require_writable, write_bytes
+from darkroom.dag.lock_file import alive, holders
+from darkroom.errors import DarkroomError
+
+TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
+_POLL = 0.5  # seconds between two looks at what another process works on
+# Arguments of a command that runs no stage here, or one that a rule of Snakemake starts, which has the turn.
+_NO_TURN = {"-s", "--single-item", "--dry", "--queue", "--temp", "-h", "--help"}
+_turns: list[Any] = []  # the open file of `take_turn`, which must not be closed before this process ends
+
+
+def open_repo() -> Repo:
+    """Return the repository of the working folder; it waits for the lock of the repository."""
+    install()
+    return Repo(_wait_for_lock=True)
+
+
+@contextmanager
+def edit_rwlock(lock_dir: str, fs: Any = None, hardlink: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield what `rwlock` holds (path: holder under `write`, a list under `read`); write it when the block ends."""
+    path = Path(lock_dir, rwlock.RWLOCK_FILE)
+    with make_lock(str(path.with_name(rwlock.RWLOCK_LOCK)), tmp_dir=lock_dir, hardlink_lock=hardlink, wait=True):
+        entries: dict[str, Any] = {}
+        with suppress(OSError, ValueError, rwlock.Invalid):
+            entries = rwlock.SCHEMA(json.loads(path.read_text(encoding="utf-8")))
+        lock = {
+            "read": defaultdict(list, entries.get("read", {})),
+            "write": defaultdict(dict, entries.get("write", {})),
+        }
+        yield lock
+        temporary = path.with_name(f"{path.name}.tmp")
+        temporary.write_text(json.dumps(lock), encoding="utf-8")
+        temporary.replace(path)
+
+
+def release(lock: dict[str, Any], pids: set[int]) -> None:
+    """Remove the entries of processes from what `rwlock` holds."""
+    for path in [path for path, entry in lock["write"].items() if int(entry["pid"]) in pids]:
+        del lock["write"][path]
+    for path, readers in list(lock["read"].items()):
+        lock["read"][path] = [entry for entry in readers if int(entry["pid"]) not in pids]
+        if not lock["read"][path]:
+            del lock["read"][path]
+
+
+def _release_write(lock: dict[str, Any], info: dict[str, Any], paths: list[str]) -> None:
+    for path in paths:
+        if lock["write"].get(path) == info:
+            del lock["write"][path]
+
+
+def _release_read(lock: dict[str, Any], info: dict[str, Any], paths: list[str]) -> None:
+    for path in paths:
+        readers = [entry for entry in lock["read"].pop(path, []) if entry != info]
+        if readers:
+            lock["read"][path] = readers
+
+
+def _dump_data(path: Any, data: Any, dumper: Callable[..., Any], fs: Any = None, **options: Any) -> None:
+    """Write data to a temporary file beside `path`, and rename it."""
+    text = io.StringIO()
+    dumper(data, text, **options)
+    write_bytes(Path(os.path.realpath(path)), text.getvalue().encode())
+
+
+def _patient(reproduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a stage wait, without the lock of the repository, while another process works on its files."""
+
+    @wraps(reproduce)
+    def wait(stage: Stage, *args: Any, **options: Any) -> Any:
+        waited = False
+        while True:
+            try:
+                return reproduce(stage, *args, **options)
+            except LockError as error:
+                busy, _, advice = str(error).partition("\n\nIf there are no processes with such PIDs")
+                if not advice:
+                    raise
+                if not waited:
+                    print(f"{stage.addressing} waits: {busy}", file=sys.stderr, flush=True)
+            waited = True
+            stage.repo.lock.unlock()
+            try:
+                time.sleep(_POLL)
+            finally:
+                stage.repo.lock.lock()
+            recorded = stage.dvcfile._lockfile.load().get("stages", {})  # maybe by the process that was waited for
+            StageLoader.fill_from_lock(stage, recorded.get(stage.addressing))
+
+    return wait
+
+
+def _noted(run_stage: Callable[..., None]) -> Callable[..., None]:
+    """Let a stage note the hashes of its parameters and inputs as its command found them."""
+
+    @wraps(run_stage)
+    def run(stage: Stage, dry: bool = False, force: bool = False, **options: Any) -> None:
+        if force and not dry:
+            stage.save_deps()  # else DVC has done so
+        run_stage(stage, dry, force, **options)
+        stage.given = {str(dep): dep.hash_info for dep in stage.deps}
+
+    return run
+
+
+def _unchanged(save_outs: Callable[..., None]) -> Callable[..., None]:
+    """Refuse to record a stage whose parameters and inputs are no longer those that its command found.
+
+    DVC calls this when it has hashed the inputs again, and before it records anything.
+    """
+
+    @wraps(save_outs)
+    def save(stage: Stage, *args: Any, **options: Any) -> None:
+        given = getattr(stage, "given", {})
+        changed = [str(dep) for dep in stage.deps if given.get(str(dep), dep.hash_info) != dep.hash_info]
+        if changed:
+            raise DvcException(
+                f"{', '.join(changed)} changed while {stage.addressing} ran, so its result is not recorded: run the "
+                "same command again."
+            )
+        save_outs(stage, *args, **options)
+
+    return save
+
+
+def _without_empty(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Remove the folder of a stage in the run cache where it is empty: DVC would look for the newest of no files."""
+
+    @wraps(load)
+    def look(runs: run_cache.StageCache, stage: Stage) -> Any:
+        with suppress(OSError):  # not empty, or not there
+            Path(runs._get_cache_dir(run_cache._get_stage_hash(stage))).rmdir()
+        return load(runs, stage)
+
+    return look
+
+
+def _verified(initialize: Callable[..., None]) -> Callable[..., None]:
+    """Let a remote compare the hash of each object that it sends, as its setting `verify` does."""
+
+    @wraps(initialize)
+    def start(remote: Remote, *args: Any, **config: Any) -> None:
+        initialize(remote, *args, **{**config, "verify": True})
+
+    return start
+
+
+@cache  # once a process
+def install() -> None:
+    """Replace the functions of DVC that this module mends."""
+    rwlock._edit_rwlock = edit_rwlock
+    rwlock._release_write, rwlock._release_read = _release_write, _release_read
+    rwlock.psutil = SimpleNamespace(pid_exists=alive)  # all that it calls
+    _common._dump_data = _yaml._dump_data = _dump_data
+    dvc.stage.run_stage = _noted(dvc.stage.run_stage)
+    Stage.reproduce = _patient(Stage.reproduce)
+    Stage.save_outs = _unchanged(Stage.save_outs)
+    run_cache.StageCache._load = _without_empty(run_cache.StageCache._load)
+    Remote.__init__ = _verified(Remote.__init__)
+
+
+def take_turn(command: str) -> None:
+    """Wait until no other engine runs stages in this checkout, and keep others waiting until this process ends.
+
+    Snakemake removes the outputs of a stage before it runs it, so two engines must not work side by side. A plain `dvc`
+    takes no turn: the processes that `rwlock` lists are waited for, too.
+
+    Raises:
+        DarkroomError: the checkout cannot be written.
+    """
+    require_writable(TURN)
+    file = TURN.open("a+")
+    _turns.append(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        print(f"{command} waits for {file.read() or 'another engine'}.", file=sys.stderr, flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    file.truncate(0)
+    file.write(f"{command} (PID {os.getpid()})")
+    file.flush()
+    with edit_rwlock(str(TURN.parent)) as lock:
+        others = [pid for pid in holders(lock) - {os.getpid()} if alive(pid)]
+    if others:
+        pids = ", ".join(map(str, others))
+        advice = f"remove {TURN.parent}/rwlock if none of them is DVC"
+        print(f"{command} waits for PID {pids} ({advice}).", file=sys.stderr, flush=True)
+        while any(map(alive, others)):
+            time.sleep(_POLL)
+
+
+def main() -> int:
+    """Run DVC with the words of the command line."""
+    install()
+    words = sys.argv[1:]
+    sys.argv[0] = "dvc"
+    if "repro" in words[:2] or words[:2] == ["exp", "run"]:
+        if TURN.parents[1].is_dir() and not _NO_TURN & set(words):
+            try:
+                take_turn(" ".join(sys.argv))
+            except DarkroomError as error:
+                print(f"ERROR: {error}", file=sys.stderr)
+                return 1
+            except KeyboardInterrupt:
+                return 130
+        words = ["--wait-for-lock", *words]
+    return int(run_dvc(words) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

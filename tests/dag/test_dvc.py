@@ -1,0 +1,181 @@
+"""DVC as `darkroom.dag.dvc` mends it, on stages of a few shell commands."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+STAGES = """
+stages:
+  one:
+    cmd: >-
+      echo one >>ran; %s; cat params.yaml input >one
+    params: [value]
+    deps: [input]
+    outs: [one]
+  two:
+    cmd: echo two >>ran; cat one >two
+    deps: [one]
+    outs: [two]
+"""
+DVC = (sys.executable, "-m", "darkroom.dag.dvc")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
+    names = ("SITE_CACHE_DIR", "GLOBAL_CONFIG_DIR", "SYSTEM_CONFIG_DIR")
+    return inherited | {"PYTHONPATH": str(ROOT / "src")} | {f"DVC_{name}": str(tmp_path / name) for name in names}
+
+
+@pytest.fixture
+def write(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A repository of DVC in the working folder; call it with the shell command inside the first stage."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    subprocess.run([*DVC, "init", "--no-scm", "--quiet"], check=True, env=environment)
+    Path("params.yaml").write_text("value: 1\n")
+    Path("input").write_text("a\n")
+    return lambda command: Path("dvc.yaml").write_text(STAGES % command) and None
+
+
+@pytest.fixture
+def dvc(write, environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
+    """Starts the mended DVC."""
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen([*DVC, *words], env=environment, **output)
+
+    return start
+
+
+def ended(run: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = run.communicate(timeout=120)
+    return run.returncode, output
+
+
+def bodies() -> list[str]:
+    return Path("ran").read_text().split() if Path("ran").exists() else []
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+EDITS = {"parameter": "echo 'value: 2' >params.yaml", "input": "echo b >input"}
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["stale", "forced"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_was_edited_during_the_run_is_not_recorded(write, dvc, edit: str, force: tuple[str, ...]) -> None:
+    """The edit stands in the command itself, so it comes after all that DVC reads before, and before all after."""
+    write(f"cat params.yaml input >given; {EDITS[edit]}")
+    code, output = ended(dvc("repro", "one", *force))
+    assert code != 0 and f"{'params.yaml' if edit == 'parameter' else 'input'} changed while one ran" in output
+    assert not Path("dvc.lock").exists() and not list(Path(".dvc/cache/runs").rglob("*"))
+    write("true")
+    code, output = ended(dvc("repro", "one"))
+    assert code == 0, output
+    assert bodies() == ["one", "one"]  # not restored
+    assert Path("one").read_text() == Path("params.yaml").read_text() + Path("input").read_text()
+
+
+def test_an_empty_folder_of_the_run_cache_means_not_cached(write, dvc) -> None:
+    write("true")
+    assert ended(dvc("repro"))[0] == 0
+    for entry in [path for path in Path(".dvc/cache/runs").rglob("*") if path.is_file()]:
+        entry.unlink()  # what a SIGKILL between the folder and the file leaves
+    Path("dvc.lock").unlink()
+    code, output = ended(dvc("repro"))
+    assert code == 0, output
+    assert bodies() == ["one", "two"] * 2
+
+
+@pytest.mark.parametrize("text", ['{"write": {"/models/gene', "{}"])
+def test_a_truncated_rwlock_stops_no_stage(write, dvc, text: str) -> None:
+    write("while test ! -e go; do sleep 0.05; done")
+    run = dvc("repro")
+    wait_until(lambda: bodies() == ["one"])
+    Path(".dvc/tmp/rwlock").write_text(text)
+    Path("go").touch()
+    code, output = ended(run)
+    assert code == 0, output
+    assert set(yaml.safe_load(Path("dvc.lock").read_text())["stages"]) == {"one", "two"}
+    assert json.loads(Path(".dvc/tmp/rwlock").read_text()) == {"read": {}, "write": {}}
+
+
+@pytest.mark.parametrize("second", [("repro",), ("repro", "--single-item", "one")], ids=["engine", "stage"])
+def test_a_second_one_waits_and_runs_nothing_again(write, dvc, second: tuple[str, ...]) -> None:
+    write("while test ! -e go; do sleep 0.05; done")
+    first = dvc("repro")
+    wait_until(lambda: bodies() == ["one"])
+    other = dvc(*second)
+    assert other.stdout is not None and any("waits" in line for line in other.stdout)
+    assert other.poll() is None
+    Path("go").touch()
+    assert ended(first)[0] == 0
+    code, output = ended(other)
+    assert code == 0, output
+    assert bodies() == ["one", "two"]
+
+
+def test_several_started_together_run_each_stage_once(write, dvc) -> None:
+    write("true")
+    for code, output in map(ended, [dvc("repro") for _ in range(4)]):
+        assert code == 0, output
+    assert bodies() == ["one", "two"]
+
+
+def test_a_signal_truncates_no_dvc_lock(write, dvc, environment: dict[str, str]) -> None:
+    """Kill it at each of the first writes to a file of this name, where a plain DVC leaves an empty file."""
+    write("true")
+    assert ended(dvc("repro"))[0] == 0
+    before = Path("dvc.lock").read_bytes()
+    Path("input").write_text("b\n")
+    code = """
+        import os, signal
+        from darkroom.dag import dvc
+        from ruamel.yaml import YAML
+        dump = YAML.dump
+        def killed(self, data, stream=None, **options):
+            dump(self, data, stream, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+        YAML.dump = killed
+        dvc.install()
+        from dvc.utils.serialize import modify_yaml
+        with modify_yaml("dvc.lock") as data:
+            data["stages"].clear()
+    """
+    done = subprocess.run([sys.executable, "-c", "\n".join(line[8:] for line in code.splitlines())], env=environment)
+    assert done.returncode == -9 and Path("dvc.lock").read_bytes() == before
+
+
+def test_a_damaged_object_of_a_remote_is_refused(write, dvc, tmp_path: Path) -> None:
+    write("true")
+    assert ended(dvc("repro"))[0] == 0
+    assert ended(dvc("remote", "add", "--default", "store", str(tmp_path / "store")))[0] == 0
+    assert ended(dvc("push"))[0] == 0
+    md5 = yaml.safe_load(Path("dvc.lock").read_text())["stages"]["two"]["outs"][0]["md5"]
+    stored = tmp_path / "store/files/md5" / md5[:2] / md5[2:]
+    stored.chmod(0o644)
+    stored.write_bytes(b"x" + stored.read_bytes()[1:])
+    for path in [path for path in Path(".dvc/cache/files").rglob("*") if path.is_file()]:
+        path.unlink()
+    for name in ("one", "two"):
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+    code, output = ended(dvc("pull"))
+    assert code != 0 and not Path("two").exists(), output
