@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash
 from darkroom.data.index import NAME as INDEX
 from darkroom.tools.verify.indexes import read_index
 from darkroom.tools.verify.manifests import Derived, sealed
-from darkroom.tools.verify.problems import SNAKEMAKES, Problem, remake, unreliable
+from darkroom.tools.verify.problems import Problem, remake, unreliable
 
 Kind = TypeVar("Kind", bound=Derived)
 
@@ -105,19 +105,12 @@ def check_derived(
         result.faults.append(Problem(folder / NAME, "is of another part", again, detail=manifest.part))
     if shards is not None and manifest.shards != manifest_hash(shards):
         result.faults.append(Problem(folder / NAME, f"says that they were made from other images than {shards}", again))
-    known = {folder / NAME}
     for rows in layout.rows(manifest):
         result.rows += sum(rows.shards)
-        known.add(folder / rows.split / INDEX)
         result.faults += _index(layout, folder, rows, indexes, damaged, again)
-    files = layout.files(manifest, folder)
     with ThreadPoolExecutor(max(1, processors)) as pool:
-        for fault in pool.map(lambda file: _file(file, damaged), files):
+        for fault in pool.map(lambda file: _file(file, damaged), layout.files(manifest, folder)):
             result.faults += [] if fault is None else [fault]
-    known |= {file.path for file in files}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in known and path.name != SNAKEMAKES:
-            result.faults.append(Problem(path, "is of no shard, and nothing reads it", "remove it"))
     return result
 
 
