@@ -15,9 +15,7 @@ from darkroom.data.selection import SELECTION
 from darkroom.terminal.progress import with_progress
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.verify.catalog_check import check_catalog, check_selection
-from darkroom.tools.verify.derived_check import Found, check_derived
-from darkroom.tools.verify.embeddings_check import EMBEDDING_LAYOUT
-from darkroom.tools.verify.latents_check import LATENT_LAYOUT
+from darkroom.tools.verify.derived_check import EMBEDDING_LAYOUT, LATENT_LAYOUT, Found, check_derived
 from darkroom.tools.verify.manifests import Embeddings, Latents
 from darkroom.tools.verify.outputs import Cache, Output, check_output, recorded_outputs
 from darkroom.tools.verify.params import left_over, read_params, require_known
@@ -98,10 +96,8 @@ def _check_outputs(outputs: Sequence[Output], width: int, known: Collection[str]
     print(f"{'outputs':<{width}}  {len(present)} of dvc.lock: {_verdict(found)}")
     if missing:
         stages = ", ".join(dict.fromkeys(output.stage for output in missing))
-        print(
-            f"  not here, as these stages have not run here: {stages}. `dvc pull` fetches them, `dvc repro` makes them."
-        )
-    return _print(found)
+        print(f"  not here, as no stage made them here: {stages}. `dvc pull` fetches them, `dvc repro` makes them.")
+    return [*_print(found)]
 
 
 def _line(result: Result, latents: Found[Latents], embeddings: Found[Embeddings], seconds: float) -> str:
