@@ -272,7 +272,7 @@ def test_remotes_whose_objects_dvc_trusts_are_a_note_with_the_command(empty):
         command = finding.text.split("`")[3]
         assert command.startswith("dvc remote modify ") and command.endswith(" verify true")
         subprocess.run([*dvc, *command.split()[1:]], check=True)
-    assert list(clone.remotes()) == [ok("remotes", "store, mine: compared with their hashes")]
+    assert list(clone.remotes()) == [ok("remotes", "store, mine: `dvc pull` compares hashes")]
 
 
 def test_marks_of_interrupted_jobs_are_a_note(empty):

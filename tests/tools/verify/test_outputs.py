@@ -83,8 +83,8 @@ FAULTS = {
     "a missing output": (lambda: remove(MODEL), ["models/made: is missing: restore it with `dvc checkout models"]),
     "an object": (lambda: flip(object_of(MODEL / "a")), ["OBJECT: is damaged: its content has another hash than its "]),
     "the list of a folder": (lambda: flip(object_of(MODEL)), ["OBJECT.dir: is damaged: its content has another hash "]),
-    "a missing object": (lambda: remove(object_of(MODEL / "a")), ["models/made: is not whole in DVC's cache (1 obj"]),
-    "a missing list": (lambda: remove(object_of(MODEL)), ["models/made: is not whole in DVC's cache (1 objects "]),
+    "a missing object": (lambda: remove(object_of(MODEL / "a")), ["models/made: is not whole in DVC's cache (1 of 3"]),
+    "a missing list": (lambda: remove(object_of(MODEL)), ["models/made: is not whole in DVC's cache (1 of 3 "]),
     "an object and its file": (
         lambda: (flip(object_of(MODEL / "a")), flip(MODEL / "a")),
         ["OBJECT: is damaged: its content has another hash than its name", "models/made/a: is not what dvc.lock "],

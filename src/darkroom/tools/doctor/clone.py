@@ -141,11 +141,11 @@ def remotes() -> Iterator[Finding]:
         place = "" if name in shared else "--local "
         yield note(
             "remotes",
-            f"`dvc pull` takes what {name} holds for whole, also where it is damaged: `dvc remote modify {place}{name} "
-            "verify true` compares it with its hash.",
+            f"`dvc pull` does not check the objects of {name} for damage: `dvc remote modify {place}{name} verify "
+            "true` makes it compare their hashes.",
         )
     if not trusted:
-        yield ok("remotes", f"{', '.join(settings)}: compared with their hashes" if settings else "none of DVC's")
+        yield ok("remotes", f"{', '.join(settings)}: `dvc pull` compares hashes" if settings else "none of DVC's")
 
 
 def interrupted() -> Iterator[Finding]:

@@ -114,4 +114,5 @@ def _of_cache(output: Output, cache: Cache, objects: set[str], sound: bool) -> I
             what = "is damaged: its content has another hash than its name"
             yield Problem(path, what, f"delete it, then {remedy}", detail=f"of {output.path}, stage {stage}")
     if missing:
-        yield Problem(output.path, "is not whole in DVC's cache", remedy, detail=f"{missing:,} objects missing")
+        detail = f"{missing:,} of {len(objects):,} objects missing"
+        yield Problem(output.path, "is not whole in DVC's cache", remedy, detail=detail)

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -76,14 +76,14 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
     else:
         print(f"{'catalog':<{width}}  not there: `dvc repro catalog` makes it")
     reported += _print(found)
-    reported += _check_outputs(outputs, width, {str(fault.path) for fault in reported})
+    reported += _check_outputs(outputs, width)
     if gone := left_over(parts):
         print(f"{', '.join(gone)}: of no part in params.yaml; nothing reads it, remove it.")
     return not reported
 
 
-def _check_outputs(outputs: Sequence[Output], width: int, known: Collection[str]) -> list[Problem]:
-    """Check outputs, and print their errors but for those of the `known` files; return the errors."""
+def _check_outputs(outputs: Sequence[Output], width: int) -> Sequence[Problem]:
+    """Check outputs, print a line for them and for each error, and return the errors."""
     if not outputs:
         print(f"{'outputs':<{width}}  none in dvc.lock, as no stage has run")
         return []
@@ -92,12 +92,12 @@ def _check_outputs(outputs: Sequence[Output], width: int, known: Collection[str]
     present = [output for output in outputs if output not in missing]
     with ThreadPoolExecutor() as pool:
         checks = pool.map(lambda output: check_output(output, cache), present)
-        found = [fault for faults in checks for fault in faults if str(fault.path) not in known]
+        found = [fault for faults in checks for fault in faults]
     print(f"{'outputs':<{width}}  {len(present)} of dvc.lock: {_verdict(found)}")
     if missing:
         stages = ", ".join(dict.fromkeys(output.stage for output in missing))
-        print(f"  not here, as no stage made them here: {stages}. `dvc pull` fetches them, `dvc repro` makes them.")
-    return [*_print(found)]
+        print(f"  not made here, so not checked: {stages}; `dvc repro` makes them, or `dvc pull` fetches them.")
+    return _print(found)
 
 
 def _line(result: Result, latents: Found[Latents], embeddings: Found[Embeddings], seconds: float) -> str:
