@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from dvc.cli import main as dvc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -244,6 +245,25 @@ def test_left_over_folders_are_named(made: Path) -> None:
     code, text = said("verify")
     assert code == 0
     assert text.splitlines()[-1].startswith("data/shards/second, data/latents/second: of no part in params.yaml;")
+
+
+def test_outputs_of_every_stage_or_of_a_part_are_checked(made: Path) -> None:
+    Path("models").mkdir()
+    Path("models/x").write_text("weights")
+    ingest = {"cmd": "true", "outs": ["data/shards/${key}"]}
+    stages = {"ingest": {"foreach": "${parts}", "do": ingest}, "train": {"cmd": "true", "outs": ["models/x"]}}
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    assert dvc(["init", "-q", "--no-scm"]) == dvc(["commit", "-q", "-f"]) == 0
+    code, text = said("verify")
+    assert code == 0 and text.splitlines()[-1] == "outputs  3 of dvc.lock: sound"
+    Path("models/x").write_text("Weights")
+    (SHARDS / "first/notes.txt").touch()
+    code, text = said("verify")
+    assert code == 1 and "outputs  3 of dvc.lock: 2 faults" in text
+    assert "  models/x: is not what dvc.lock records: delete it and restore it with `dvc checkout models/x`" in text
+    assert "  data/shards/first/notes.txt: is of no output, and nothing reads it: delete it." in text
+    assert "outputs  1 of dvc.lock: 1 fault" in said("verify", "first")[1]
+    assert said("verify", "second")[0] == 0
 
 
 def test_a_part_that_nobody_knows(made: Path, capsys: pytest.CaptureFixture) -> None:
