@@ -158,8 +158,8 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "pixels without a tokenizer": {
             "train_tokenizer": {"kind": "identity"},
             f"{DIT}.model": {"patch": 4, "patch_bottleneck": 32},
-            f"{DIT}.diffusion": {"flow_target": "x0", "flow_weight": "velocity", "time_mean": 0.8, "time_std": 0.8}
-            | {"normalise": "fixed", "latent_scale": 1.0},
+            f"{DIT}.diffusion": {"flow_target": "x0", "flow_weight": "velocity_clamped"}
+            | {"time_mean": 0.8, "time_std": 0.8, "normalise": "fixed", "latent_scale": 1.0},
         },
         "no guidance": {"sample_generator.dit": {"guidance": 1.0}},
         "guidance 1.5": {"sample_generator.dit": {"guidance": 1.5}},

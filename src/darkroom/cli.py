@@ -91,7 +91,8 @@ def parser() -> argparse.ArgumentParser:
     preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
     preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
     preset.add_argument("--fit", action="store_true", help="fp32 for bf16, where this machine is no quicker in that")
-    _add_data(commands.add_parser("data", help="check the data byte by byte, or show what is in it"))
+    _add_verify(commands.add_parser("verify", help="check the data and every output in dvc.lock byte by byte"))
+    _add_data(commands.add_parser("data", help="show what is in the data"))
     _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
     shown = commands.add_parser("show", help="draw a picture in the terminal, or list those that there are")
     shown.add_argument(
@@ -120,11 +121,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_verify(verify: argparse.ArgumentParser) -> None:
+    verify.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all, and all outputs")
+    verify.add_argument("--remote", action="store_true", help="also read tars that lie behind URLs")
+
+
 def _add_data(data: argparse.ArgumentParser) -> None:
     actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
-    verify = actions.add_parser("verify", help="check every hash and count of the shards, the latents and the catalog")
-    verify.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all")
-    verify.add_argument("--remote", action="store_true", help="also read tars that lie behind URLs")
+    _add_verify(actions.add_parser("verify"))  # its name before it was `darkroom verify`
     show = actions.add_parser("show", help="print counts, classes, sizes, captions and damage, and write a grid")
     show.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all")
     show.add_argument("--split", choices=["train", "val", "test"], help="images of this split alone")
@@ -287,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.tools.score import command as scoring
 
             print(scoring.score(scoring.Request.of(options)))
-        elif options.command == "data" and options.action == "verify":
+        elif "verify" in (options.command, getattr(options, "action", None)):
             from darkroom.tools.verify.verify import verify
 
             return int(not verify(options.parts, options.remote))

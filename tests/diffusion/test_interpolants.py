@@ -10,7 +10,7 @@ from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.inversion import encode
 from darkroom.diffusion.paths import PATHS
-from darkroom.diffusion.samplers import follow, multistep, sample
+from darkroom.diffusion.samplers import euler_maruyama, follow, multistep, sample
 from darkroom.diffusion.settings import Diffusion, Sampling
 from darkroom.errors import DarkroomError
 
@@ -54,9 +54,9 @@ def test_a_perfect_answer_has_no_loss_and_gives_data_and_velocity_back(path, tar
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("target", ["eps", "x0", "score"])
-def test_the_weight_makes_it_the_loss_of_the_velocity(path, target):
-    weighted, plain = Flow(path=path, target=target, weight="velocity"), Flow(path=path)
+@pytest.mark.parametrize(("target", "weight"), [("eps", "velocity"), ("score", "velocity"), ("x0", "velocity_clamped")])
+def test_the_weight_makes_it_the_loss_of_the_velocity(path, target, weight):
+    weighted, plain = Flow(path=path, target=target, weight=weight), Flow(path=path)
     x0, noise = torch.randn(2, 3, 2, 4, 4)
     t = torch.tensor([0.2, 0.5, 0.8])
     x = plain.add_noise(x0, noise, t)
@@ -68,6 +68,46 @@ def test_the_weight_makes_it_the_loss_of_the_velocity(path, target):
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+# SiT's own time runs from noise to data: its rates of α and σ are those of these tables.
+SITS = {
+    "linear": lambda s: (s, 1 - s, 1, -1),
+    "gvp": lambda s: (
+        *(math.sin(math.pi * s / 2), math.cos(math.pi * s / 2)),
+        *(math.pi / 2 * math.cos(math.pi * s / 2), -math.pi / 2 * math.sin(math.pi * s / 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("path", SITS)
+@pytest.mark.parametrize("target", ["eps", "score"])
+@pytest.mark.parametrize("weight", ["velocity", "velocity_clamped", "likelihood"])
+def test_a_weight_is_that_of_its_paper_up_to_the_ends_of_time(path, target, weight):
+    """SiT: (d / σ)² and d / σ², d = σ² α' / α - σ σ', at any t. JiT clamps t."""
+    times = [0.001, 0.01, 0.03, 0.5, 0.97, 0.99, 0.999]
+    expected = []
+    for t in times:
+        alpha, sigma, alpha_rate, sigma_rate = SITS[path](1 - (min(max(t, 0.05), 0.95) if "clamped" in weight else t))
+        drift = alpha_rate / alpha * sigma**2 - sigma * sigma_rate
+        expected.append(drift / sigma**2 if weight == "likelihood" else (drift / sigma) ** 2)
+    noise, t = torch.randn(len(times), 2, 3, 3), torch.tensor(times)
+    flows = [Flow(path=path, target=target, weight=each) for each in (weight, "none")]
+    weighted, plain = (each.losses(0 * noise, noise, noise, noise, t)["loss"] for each in flows)
+    np.testing.assert_allclose((weighted / plain).numpy(), expected, rtol=2e-4)  # 1 - t in float32, near 1
+
+
+@pytest.mark.parametrize(
+    ("weight", "target", "remedy"),
+    [
+        ("velocity", "x0", "set flow_weight to velocity_clamped, which was called velocity before"),
+        ("likelihood", "x0", "set flow_weight to velocity_clamped"),
+        ("likelihood", "velocity", "set flow_weight to none"),
+    ],
+)
+def test_a_weight_without_a_bound_or_a_meaning_is_refused(weight, target, remedy):
+    with pytest.raises(ValueError, match=remedy):
+        Diffusion(objective="flow", flow_target=target, flow_weight=weight)
 
 
 def test_the_direction_is_one_minus_the_cosine_over_channels():
@@ -169,6 +209,28 @@ def test_the_sde_has_the_distribution_of_the_flow(course):
         assert float(part.mean()) == pytest.approx(centre, abs=0.04)
         assert float(part.std()) == pytest.approx(WIDTH, rel=0.15)
     assert not torch.allclose(found, carried(flow, "euler", 200, noise), atol=0.05)  # noise was added on the way
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize(
+    ("course", "formula"),
+    [
+        ("sigma", lambda t, scale: scale * t),
+        ("linear", lambda t, scale: scale * t),
+        ("constant", lambda t, scale: scale),
+        ("decreasing", lambda t, scale: (scale * math.cos(math.pi * (1 - t)) + 1) ** 2 / 4),
+        ("increasing_decreasing", lambda t, scale: scale * math.sin(math.pi * t) ** 2),
+    ],
+)
+def test_a_step_of_the_sde_is_the_formula_in_float64(course, formula, scale):
+    """SiT: x - h (v - w s), after the noise √(2 w h) z in all but the last step, w of the scale by its formula."""
+    how = Sampling(solver="euler_maruyama", steps=5, diffusion_coefficient=course, diffusion_scale=scale)
+    path = euler_maruyama(Flow(), how, [torch.Generator().manual_seed(3)])
+    z = torch.randn(1, generator=torch.Generator().manual_seed(3)).double()
+    x, x0, velocity, t = 0.3, -0.4, 0.9, float(path.times[1])
+    h, w, score = t - float(path.times[2]), formula(t, scale), ((1 - t) * x0 - x) / t**2
+    found = path.step(Denoised(torch.full((1, 1), x0), torch.full((1, 1), velocity)), 1, torch.full((1, 1), x))
+    assert float(found) == pytest.approx(x - h * (velocity - w * score) + math.sqrt(2 * w * h) * float(z), rel=1e-5)
 
 
 def test_the_way_back_finds_the_noise():

@@ -38,7 +38,8 @@ VARIANTS = {
         for target in ("velocity", "eps", "x0", "score")
     },
     "flow, weighted, direction": {
-        "objective": "flow", "flow_target": "x0", "flow_weight": "velocity", "direction_weight": 0.5, "time_shift": 2.0,
+        "objective": "flow", "flow_target": "x0", "flow_weight": "velocity_clamped", "direction_weight": 0.5,
+        "time_shift": 2.0,
     },
     "gaussian": {"objective": "gaussian", "variance": "fixed_small"},
     **{f"gaussian, {target}": {"objective": "gaussian", "target": target} for target in ("eps", "x0", "v")},

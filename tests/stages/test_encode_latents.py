@@ -283,8 +283,7 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
 
 
 def test_verify_checks_codes_and_codebook(codes: None) -> None:
-    from darkroom.tools.verify.derived_check import check_derived
-    from darkroom.tools.verify.latents_check import LATENT_LAYOUT
+    from darkroom.tools.verify.derived_check import LATENT_LAYOUT, check_derived
 
     stored("codes")
 

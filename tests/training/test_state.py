@@ -106,7 +106,7 @@ def test_a_state_goes_when_its_very_output_is_recorded_and_not_before(project):
 
 def test_an_output_is_hashed_as_dvc_hashes_it(tmp_path, monkeypatch):
     """Files in folders, names that sort otherwise as paths, and what .dvcignore names."""
-    for name in ("a/b", "a.b", "Z", "a/c/d", ".snakemake_timestamp"):
+    for name in ("a/b", "a.b", "Z", "a/c/d", ".snakemake_timestamp", "a/.b.tmp-1"):
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "out" / name).write_text(name)
     shutil.copy(Path(__file__).parents[2] / ".dvcignore", tmp_path)

@@ -34,7 +34,7 @@ def lost(outs: Mapping[str, str]) -> list[str]:
     Args:
         outs: the hash of each output from dvc.lock. The cache entry of a folder is written after all of its files.
     """
-    for folder in _folders():
+    for folder in folders():
         outs = {path: md5 for path, md5 in outs.items() if not (folder / md5[:2] / md5[2:]).is_file()}
         if not outs:
             break
@@ -88,7 +88,7 @@ def message(found: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _folders() -> Iterator[Path]:
+def folders() -> Iterator[Path]:
     """Yield the folders of DVC's objects: first from the clone's settings, then from DVC, which takes half a second."""
     for name in ("config.local", "config"):
         settings = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)

@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from darkroom.diffusion.denoiser import LEAST_SIGNAL, Denoised, Threshold
 from darkroom.diffusion.paths import PATHS, Levels
-from darkroom.diffusion.settings import Diffusion, FlowTarget, PathName
+from darkroom.diffusion.settings import Diffusion, FlowTarget, FlowWeight, PathName
 
 _TIMESTEPS = 1000  # of pure noise, as networks embed it
 _MARGIN = 1e-3  # of the ends of time, where a prediction of ε or of the score says nothing of the data
-_NEAR = 0.05  # to the ends of time, up to where a weight grows (Li and He, 2025, arXiv 2511.13720)
+_NEAR = 0.05  # to the ends of time, up to where the weight `velocity_clamped` grows (Li and He, 2025, arXiv 2511.13720)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Flow:
     logit_normal: mean and standard deviation of the normal variable under the logistic function; None: t is uniform.
     shift: s of t -> s t / (1 + (s - 1) t), in training and in sampling (Esser et al., 2024, arXiv 2403.03206, section
         5.3.2; for latents of many numbers: Zheng et al., "RAE", 2025, arXiv 2510.11690).
-    weight: `velocity` weights a prediction's error so that it is the velocity's.
+    weight: of a prediction's squared error, see `_weight`.
     units: of the times that networks embed: `thousand` from 0 at data to 1000, or `sit` from 1 at data to 0 (SiT).
     direction: weight of 1 - cos(v̂, v) (Yao et al., "FasterDiT", 2024, arXiv 2410.10356).
     """
@@ -38,7 +38,7 @@ class Flow:
     path: PathName = "linear"
     target: FlowTarget = "velocity"
     shift: float = 1.0
-    weight: Literal["none", "velocity"] = "none"
+    weight: FlowWeight = "none"
     direction: float = 0.0
     units: Literal["thousand", "sit"] = "thousand"
 
@@ -118,8 +118,8 @@ class Flow:
         }[self.target]()
         prediction = levels.sigma * output if self.target == "score" else output
         loss = (prediction - target).square().mean(dim=tuple(range(1, x0.ndim)))
-        if self.weight == "velocity":
-            loss = loss * self._weight(t.clamp(_NEAR, 1 - _NEAR))
+        if self.weight != "none":
+            loss = loss * self._weight(t.clamp(_NEAR, 1 - _NEAR) if self.weight == "velocity_clamped" else t)
         if not self.direction:
             return {"loss": loss}
         velocity = levels.alpha_rate * x0 + levels.sigma_rate * noise
@@ -161,10 +161,15 @@ class Flow:
         return PATHS[self.path](t.reshape(-1, *(1,) * (x.ndim - 1)))
 
     def _weight(self, t: Tensor) -> Tensor:
-        """Return by how much the squared error of the velocity is larger than that of what is predicted, (N,)."""
+        """Return the weight of the squared error of what is predicted, (N,), that makes it the error of the velocity.
+
+        For ε and the score it is λ², λ = σ' - α' σ / α, and λ / σ for `likelihood`: g² / 2 of the SDE's g times the
+        squared error of the score (Song et al., 2021, arXiv 2101.09258).
+        """
         alpha, sigma, alpha_rate, sigma_rate = PATHS[self.path](t)
         if self.target == "velocity":
             return torch.ones_like(alpha)
         if self.target == "x0":  # v = α' x_0 + σ' (x - α x_0) / σ
             return (alpha_rate - sigma_rate * alpha / sigma).square()
-        return (sigma_rate - alpha_rate * sigma / alpha).square()  # v = α' (x - σ ε) / α + σ' ε
+        rate = sigma_rate - alpha_rate * sigma / alpha  # v = α' (x - σ ε) / α + σ' ε
+        return rate / sigma if self.weight == "likelihood" else rate.square()

@@ -143,21 +143,22 @@ def euler_maruyama(objective: Flow, how: Sampling, generators: Generators | None
     """Return the reverse-time SDE's first-order method, whose images have the distribution of the flow's.
 
     x <- x - h (v - w s) + √(2 w h) z for a step h back in time, s = -ε / σ the score; the last step, of length
-    `last_step`, adds no noise. w(t) is the scale times σ, 1 (constant), t (linear), ¼ (1 + cos π (1 - t))² (decreasing
-    towards data) or sin² π t (Ma et al., "SiT", 2024, arXiv 2401.08740, section 2.3 and table 7).
+    `last_step`, adds no noise. w(t) is c σ, c (constant), c t (linear), ¼ (1 + c cos π (1 - t))² (decreasing towards
+    data) or c sin² π t for the scale c (Ma et al., "SiT", 2024, arXiv 2401.08740, section 2.3 and table 7).
     """
     times = times_of(objective, max(1, how.count - 1), how.last_step if how.count > 1 else 0.0)
     times = torch.cat([times, torch.zeros(1)]) if how.count > 1 else times
     steps = -times.diff()
     alpha, sigma = objective.levels(times[:-1])
+    scale = how.diffusion_scale
     coefficient = {
-        "sigma": lambda t: sigma,
-        "linear": lambda t: t,
-        "constant": lambda t: torch.ones_like(t),
-        "decreasing": lambda t: 0.25 * (1 + torch.cos(math.pi * (1 - t))) ** 2,
-        "increasing_decreasing": lambda t: torch.sin(math.pi * t) ** 2,
+        "sigma": lambda t: scale * sigma,
+        "linear": lambda t: scale * t,
+        "constant": lambda t: scale * torch.ones_like(t),
+        "decreasing": lambda t: 0.25 * (1 + scale * torch.cos(math.pi * (1 - t))) ** 2,
+        "increasing_decreasing": lambda t: scale * torch.sin(math.pi * t) ** 2,
     }[how.diffusion_coefficient]
-    weight = (how.diffusion_scale * coefficient(times[:-1].double())).float()
+    weight = coefficient(times[:-1].double()).float()
     alpha, sigma = alpha.float(), sigma.float()
 
     def step(found: Denoised, number: int, x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ Variance = Literal["fixed_small", "fixed_large", "learned", "learned_range"]
 VarianceRange = Literal["linear", "sigmoid"]
 PathName = Literal["linear", "gvp", "vp"]
 FlowTarget = Literal["velocity", "eps", "x0", "score"]
+FlowWeight = Literal["none", "velocity", "velocity_clamped", "likelihood"]
 Solver = Literal["euler", "heun", "euler_maruyama", "ddpm", "ddim", "dpm", "unipc"]
 Spacing = Literal["trailing", "leading", "linspace"]
 # OpenAI's strings for timesteps: ddim and a number, or counts of equal sections, from little noise to much.
@@ -62,8 +63,8 @@ class Diffusion(Section):
     """flow: from data to noise: linear (straight), gvp (an arc, cos and sin) or vp (DDPM's, in continuous time)."""
     flow_target: FlowTarget = "velocity"
     """flow: what is predicted: the velocity, eps (the noise), x0 (the data) or the score."""
-    flow_weight: Literal["none", "velocity"] = "none"
-    """flow: weight of a prediction's loss: none, or that which makes it the loss of the velocity."""
+    flow_weight: FlowWeight = "none"
+    """flow: of a loss: none, that of the velocity (SiT), the same with t clamped (JiT, of x0), or the likelihood's."""
     direction_weight: Weight = 0.0
     """flow: weight of one minus the cosine between the velocity and the predicted one; 0: none."""
     time: Literal["logit_normal", "uniform"] = "logit_normal"
@@ -97,6 +98,13 @@ class Diffusion(Section):
 
     @model_validator(mode="after")
     def _weighted_once(self) -> "Diffusion":
+        if self.flow_weight in ("velocity", "likelihood") and self.flow_target == "x0":
+            raise ValueError(
+                f"flow_weight {self.flow_weight} has no bound near data where flow_target is x0: set flow_weight to "
+                "velocity_clamped, which was called velocity before"
+            )
+        if self.flow_weight == "likelihood" and self.flow_target == "velocity":
+            raise ValueError("flow_weight likelihood is of flow_target eps or score: set flow_weight to none")
         if self.p2_gamma and self.min_snr is not None:
             raise ValueError("p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty")
         if self.loss in ("kl", "rescaled_kl") and (self.p2_gamma or self.min_snr is not None):
@@ -146,7 +154,7 @@ class Sampling(Section):
     diffusion_coefficient: Literal["sigma", "linear", "constant", "decreasing", "increasing_decreasing"] = "sigma"
     """euler_maruyama: how much noise is added at which time (SiT): sigma, that of the path, or another function."""
     diffusion_scale: Annotated[float, Field(ge=0)] = 1.0
-    """euler_maruyama: factor of it."""
+    """euler_maruyama: factor of it; for decreasing, of its cosine, as in SiT."""
     last_step: Annotated[float, Field(gt=0, lt=1)] = 0.04
     """euler_maruyama: length of the last step, which adds no noise."""
     guidance: Annotated[float, Field(ge=0)] = 1.0

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ PARAMETERS = "parameters.json"  # what params.yaml gives to the stage, for track
 STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
 _LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")
-_IGNORED = ".snakemake_timestamp"  # in .dvcignore
+_IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
 
 
 def root() -> Path:
@@ -193,13 +194,24 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
         write_json(folder / FINISHED, {"stage": name, "outs": made})
 
 
-def dvc_md5(path: Path) -> str:
+def md5_file(path: Path) -> str:
+    """Return the MD5 of the content of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def file_hashes(path: Path) -> dict[str, str]:
+    """Return the MD5 of each file of an output, by its path inside; the path of an output that is a file is "."."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {file.relative_to(path).as_posix(): md5_file(file) for file in files if not _IGNORED.match(file.name)}
+
+
+def dvc_md5(path: Path, hashes: Mapping[str, str] | None = None) -> str:
     """Return the hash under which DVC records an output: of a file its MD5, of a folder that of its list of files."""
+    hashes = file_hashes(path) if hashes is None else hashes
     if not path.is_dir():
-        return hashlib.md5(path.read_bytes()).hexdigest()
-    found = (file for file in path.rglob("*") if file.is_file() and file.name != _IGNORED)
-    files = sorted((file.relative_to(path).as_posix(), file) for file in found)
-    listed = [{"md5": hashlib.md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in files]
+        return hashes["."]
+    listed = [{"md5": hashes[name], "relpath": name} for name in sorted(hashes)]
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from dvc.cli import main as dvc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.check.check import read_params
 from darkroom.cli import main
-from darkroom.data.catalog_writer import write_picture
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.tools.verify.problems import Problem, lines, remake
 from data.embeddings_made import make_embeddings
@@ -39,12 +39,12 @@ def rewritten(folder: Path, kind: str, change: Callable[[dict], None]) -> None:
 def test_a_sound_project_is_sound(made: Path) -> None:
     code, text = said("verify")
     assert code == 0
-    first, second, catalog = text.splitlines()
+    first, second, catalog, outputs = text.splitlines()
     assert first.startswith("first    30 images in 6 shards, 30 latents, ") and first.endswith("/s: sound")
     assert second.startswith("second   12 images in ") and second.endswith(": sound")
-    assert catalog == "catalog  2 parts: sound"
+    assert catalog == "catalog  2 parts: sound" and outputs == "outputs  none in dvc.lock, as no stage has run"
     assert said("verify", "second")[1].splitlines()[0].startswith("second   12 images")
-    assert len(said("verify", "second")[1].splitlines()) == 2
+    assert len(said("verify", "second")[1].splitlines()) == 3
 
 
 def test_it_answers_without_torch(made: Path) -> None:
@@ -206,9 +206,7 @@ def test_embeddings_are_checked_as_latents_are(made: Path) -> None:
     code, text = said("verify")
     assert code == 1 and f"{file}: is damaged: its sha256 is not that of the manifest" in text
     file.unlink()
-    (folder / "second/notes.txt").touch()
-    text = said("verify")[1]
-    assert f"{file}: is missing" in text and "second/notes.txt: is of no shard, and nothing reads it" in text
+    assert f"{file}: is missing" in said("verify")[1]
     make_embeddings(SHARDS, folder, "second", clip="d" * 64)
     assert "second/manifest.json: was made by another CLIP than the others" in said("verify")[1]
     rewritten(folder / "first", "embeddings", lambda m: m.update(shards="0" * 64))
@@ -237,29 +235,35 @@ def test_the_catalog_says_what_its_parts_say(made: Path) -> None:
     assert "data/catalog/manifest.json: has other `captions` than its parts" in text
     configure("first", "second", "third")
     text = said("verify")[1]
-    assert "data/shards/third/manifest.json: cannot be relied on" in text and "dvc repro ingest@third" in text
+    assert "third    not there: `dvc repro ingest@third` makes it" in text
     assert "data/catalog/manifest.json: is of other parts than params.yaml names (first, second; params.yaml: " in text
 
 
-def test_the_picture_is_of_the_catalog_and_whole(made: Path) -> None:
-    folder = Path("samples/catalog")
-    folder.mkdir(parents=True)
-    write_picture(folder, Path("data/catalog"), 9)
-    assert said("verify")[0] == 0
-    rewritten(folder, "pictures", lambda manifest: manifest.update(catalog="x"))
-    assert "samples/catalog/manifest.json: shows another catalog: make it again with" in said("verify")[1]
-    (folder / "grid.png").write_bytes(b"")
-    assert "samples/catalog/grid.png: is missing or damaged" in said("verify")[1]
-
-
-def test_left_over_folders_and_files_are_named(made: Path) -> None:
+def test_left_over_folders_are_named(made: Path) -> None:
     configure("first")
     catalogue("first")
-    Path("data/shards/first/train/00009.tar").write_bytes(b"")
     code, text = said("verify")
-    assert code == 1
-    assert "data/shards/first/train/00009.tar: is of no shard, and nothing reads it: remove it." in text
+    assert code == 0
     assert text.splitlines()[-1].startswith("data/shards/second, data/latents/second: of no part in params.yaml;")
+
+
+def test_outputs_of_every_stage_or_of_a_part_are_checked(made: Path) -> None:
+    Path("models").mkdir()
+    Path("models/x").write_text("weights")
+    ingest = {"cmd": "true", "outs": ["data/shards/${key}"]}
+    stages = {"ingest": {"foreach": "${parts}", "do": ingest}, "train": {"cmd": "true", "outs": ["models/x"]}}
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    assert dvc(["init", "-q", "--no-scm"]) == dvc(["commit", "-q", "-f"]) == 0
+    code, text = said("verify")
+    assert code == 0 and text.splitlines()[-1] == "outputs  3 of dvc.lock: sound"
+    Path("models/x").write_text("Weights")
+    (SHARDS / "first/notes.txt").touch()
+    code, text = said("verify")
+    assert code == 1 and "outputs  3 of dvc.lock: 2 faults" in text
+    assert "  models/x: is not what dvc.lock records: delete it and restore it with `dvc checkout models/x`" in text
+    assert "  data/shards/first/notes.txt: is of no output, and nothing reads it: delete it." in text
+    assert "outputs  1 of dvc.lock: 1 fault" in said("verify", "first")[1]
+    assert said("verify", "second")[0] == 0
 
 
 def test_a_part_that_nobody_knows(made: Path, capsys: pytest.CaptureFixture) -> None:

@@ -125,6 +125,29 @@ def cache() -> Iterator[Finding]:
         yield ok("cache", "holds every output that is here and recorded")
 
 
+def remotes() -> Iterator[Finding]:
+    """Check that DVC compares what it downloads from each remote with its hash."""
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    try:
+        with Repo() as repo:
+            settings, shared = repo.config["remote"], repo.config.load_config_to_level("local").get("remote", {})
+    except DvcException as error:
+        yield problem("remotes", f"DVC cannot read its settings here: {error}.")
+        return
+    trusted = [name for name, values in settings.items() if not values.get("verify")]
+    for name in trusted:
+        place = "" if name in shared else "--local "
+        yield note(
+            "remotes",
+            f"`dvc pull` does not check the objects of {name} for damage: `dvc remote modify {place}{name} verify "
+            "true` makes it compare their hashes.",
+        )
+    if not trusted:
+        yield ok("remotes", f"{', '.join(settings)}: `dvc pull` compares hashes" if settings else "none of DVC's")
+
+
 def interrupted() -> Iterator[Finding]:
     """Count Snakemake's marks of interrupted jobs."""
     marks = [mark for mark in INCOMPLETE.rglob("*") if mark.is_file()]

@@ -42,6 +42,7 @@ def findings() -> Iterator[Finding]:
     yield from clone.weights(params)
     yield from clone.lock_file()
     yield from clone.cache()
+    yield from clone.remotes()
     yield from clone.locks()
     yield from clone.interrupted()
     yield from clone.states()

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.manifest import NAME, ArtifactError, check_file, check_seal, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import NAME, ArtifactError, check_seal, manifest_hash, read_manifest
 from darkroom.data.catalog import KIND
-from darkroom.data.catalog_writer import PICTURES_KIND, catalog_facts
+from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import KIND as SELECTION_KIND
 from darkroom.errors import DarkroomError
@@ -62,20 +62,3 @@ def check_selection(folder: Path, checked: Sequence[str]) -> Iterator[Problem]:
     for part in manifest["parts"]:
         if part["name"] in checked and manifest_hash(SHARDS / part["name"]) != part["sha256"]:
             yield Problem(folder / NAME, "was made from another part", _AGAIN, detail=part["name"])
-
-
-def check_pictures(folder: Path, catalog: Path) -> Iterator[Problem]:
-    """Yield the errors of samples/catalog, which exists and shows images of `catalog`."""
-    try:
-        check_seal(folder)
-        manifest = read_manifest(folder, PICTURES_KIND)
-    except ArtifactError as error:
-        yield unreliable(folder, error, remake(folder, "catalog"))
-        return
-    for name, sha256 in manifest["files"].items():
-        try:
-            check_file(folder / name, sha256)
-        except ArtifactError:
-            yield Problem(folder / name, "is missing or damaged", remake(folder, "catalog"))
-    if (catalog / NAME).is_file() and manifest["catalog"] != manifest_hash(catalog):
-        yield Problem(folder / NAME, "shows another catalog", _AGAIN)

@@ -4,39 +4,23 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash
+from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
+from darkroom.data.embedding_file import file_name
+from darkroom.data.index import EMBEDDINGS, LATENTS
 from darkroom.data.index import NAME as INDEX
+from darkroom.data.latent_file import CODEBOOK
+from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.tools.verify.indexes import read_index
-from darkroom.tools.verify.manifests import Derived, sealed
-from darkroom.tools.verify.problems import SNAKEMAKES, Problem, remake, unreliable
+from darkroom.tools.verify.manifests import Derived, DerivedSplit, Embeddings, Latents, sealed, stored_splits
+from darkroom.tools.verify.problems import Problem, remake, unreliable
 
 Kind = TypeVar("Kind", bound=Derived)
-
-
-class File(NamedTuple):
-    """A file in the manifest.
-
-    look: returns what is wrong with the content of a file with the right SHA-256, as the rest of a sentence and a
-        detail; None: nothing.
-    """
-
-    path: Path
-    sha256: str
-    look: Callable[[Path], tuple[str, str] | None]
-
-
-class SplitEntry(NamedTuple):
-    """A split in the manifest: the images of each shard, the hash of its index, and its number of images."""
-
-    split: str
-    shards: list[int]
-    index_sha256: str
-    images: int
 
 
 @dataclass(frozen=True)
@@ -48,8 +32,7 @@ class Layout(Generic[Kind]):
     schema: the schema of the index of a split.
     stage: the stage that makes the artifact.
     again: the remedy where the images have changed, as an imperative.
-    rows: returns the entry of each stored split.
-    files: returns all files except indexes and manifest.
+    files: returns the path and the hash of all files except indexes and manifest.
     """
 
     kind: str
@@ -57,8 +40,7 @@ class Layout(Generic[Kind]):
     schema: pa.Schema
     stage: str
     again: str
-    rows: Callable[[Kind], list[SplitEntry]]
-    files: Callable[[Kind, Path], list[File]]
+    files: Callable[[Kind, Path], list[tuple[Path, str]]]
 
 
 @dataclass
@@ -105,34 +87,28 @@ def check_derived(
         result.faults.append(Problem(folder / NAME, "is of another part", again, detail=manifest.part))
     if shards is not None and manifest.shards != manifest_hash(shards):
         result.faults.append(Problem(folder / NAME, f"says that they were made from other images than {shards}", again))
-    known = {folder / NAME}
-    for rows in layout.rows(manifest):
-        result.rows += sum(rows.shards)
-        known.add(folder / rows.split / INDEX)
-        result.faults += _index(layout, folder, rows, indexes, damaged, again)
-    files = layout.files(manifest, folder)
+    for split, metadata in stored_splits(manifest).items():
+        result.rows += sum(entry.images for entry in metadata.shards)
+        result.faults += _index(layout, folder / split, metadata, indexes.get(split), damaged, again)
     with ThreadPoolExecutor(max(1, processors)) as pool:
-        for fault in pool.map(lambda file: _file(file, damaged), files):
+        for fault in pool.map(lambda file: _file(file[0], file[1], damaged), layout.files(manifest, folder)):
             result.faults += [] if fault is None else [fault]
-    known |= {file.path for file in files}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in known and path.name != SNAKEMAKES:
-            result.faults.append(Problem(path, "is of no shard, and nothing reads it", "remove it"))
     return result
 
 
 def _index(
-    layout: Layout[Kind], folder: Path, rows: SplitEntry, indexes: Mapping[str, pa.Table], damaged: str, again: str
+    layout: Layout[Kind], folder: Path, metadata: DerivedSplit[Any], images: pa.Table | None, damaged: str, again: str
 ) -> Iterator[Problem]:
-    """Yield the errors of the index of a split."""
-    table = read_index(folder / rows.split, layout.schema, rows.shards, rows.index_sha256, damaged)
+    """Yield the errors of the index of a split, whose image shards have the index `images`."""
+    shards = [entry.images for entry in metadata.shards]
+    table = read_index(folder, layout.schema, shards, metadata.index_sha256, damaged)
     if isinstance(table, Problem):
         yield table
         return
-    if rows.images != table.num_rows:
-        yield Problem(folder / NAME, "has other counts than its index", damaged, detail=rows.split)
-    if rows.split in indexes:
-        yield from _other_rows(folder / rows.split / INDEX, table, indexes[rows.split], again)
+    if metadata.images != table.num_rows:
+        yield Problem(folder.parent / NAME, "has other counts than its index", damaged, detail=folder.name)
+    if images is not None:
+        yield from _other_rows(folder / INDEX, table, images, again)
 
 
 def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> Iterator[Problem]:
@@ -152,12 +128,32 @@ def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> It
                 yield Problem(path, what, remedy, made["key"][row].as_py(), detail)
 
 
-def _file(file: File, remedy: str) -> Problem | None:
+def _file(path: Path, sha256: str, remedy: str) -> Problem | None:
     """Return the error of a file; None: the file is valid."""
-    if not file.path.is_file():
-        return Problem(file.path, "is missing", remedy)
-    if sha256_file(file.path) != file.sha256:
-        return Problem(file.path, "is damaged: its sha256 is not that of the manifest", remedy)
-    if wrong := file.look(file.path):
-        return Problem(file.path, wrong[0], remedy, detail=wrong[1])
+    if not path.is_file():
+        return Problem(path, "is missing", remedy)
+    if sha256_file(path) != sha256:
+        return Problem(path, "is damaged: its sha256 is not that of the manifest", remedy)
     return None
+
+
+def _latent_files(manifest: Latents, folder: Path) -> list[tuple[Path, str]]:
+    files = [
+        (folder / split / f"{entry.name}.safetensors", entry.sha256)
+        for split, metadata in stored_splits(manifest).items()
+        for entry in metadata.shards
+    ]
+    return files if manifest.codebook is None else [*files, (folder / CODEBOOK, manifest.codebook.sha256)]
+
+
+def _embedding_files(manifest: Embeddings, folder: Path) -> list[tuple[Path, str]]:
+    return [
+        (folder / split / file_name(what, entry.name), sha256)
+        for split, metadata in stored_splits(manifest).items()
+        for entry in metadata.shards
+        for what, sha256 in entry.sha256.items()
+    ]
+
+
+LATENT_LAYOUT = Layout(LATENTS_KIND, Latents, LATENTS, "encode_latents", "encode them again", _latent_files)
+EMBEDDING_LAYOUT = Layout(EMBEDDINGS_KIND, Embeddings, EMBEDDINGS, "embed_clip", "make them again", _embedding_files)

@@ -1,11 +1,12 @@
 """The manifests of image shards, latents and embeddings as types: another structure is an error."""
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
 from darkroom.artifacts.manifest import NAME, check_seal, read_manifest
+from darkroom.data.splits import SPLITS
 from darkroom.report.metadata import ImageFacts, Metadata, typed
 
 
@@ -66,51 +67,11 @@ class LatentFile(Metadata):
     sha256: str
 
 
-class LatentSplit(Metadata):
-    """The latents of a split."""
-
-    images: int
-    shards: list[LatentFile]
-    index_sha256: str
-
-
-class LatentSplits(Metadata):
-    """The latents by split."""
-
-    train: LatentSplit
-    val: LatentSplit
-    test: LatentSplit
-
-
-class Shape(Metadata):
-    """The format of a latent: its form, shape (C, h, w) and dtype."""
-
-    form: Literal["distribution", "point", "codes"] = "distribution"
-    shape: tuple[int, int, int]
-    dtype: str
-
-
 class Codebook(Metadata):
     """The codebook: the number of codes, and the hash of its file."""
 
     size: int
     sha256: str
-
-
-class Derived(Metadata):
-    """An artifact made from the images of a part. `shards`: the hash of the manifest of the image shards."""
-
-    part: str
-    shards: str
-
-
-class Latents(Derived):
-    """data/latents/PART."""
-
-    tokenizer: str
-    latent: Shape
-    codebook: Codebook | None = None
-    splits: LatentSplits
 
 
 class EmbeddingFiles(Metadata):
@@ -121,36 +82,56 @@ class EmbeddingFiles(Metadata):
     sha256: dict[str, str]
 
 
-class EmbeddingSplit(Metadata):
-    """The embeddings of a split; `stored`: whether there are files."""
+File = TypeVar("File", LatentFile, EmbeddingFiles)
 
-    stored: bool
+
+class DerivedSplit(Metadata, Generic[File]):
+    """The latents or embeddings of a split; `stored`: whether there are files."""
+
+    stored: bool = True
     images: int
-    shards: list[EmbeddingFiles] = Field(default_factory=list)
+    shards: list[File] = Field(default_factory=list)
     index_sha256: str = ""
 
 
-class EmbeddingSplits(Metadata):
-    """The embeddings by split."""
+class DerivedSplits(Metadata, Generic[File]):
+    """The latents or embeddings by split."""
 
-    train: EmbeddingSplit
-    val: EmbeddingSplit
-    test: EmbeddingSplit
+    train: DerivedSplit[File]
+    val: DerivedSplit[File]
+    test: DerivedSplit[File]
+
+
+class Derived(Metadata):
+    """An artifact made from the images of a part. `shards`: the hash of the manifest of the image shards."""
+
+    part: str
+    shards: str
+    splits: Any
+
+
+class Latents(Derived):
+    """data/latents/PART."""
+
+    tokenizer: str
+    codebook: Codebook | None = None
+    splits: DerivedSplits[LatentFile]
 
 
 class Embeddings(Derived):
     """data/embeddings/PART. `clip`: the fingerprint of the CLIP, empty where there is none."""
 
     clip: str
-    normalised: bool
-    names: list[str]
-    dim: int
-    encoding_shape: tuple[int, int] | None
-    dtype: str
-    splits: EmbeddingSplits
+    splits: DerivedSplits[EmbeddingFiles]
 
 
 Kind = TypeVar("Kind", bound=Metadata)
+
+
+def stored_splits(manifest: Derived) -> dict[str, DerivedSplit[Any]]:
+    """Return the splits of a manifest that have files, by name."""
+    splits = {split: getattr(manifest.splits, split) for split in SPLITS}
+    return {split: metadata for split, metadata in splits.items() if metadata.stored}
 
 
 def sealed(folder: Path, kind: str, metadata: type[Kind]) -> tuple[dict[str, Any], Kind]:

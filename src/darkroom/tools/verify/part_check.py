@@ -21,7 +21,7 @@ from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest
 from darkroom.tools.verify.indexes import check_keys, check_rows, read_index, slices
 from darkroom.tools.verify.manifests import Part, Quarantine, Tar, sealed
-from darkroom.tools.verify.problems import SNAKEMAKES, Problem, remake, unreliable
+from darkroom.tools.verify.problems import Problem, remake, unreliable
 from darkroom.tools.verify.tar_check import Checked, Job, check_tar
 from darkroom.urls import is_remote
 
@@ -107,7 +107,6 @@ def check_part(
         for checked in progress(pool.map(check_tar, wanted), result.images):
             result.faults += checked.faults
             result.bytes += checked.bytes
-    result.faults += _strays(folder, part)
     return result
 
 
@@ -156,15 +155,3 @@ def _quarantine(path: Path, metadata: Quarantine, remedy: str) -> Iterator[Probl
         found.setdefault(row["action"], {})[row["reason"]] = row["count_all"]
     if found != {action.value: getattr(metadata, action.value) for action in Action} or table.num_rows != metadata.rows:
         yield Problem(path, "has other counts than the manifest", remedy)
-
-
-def _strays(folder: Path, part: Part) -> Iterator[Problem]:
-    """Yield the files that belong to no shard: no reader opens them, but DVC hashes and stores them."""
-    known = {folder / NAME, folder / QUARANTINE}
-    for split in SPLITS:
-        known.add(folder / split / INDEX)
-        for entry in getattr(part.splits, split).shards:
-            known |= {folder / split / f"{entry.name}.tar", folder / split / f"{entry.name}_stats.json"}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in known and path.name != SNAKEMAKES:
-            yield Problem(path, "is of no shard, and nothing reads it", "remove it")

@@ -1,4 +1,4 @@
-"""The errors that `darkroom data verify` reports: file, image, what is wrong, and what to do."""
+"""The errors that `darkroom verify` reports: file, image, what is wrong, and what to do."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from darkroom.artifacts.manifest import NAME, ArtifactError
 
-SNAKEMAKES = ".snakemake_timestamp"  # a file in each folder that a rule declares as output
 _LISTED = 20  # errors of one kind in one file that are listed; the others are counted
 
 

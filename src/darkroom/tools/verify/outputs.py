@@ -1,0 +1,118 @@
+"""Checks every output that dvc.lock records, and its objects in DVC's cache, by their bytes.
+
+DVC hashes a file again only where its size, time or inode has changed, and trusts read-only objects of its cache.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from darkroom.dag.dvc_cache import folders, uncached
+from darkroom.dag.lock_file import LOCK, damage, recorded
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, address, items, read_yaml
+from darkroom.tools.verify.problems import Problem
+from darkroom.training.state import dvc_md5, file_hashes, md5_file
+
+
+class Output(NamedTuple):
+    """An output in dvc.lock; `cached`: whether its bytes are also objects of DVC's cache."""
+
+    path: Path
+    md5: str
+    stage: str
+    cached: bool
+
+
+def recorded_outputs() -> list[Output]:
+    """Return the outputs in dvc.lock of the stages that dvc.yaml and params.yaml have.
+
+    Raises:
+        DarkroomError: dvc.lock is damaged.
+    """
+    if reason := damage():
+        raise DarkroomError(f"{LOCK} {reason}: `darkroom check` restores it.")
+    if not (entries := recorded()):
+        return []
+    dvc, params = read_yaml(DVC), read_yaml(PARAMS)
+    plain = uncached(dvc)
+    return [
+        Output(Path(out["path"]), out["md5"], name, out["path"] not in plain)
+        for stage in dvc["stages"]
+        for name in (address(stage, item) for item in items(params, dvc, stage))
+        for out in entries.get(name, {}).get("outs", [])
+        if isinstance(out.get("md5"), str)
+    ]
+
+
+class Cache:
+    """DVC's cache: its objects, and its list of what the stages that ran here have made."""
+
+    def __init__(self) -> None:
+        self._folders = list(folders())
+        runs = [file for folder in self._folders for file in (folder.parents[1] / "runs").rglob("*") if file.is_file()]
+        self._runs = "".join(file.read_text(encoding="utf-8", errors="replace") for file in runs)
+
+    def find(self, md5: str) -> Path | None:
+        """Return the file of an object; None: it is in no cache."""
+        paths = (folder / md5[:2] / md5[2:] for folder in self._folders)
+        return next((path for path in paths if path.is_file()), None)
+
+    def never_had(self, output: Output) -> bool:
+        """Return whether an output is missing because its stage has not run here, as in a new clone."""
+        gone = output.cached and not output.path.exists() and self.find(output.md5) is None
+        return gone and output.md5 not in self._runs
+
+
+def check_output(output: Output, cache: Cache) -> list[Problem]:
+    """Return the errors of an output: of its files against dvc.lock, of its objects against their names."""
+    try:
+        return list(_problems(output, cache))
+    except OSError as error:
+        remedy = f"check the disk and the permissions, then make it again with `dvc repro {output.stage}`"
+        return [Problem(error.filename or output.path, "cannot be read", remedy, detail=str(error.strerror))]
+
+
+def _problems(output: Output, cache: Cache) -> Iterator[Problem]:
+    path, stage = output.path, output.stage
+    here = file_hashes(path) if path.exists() else {}
+    sound = path.exists() and dvc_md5(path, here) == output.md5
+    files: Mapping[str, str] | None = here if sound else None  # as recorded; None: unknown
+    restore = f"`git checkout {path}`"
+    if output.cached:
+        root = cache.find(output.md5)
+        if not output.md5.endswith(".dir"):
+            files = {".": output.md5}
+        elif files is None and root is not None and md5_file(root) == output.md5.removesuffix(".dir"):
+            files = {entry["relpath"]: entry["md5"] for entry in json.loads(root.read_bytes())}
+        faults = list(_of_cache(output, cache, {output.md5, *(files or {}).values()}, sound))
+        yield from faults
+        restore = f"`dvc fetch {stage}` and `dvc checkout {path}`" if faults else f"`dvc checkout {path}`"
+    remedy = f"restore it with {restore}, or make it again with `dvc repro {stage}`"
+    if not path.exists():
+        yield Problem(path, "is missing", remedy)
+    elif not sound and (files is None or "." in files or "." in here):
+        yield Problem(path, f"is not what {LOCK} records", f"delete it and {remedy}")
+    elif not sound and files is not None:
+        for name in sorted(here.keys() - files.keys()):
+            yield Problem(path / name, "is of no output, and nothing reads it", "delete it")
+        for name in sorted(name for name, md5 in files.items() if here.get(name) != md5):
+            what = f"is not what {LOCK} records" if name in here else "is missing"
+            yield Problem(path / name, what, f"delete {path} and {remedy}")
+
+
+def _of_cache(output: Output, cache: Cache, objects: set[str], sound: bool) -> Iterator[Problem]:
+    """Yield the errors of the objects of an output; `sound`: whether its files are as recorded."""
+    stage, missing = output.stage, 0
+    remedy = f"`dvc commit {stage}`" if sound else f"`dvc fetch {stage}` from a remote, or `dvc repro {stage}`"
+    for md5 in sorted(objects):
+        if (path := cache.find(md5)) is None:
+            missing += 1
+        elif md5_file(path) != md5.removesuffix(".dir"):
+            what = "is damaged: its content has another hash than its name"
+            yield Problem(path, what, f"delete it, then {remedy}", detail=f"of {output.path}, stage {stage}")
+    if missing:
+        detail = f"{missing:,} of {len(objects):,} objects missing"
+        yield Problem(output.path, "is not whole in DVC's cache", remedy, detail=detail)
