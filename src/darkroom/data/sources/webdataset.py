@@ -15,7 +15,8 @@ from darkroom.data.sources.annotations import Annotations
 from darkroom.data.sources.img2dataset import Log, read_log
 from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
-from darkroom.data.sources.tar_samples import Sample, samples
+from darkroom.data.sources.tar_samples import Sample, samples, split_name
+from darkroom.data.sources.walk import ENDINGS
 from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import DamagedTarError, compression, members
 from darkroom.errors import DarkroomError
@@ -117,8 +118,9 @@ class Webdataset:
     def _shard(self, number: int) -> Iterator[Entry]:
         shard = shown_tar(self.tars.names[number])
         found, damage = [], None
+        unread: list[tuple[str, str]] = []
         try:
-            for member in members(self._plain(number, shard), shard):
+            for member in members(self._plain(number, shard), shard, unread):
                 found.append(member)
         except DamagedTarError as error:
             damage = str(error)
@@ -130,7 +132,10 @@ class Webdataset:
         except OSError as error:
             raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
         grouped = samples(found)
-        entries = [self._entry(number, shard, sample) for sample in grouped]
+        entries = [entry for sample in grouped for entry in self._entries(number, shard, sample)]
+        entries += [_listed(shard, name, Reason.UNREADABLE, why) for name, why in unread]
+        hidden = [member.name for member in found if split_name(member.name) is None and self._is_image(member.name)]
+        entries += [_listed(shard, name, Reason.PASSED_OVER, "hidden, or metadata of the shard") for name in hidden]
         if (log := self._log(number)) is not None:
             entries += _missing(shard, log, grouped)
         if self._shard_in_key:
@@ -148,16 +153,29 @@ class Webdataset:
             )
         return self.tars(number)
 
-    def _entry(self, number: int, shard: str, sample: Sample) -> Entry:
+    def _entries(self, number: int, shard: str, sample: Sample) -> Iterator[Entry]:
+        """Yield the entry of a sample, and one for each image of it that is not read."""
         key, parts = sample
         places = {ending: Extent(number, part.offset, part.size) for ending, part in parts.items()}
         where = f"{shard}: {shown(key)}"
-        ending = next((ending for ending in self._image if ending in places), None)
-        if ending is None:
+        chosen = next((ending for ending in self._image if ending in places), None)
+        images = [part.name for ending, part in parts.items() if ending != chosen and self._is_image(part.name)]
+        if chosen is not None:
+            texts = {name: places[name] for name in self._annotations.endings if name in places}
+            yield Entry(key_of(key), where, _Place(places[chosen], chosen, texts))
+            why = f"a further image of its sample, of which .{chosen} is read (`webdataset.image`)"
+            yield from (_listed(shard, name, Reason.PASSED_OVER, why) for name in images)
+        elif images:
+            why = "its ending is none of `webdataset.image`"
+            yield from (_listed(shard, name, Reason.MISSING, why) for name in images)
+        else:
             has = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))
-            return Entry(key_of(key), where, Finding(Reason.MISSING, f"no image among its members ({has})"))
-        texts = {name: places[name] for name in self._annotations.endings if name in places}
-        return Entry(key_of(key), where, _Place(places[ending], ending, texts))
+            yield Entry(key_of(key), where, Finding(Reason.MISSING, f"no image among its members ({has})"))
+
+    def _is_image(self, name: str) -> bool:
+        """Return whether a member has the ending of an image, or one that the settings name."""
+        ending = name.rpartition("/")[2].partition(".")[2].lower()
+        return ending in self._image or ending.rpartition(".")[2] in ENDINGS
 
     def _log(self, number: int) -> Log | None:
         """Return img2dataset's records of a shard."""
@@ -170,6 +188,11 @@ class Webdataset:
 
     def _beside(self, url: str) -> bytes | None:
         return self.tars.remote.small(url)
+
+
+def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:
+    """Return an entry for a member that is not read."""
+    return Entry(key_of(name), f"{shard}: {shown(name)}", Finding(reason, why))
 
 
 def _missing(shard: str, log: Log, grouped: list[Sample]) -> Iterator[Entry]:
