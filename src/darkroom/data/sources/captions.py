@@ -24,7 +24,7 @@ _SIGNS = frozenset("°€£©®×±´¨™\t\r\n")  # symbols and control codes 
 _CODES = {*range(1, 0x20)}  # control codes, and the higher bytes of letters in UTF-16
 _ALPHABETS = _CODES - {*b"\t\n\v\f\r"}  # these but for the control codes of a text
 _CONTROLS = 0.1  # maximum fraction of control codes in UTF-8
-_SPEAKER = {"from", "role"}  # the keys of a turn that say who speaks
+SPEAKER = {"from", "role"}  # the keys of a turn that say who speaks
 _ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot")  # who answers in a conversation
 _IMAGE = re.compile(r"<\|?/?image[^<>]*>", re.IGNORECASE)  # stands for the image in a conversation: <image>, <image_1>
 _NOT_TEXT = "its file is not text in UTF-8, UTF-16 or Windows-1252: convert it to UTF-8"
@@ -38,7 +38,7 @@ def answer_of(value: Any) -> Any:
     """
     if isinstance(value, dict) and value and all(isinstance(each, list) for each in value.values()):
         value = [dict(zip(value, turn, strict=False)) for turn in zip(*value.values(), strict=False)]  # by columns
-    if not isinstance(value, list) or not all(isinstance(turn, dict) and turn.keys() & _SPEAKER for turn in value):
+    if not isinstance(value, list) or not all(isinstance(turn, dict) and turn.keys() & SPEAKER for turn in value):
         return value
     for turn in value:
         text = turn.get("value") or turn.get("content")
@@ -88,9 +88,9 @@ def _decoded(data: bytes) -> tuple[str | None, str]:
     if nuls:
         # Where there is ASCII, the other order gives letters of CJK, so the order with its NULs comes first.
         little = core[1::2].count(0) >= core[::2].count(0)
-        text, how = _wide(core, ("utf-16-le", "utf-16-be") if little else ("utf-16-be", "utf-16-le"))
-        if text is not None or len(plain) <= 2 * _SHORT:
-            return text, how
+        wide = _wide(core, ("utf-16-le", "utf-16-be") if little else ("utf-16-be", "utf-16-le"))
+        if wide[0] is not None or len(plain) <= 2 * _SHORT:
+            return wide
     return (plain.decode("cp1252"), "read as Windows-1252") if _is_latin(plain) else (None, "")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from darkroom.data.decoding import CONVERT
 from darkroom.data.keys import shown
+from darkroom.data.sources.labels import split_repeats
 from darkroom.data.sources.metadata import path_in
 from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
 from darkroom.data.sources.walk import Found, beside, walk
@@ -48,19 +49,28 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         named = next((ending for ending, _ in found.ignored.most_common() if ending in _CONVERT), None)
         what = f". {named} is {CONVERT}." if named else ": name the folder of your images."
         raise DarkroomError(f"the folder {root} holds no image files{_others(found)}{what}")
-    settings: dict[str, str] = {}
-    settings["label"], why = _label_by_folder(found.images)
-    columns = _columns(root, found, known=settings["label"] != "none")
+    label, why = _label_by_folder(found.images)
+    settings: dict[str, str | bool] = {"label": label}
+    repeats = _repeats(found.images, label)
+    columns = _columns(root, found, known=label != "none")
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
+    elif repeats and label != "none":
+        settings["repeats"] = True
+        why = f"{why} These are named REPEATS_CLASS, so the class is the name behind the number (`folder.repeats`)."
+        notes.append(why)
     elif why:
         notes.append(why)
+    if repeats:
+        notes.append(f"Repeat counts of folders are not used, each image is learned equally often: {repeats}.")
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif (part := _texts_beside(root, found)) > _TEXTS:
         settings["caption"] = "txt"
-        notes.append("Captions are of the text files beside the images.")
+        both = f"; {found.overruled:,} in `.caption` are not read, as a `.txt` of the same name is"
+        which = "the text files (`.txt`, `.caption`) beside the images"
+        notes.append(f"Captions are of {which}{both if found.overruled else ''}.")
     elif part:
         notes.append(f"{part:.0%} of the images have a text file beside them: too few, so none is read as a caption.")
     notes += _other_tables(root)
@@ -96,6 +106,23 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
         return level, why
     count = f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must"
     return "none", "" if level == "none" else f"{count}: move the others into folders of their classes."
+
+
+def _repeats(images: Iterable[str], label: str) -> str:
+    """Return the repeat counts and classes in the names of folders, as `10 of cat`; "": these are no repeat counts.
+
+    All folders, of classes or the only one, are named REPEATS_CLASS then: no dates, and not three or more classes that
+    are numbered from 1 on.
+    """
+    folders = sorted({path.split("/")[0 if label == "top" else -2] for path in images if "/" in path})
+    counts = [split_repeats(folder) for folder in folders]
+    numbers = sorted(number for number, _ in counts if number is not None)
+    numbered = len(numbers) > 2 and numbers == [*range(1, len(numbers) + 1)]
+    dates = all(_DATE.fullmatch(folder) or _MONTH.fullmatch(folder) for folder in folders)
+    if len(numbers) < len(folders) or numbered or dates or (label == "none" and len(folders) > 1):
+        return ""
+    more = ", …" if len(counts) > _NAMED else ""
+    return ", ".join(f"{number} of `{shown(name)}`" for number, name in counts[:_NAMED]) + more
 
 
 def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from darkroom.data.sources.captions import answer_of
 from darkroom.data.sources.tar_names import in_folder, shown_tar
 from darkroom.data.sources.tar_samples import Sample, samples
 from darkroom.data.tar_files import TarFiles
@@ -65,5 +66,6 @@ def _json(plain: Path, found: list[Sample]) -> list[dict[str, str | None]]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(row, dict):
-                rows.append({name: str(value) for name, value in row.items() if isinstance(value, str | int | float)})
+                values = {name: answer_of(value) for name, value in row.items()}
+                rows.append({key: str(each) for key, each in values.items() if isinstance(each, str | int | float)})
     return rows
