@@ -21,7 +21,7 @@ from darkroom.data.passed_over import passed_over, passed_over_text
 from darkroom.data.sample import Raw
 from darkroom.data.shards import KEY
 from darkroom.data.sources import open_source, walk
-from darkroom.data.sources.captions import caption_of
+from darkroom.data.sources.captions import answer_of, caption_of
 from darkroom.data.sources.folder import Folder
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part
@@ -340,6 +340,22 @@ def test_labels_are_the_nearest_folder_or_the_first(tmp_path: Path) -> None:
     }
 
 
+def test_a_repeat_count_of_kohya_is_no_part_of_a_label(tmp_path: Path) -> None:
+    for name in ("10_my cat/1.png", "1_a_b/2.png", "012_c/3.png", "dog/4.png"):
+        image(tmp_path / name)
+    labels = {
+        repeats: {where: one.label for where, one in read(source(tmp_path, label="parent", repeats=repeats)).items()}
+        for repeats in (False, True)
+    }
+    assert list(labels[False].values()) == ["012_c", "10_my cat", "1_a_b", "dog"]
+    assert labels[True] == {
+        "012_c/3.png": "012_c",
+        "10_my cat/1.png": "my cat",
+        "1_a_b/2.png": "a_b",
+        "dog/4.png": "dog",
+    }
+
+
 # Captions
 
 
@@ -404,6 +420,19 @@ def test_a_caption_may_be_called_after_the_whole_name_of_the_image(tmp_path: Pat
     assert "captions_named_by_file" not in source(tmp_path).metadata()
 
 
+def test_captions_lie_in_caption_files_where_there_is_no_text_file(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        image(tmp_path / f"{name}.png")
+    for name in ("a.caption", "b.caption", "b.txt", "c.CAPTION", "d.png.caption", "e.caption"):
+        (tmp_path / name).write_text(f"of {name}")
+    found = source(tmp_path, caption="txt")
+    captions = [raw.caption for raw in read(found).values()]
+    assert captions == ["of a.caption", "of b.txt", "of c.CAPTION", "of d.png.caption"]
+    assert found.metadata()["ignored"] == {".caption": 2}  # that of b, which has a text file; that of no image
+    assert found.metadata()["captions_named_by_file"] == 1
+    assert source(tmp_path).metadata()["ignored"] == {".caption": 5, ".txt": 1}
+
+
 WORDS = ["a", "猫 です", "猫", "кошка", "мм", "γάτα", "חתול"]
 
 
@@ -435,6 +464,42 @@ def test_few_random_bytes_are_seldom_a_caption() -> None:
     draw = random.Random(0)
     for length in (5, 6, 7, 8, 12, 16, 24):  # of 4 one in eight is: über is four letters, too
         assert sum(caption_of(draw.randbytes(length))[0] is not None for _ in range(1000)) < 100
+
+
+CONVERSATIONS = [
+    [
+        {"from": "human", "value": "<image>\nwhat?"},
+        {"from": "gpt", "value": "a cat <image>"},
+        {"from": "gpt", "value": "x"},
+    ],
+    [{"role": "user", "content": "what?"}, {"role": "Assistant", "content": "<|image_pad|>a cat\0\n"}],
+]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("turns", CONVERSATIONS, ids=["from", "role"])
+def test_the_caption_of_a_conversation_is_its_first_answer(tmp_path: Path, kind: str, turns: list) -> None:
+    for name in ("1.png", "2.png"):
+        image(tmp_path / name)
+    conversations = [turns, turns[:1]]
+    if kind == "csv":
+        lines = [
+            f'{row}.png,"{json.dumps(each).replace(chr(34), chr(34) * 2)}"' for row, each in enumerate(conversations, 1)
+        ]
+        (tmp_path / "metadata.csv").write_text("\n".join(["file_name,conversations", *lines]))
+    else:
+        rows = [{"file_name": f"{row}.png", "conversations": each} for row, each in enumerate(conversations, 1)]
+        write_table(tmp_path / f"metadata.{kind}", rows)
+    found = source(tmp_path, caption="metadata", caption_column="conversations")
+    assert [one.caption for one in read(found).values() if isinstance(one, Raw)] == ["a cat", None]
+    assert reasons(found)["2.png"] == [Reason.CAPTION_MISSING]
+
+
+@pytest.mark.parametrize("value", ["a cat", ["a cat"], [{"a": 1}], {"from": "gpt", "value": "x"}, 7, None])
+def test_what_is_no_conversation_is_as_it_is(value: Any) -> None:
+    assert answer_of(value) == value
+    text = json.dumps(value)
+    assert caption_of(text.encode()) == (text, ())
 
 
 @given(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), min_size=1), st.data())

@@ -166,6 +166,10 @@ def write_tar(path, pictures, numbers, members):
             lambda number: {"json": json.dumps({"key": number, "label": "ab"[number % 2], "caption": "a"}).encode()},
             {"label": "json:label", "caption": None},
         ),
+        (
+            lambda number: {"json": json.dumps({"conversations": [{"from": "gpt", "value": f"{number}"}]}).encode()},
+            {"label": None, "caption": "json:conversations"},
+        ),
     ],
 )
 def test_tars(clone, pictures, tmp_path, members, settings):
@@ -205,6 +209,7 @@ def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, picture
         ({"fine": "class", "coarse": "class"}, {"label": "fine"}, "`fine` of .*; `coarse` would do, too: `hub.label`"),
         ({"label": "class", "caption": "text"}, {"caption": "caption"}, "Captions are of the column `caption`"),
         ({"text": "texts"}, {"label": None, "caption": "text"}, "Captions are of the column `text`"),
+        ({"conversations": "turns"}, {"label": None, "caption": "conversations"}, "of the column `conversations`"),
     ],
 )  # fmt: skip
 def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settings, said):
@@ -212,10 +217,12 @@ def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settin
     root = pictures("images", [f"{number}.png" for number in range(60)])
     kinds = {"class": datasets.ClassLabel(names=["cat", "dog"]), "text": datasets.Value("string")}
     kinds["texts"] = datasets.List(kinds["text"])
+    kinds["turns"] = datasets.List({"from": kinds["text"], "value": kinds["text"]})
     values = {
         "class": lambda row: row % 2,
         "text": lambda row: f"text {row}",
         "texts": lambda row: [f"text {row}", "b"],
+        "turns": lambda row: [{"from": "gpt", "value": f"text {row}"}],
     }
     features = {"img": datasets.Image(), **{name: kinds[kind] for name, kind in columns.items()}}
     rows = [

@@ -106,7 +106,7 @@ def _order(data: bytes) -> str | None:
         if 2 * plain > len(higher) or data.endswith("\r\n".encode(codec)):
             return codec
         alphabet = {*higher} - {0}
-        sure = len(data) >= 4 and alphabet <= _ALPHABETS or len(data) >= 16 and 0 in higher and alphabet <= _CODES
+        sure = (len(data) >= 4 and alphabet <= _ALPHABETS) or (len(data) >= 16 and 0 in higher and alphabet <= _CODES)
         if sure and len(alphabet) == 1:
             return codec
     return None
