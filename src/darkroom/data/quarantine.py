@@ -85,8 +85,7 @@ def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, ex
 def require_few(parts: Iterable[str], most: float, root: Path) -> None:
     """Check that of no part a larger fraction is quarantined than `catalog.max_quarantined` allows.
 
-    Reasons that are no damage (`EXCUSED`: duplicates, failed downloads, further images of a sample) count in neither
-    number of the fraction.
+    Reasons that are no damage (`EXCUSED`) count in neither number of the fraction.
 
     Args:
         parts: the names of the parts.

@@ -31,10 +31,7 @@ _RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE)
 
 
 class Member(NamedTuple):
-    """A file in a tar: its name without a leading `./`, the offset of its first byte, and its size in bytes.
-
-    A hard link has the offset and the size of the member that it links to.
-    """
+    """A file in a tar: its name without a leading `./`, offset and size in bytes, for a hard link of its target."""
 
     name: str
     offset: int
@@ -90,10 +87,9 @@ class _Walk:
                 said |= self._extension(info)
                 self._at = data + _padded(info.size)
                 continue
-            name, size = said.get("path", info.name), self._number(said.get("size"), info.size)
-            if info.issym() or info.islnk():
-                size = 0  # whatever the header says: no data follow
-            target = said.get("linkpath", info.linkname).removeprefix("./")
+            name, target = said.get("path", info.name), said.get("linkpath", info.linkname).removeprefix("./")
+            # No data follow a link, whatever size its header has.
+            size = 0 if info.issym() or info.islnk() else self._number(said.get("size"), info.size)
             fault = _unreadable(name, info)
             if fault is None and info.islnk() and target not in earlier:
                 fault = f"a hard link to {_quoted(target)} (no earlier member)"
@@ -103,11 +99,11 @@ class _Walk:
                 raise self._damaged(f"the member {_quoted(name)} of {size:,} bytes goes on past the end of the file")
             self._at = data + _padded(size)
             said = {}
-            name = name.removeprefix("./")
             if fault is not None and self._unread is not None:
                 self._unread.append((name, fault))
             elif not info.isdir():
                 self._found += 1
+                name = name.removeprefix("./")
                 earlier[name] = earlier[target]._replace(name=name) if info.islnk() else Member(name, data, size)
                 yield earlier[name]
         if said:

@@ -172,7 +172,7 @@ def test_the_first_ending_of_the_settings_is_the_image(tmp_path: Path) -> None:
     assert one(tmp_path, members, image=["raw"]).extension is None  # promises no format
 
 
-FURTHER = "a further image of its sample, of which .jpg is read (`webdataset.image`)"
+FURTHER = "its sample has a .jpg, which is read (`webdataset.image`)"
 
 
 @pytest.mark.parametrize("repack", [False, True])

@@ -103,7 +103,7 @@ def test_folders_with_repeat_counts_give_the_class_without_them(pictures, folder
         (root / folders[1] / f"{number}.caption").write_text("a thing")
     settings, notes = folder_settings(root)
     assert settings.repeats == (repeats is not None) and settings.caption == "txt"
-    assert any("Repeat counts of folders are not used" in note for note in notes) == settings.repeats
+    assert any("Folders are named with repeat counts" in note for note in notes) == settings.repeats
     if repeats:
         source = Source(settings, root)
         assert {source.read(entry).label for entry in source.entries(0, None)} == repeats
@@ -115,9 +115,10 @@ def test_a_folder_with_a_repeat_count_and_captions_of_both_endings_are_named(pic
         (root / "10_cat" / f"{number}.caption").write_text("a thing")
     (root / "10_cat" / "0.txt").write_text("a thing")
     assert folder_settings(root)[1] == (
-        "Repeat counts of folders are not used, each image is learned equally often: 10 of `cat`.",
-        "Captions are of the text files (`.txt`, `.caption`) beside the images; 1 in `.caption` are not read, as a "
-        "`.txt` of the same name is.",
+        "Folders are named with repeat counts, 10 × `cat`: training does not use them, and a class has its name "
+        "without the count (`folder.repeats`).",
+        "Captions are of the text files beside the images, `.txt` or `.caption`; 1 `.caption` beside a `.txt` are not "
+        "read.",
     )
 
 

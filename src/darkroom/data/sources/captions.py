@@ -21,12 +21,11 @@ _SHORT = 4  # characters: a text of so few may be all accented letters
 _CERTAIN = 32  # characters of Windows-1252: of fewer that are random up to one text in five is mostly ASCII
 _WORDS = 2 / 3  # minimum fraction of letters, digits and blanks in these
 _SIGNS = frozenset("°€£©®×±´¨™\t\r\n")  # symbols and control codes that these may have, beside those of ASCII
-_CODES = {*range(1, 0x20)}  # control codes, and the higher bytes of letters in UTF-16
-_ALPHABETS = _CODES - {*b"\t\n\v\f\r"}  # these but for the control codes of a text
+_ALPHABETS = {*range(1, 0x20)} - {*b"\t\n\v\f\r"}  # higher bytes of letters in UTF-16, and control codes of a text
 _CONTROLS = 0.1  # maximum fraction of control codes in UTF-8
-SPEAKER = {"from", "role"}  # the keys of a turn that say who speaks
-_ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot")  # who answers in a conversation
-_IMAGE = re.compile(r"<\|?/?image[^<>]*>", re.IGNORECASE)  # stands for the image in a conversation: <image>, <image_1>
+SPEAKER = {"from", "role"}  # keys of a turn in a conversation
+_ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot")  # their values in an answer
+_IMAGE = re.compile(r"<\|?/?image[^<>]*>", re.IGNORECASE)  # stands for the image: <image>, <image_1>
 _NOT_TEXT = "its file is not text in UTF-8, UTF-16 or Windows-1252: convert it to UTF-8"
 
 
@@ -51,10 +50,9 @@ def caption_of(data: bytes) -> tuple[str | None, tuple[Finding, ...]]:
     """Return the caption in the bytes of a file or of a value of a table, and findings.
 
     A byte order mark, trailing line ends and NULs are removed. Bytes are decoded as UTF-32 or UTF-16 where they begin
-    with its byte order mark; as UTF-16 without one where NUL is the higher byte of most characters, or one control code
-    that of all others; else as UTF-8; else, where they hold NULs and give letters of one script, as UTF-16; else as
-    Windows-1252 where most of them are ASCII. Nothing else is guessed: it is no text. UTF-16 of CJK with neither mark
-    nor ASCII may be ASCII, and is read as that: 猫 is +s. Of a conversation as JSON the caption is `answer_of`.
+    with its byte order mark; as UTF-16 without one by its NULs (`_order`); as UTF-8; as UTF-16 where NULs and letters
+    of one script remain; as Windows-1252 where most are ASCII. Nothing else is guessed: it is no text. UTF-16 of CJK
+    alone may be ASCII, and is read as that: 猫 is +s. Of a conversation as JSON the caption is `answer_of`.
     """
     text, how = _decoded(data)
     if text is None:
@@ -77,8 +75,7 @@ def _decoded(data: bytes) -> tuple[str | None, str]:
             return (text, f"read as {name}") if _is_text(text) else (None, "")
     plain, core = data.replace(b"\0", b""), data.rstrip(b"\0")
     nuls = b"\0" in core
-    if len(core) % 2 and len(core) < len(data):
-        core += b"\0"  # of a last character in UTF-16
+    core += bytes(len(core) % 2 and len(core) < len(data))  # the NUL of a last character in UTF-16
     if codec := _order(core):
         return _wide(core, (codec,))
     with suppress(UnicodeDecodeError):
@@ -106,8 +103,8 @@ def _order(data: bytes) -> str | None:
         if 2 * plain > len(higher) or data.endswith("\r\n".encode(codec)):
             return codec
         alphabet = {*higher} - {0}
-        sure = (len(data) >= 4 and alphabet <= _ALPHABETS) or (len(data) >= 16 and 0 in higher and alphabet <= _CODES)
-        if sure and len(alphabet) == 1:
+        least = 4 if alphabet <= _ALPHABETS else 16 if 0 in higher and max(alphabet) < 0x20 else len(data) + 1
+        if len(alphabet) == 1 and len(data) >= least:
             return codec
     return None
 

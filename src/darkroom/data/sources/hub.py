@@ -48,7 +48,7 @@ class Hub:
         features = self._stream.features
         self._image = settings.image
         self._label, self._label_of = settings.label, _labels(features, settings.label)
-        self._caption, self._caption_of = settings.caption, _captions(settings.caption)
+        self._caption = settings.caption
 
     def size(self) -> int | None:
         """Return None: the size in the metadata of a data set may be wrong."""
@@ -91,7 +91,7 @@ class Hub:
     def _entry(self, number: int, row: dict[str, Any]) -> Entry:
         image, name = content(row[self._image])
         label, no_label = self._label_of(row[self._label]) if self._label else (None, None)
-        caption, of_caption = self._caption_of(row[self._caption]) if self._caption else (None, ())
+        caption, of_caption = caption_of(first_text(row[self._caption]).encode()) if self._caption else (None, ())
         short = self._files.short(name) if name else ""
         extension = Path(short).suffix[1:] or None
         return Entry(
@@ -150,19 +150,8 @@ def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
     return said
 
 
-def first_text(value: Any) -> str | None:
-    """Return the text in a value of a column: itself, the first of a list of texts, or the answer of a conversation."""
+def first_text(value: Any) -> str:
+    """Return the text in a value of a column, the first of several, or the answer of a conversation; "": none."""
     value = answer_of(value)
     text = next(iter(value), None) if isinstance(value, list) else value
-    return text if isinstance(text, str) else None
-
-
-def _captions(column: str | None) -> Callable[[Any], tuple[str | None, tuple[Finding, ...]]]:
-    """Return the function from a value of the column to a caption and findings."""
-    missing = None, (Finding(Reason.CAPTION_MISSING, f"the column {column} is empty"),)
-
-    def caption(value: Any) -> tuple[str | None, tuple[Finding, ...]]:
-        text = first_text(value)
-        return missing if text is None or not text.strip() else caption_of(text.encode())
-
-    return caption
+    return text if isinstance(text, str) else ""

@@ -1,9 +1,6 @@
 """Normalises labels from file names and tables."""
 
-import re
 import unicodedata
-
-_REPEATS = re.compile(r"([1-9][0-9]*)_(.+)", re.DOTALL)
 
 
 def label_of(text: str) -> str | None:
@@ -15,6 +12,7 @@ def label_of(text: str) -> str | None:
 
 
 def split_repeats(folder: str) -> tuple[int | None, str]:
-    """Return the repeat count and the class of a folder REPEATS_CLASS, as kohya's trainers read it; None: no count."""
-    match = _REPEATS.fullmatch(folder)
-    return (int(match[1]), match[2]) if match else (None, folder)
+    """Return repeat count and class of a folder REPEATS_CLASS, as kohya's trainers read it; None and its name: none."""
+    count, _, name = folder.partition("_")
+    named = name and count.isascii() and count.isdigit() and not count.startswith("0")
+    return (int(count), name) if named else (None, folder)

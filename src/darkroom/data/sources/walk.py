@@ -121,10 +121,7 @@ def split_ending(path: str) -> tuple[str, str]:
 
 
 def beside(path: str) -> list[str]:
-    """Return the paths where the caption of an image may lie: photo.txt, or photo.jpg.txt as some tools name it.
-
-    The first that is there counts: `.txt` before `.caption`, as trainers of the kohya family name it.
-    """
+    """Return the paths of the caption of an image, the first that exists counts: photo.txt, .caption, photo.jpg.txt."""
     spelled = [each for ending in CAPTIONS for each in (ending, ending.upper(), ending.capitalize())]
     return [f"{stem}.{ending}" for stem in (split_ending(path)[0], path) for ending in spelled]
 
@@ -171,7 +168,7 @@ def _look(
     """Add the files of one folder; return its subfolders, None where it is empty."""
     folders: list[str] = []
     stems: set[str] = set()  # of images
-    texts: list[tuple[str, str]] = []  # of their captions: the path without its ending, of an image or its stem
+    texts: set[tuple[str, str]] = set()  # of their captions: the path without its ending, of an image or its stem
     pictures: set[str] = set()  # with their extension
     empty = True
     for entry in listing:
@@ -199,7 +196,7 @@ def _look(
         elif is_file and tables and name in TABLES:
             found.tables.append(path)
         elif is_file and captions and ending in CAPTIONS:
-            texts.append((stem, ending))
+            texts.add((stem, ending))
         elif not is_file and (entry.is_symlink() or ending in ENDINGS):
             # A link with any extension: it may have led to a folder of images.
             stems.add(stem)
@@ -208,9 +205,8 @@ def _look(
         else:
             found.ignored[f".{ending}" if ending else ""] += 1
     known = {stem for stem, _ in texts}
-    first = {stem for stem, ending in texts if ending == CAPTIONS[0]}
     for text, ending in texts:
-        overruled = ending != CAPTIONS[0] and text in first
+        overruled = ending != CAPTIONS[0] and (text, CAPTIONS[0]) in texts
         found.overruled += overruled and (text in stems or text in pictures)
         if overruled or (text not in stems and (text not in pictures or split_ending(text)[0] in known)):
             found.ignored[f".{ending}"] += 1

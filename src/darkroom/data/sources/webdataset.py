@@ -18,7 +18,7 @@ from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_o
 from darkroom.data.sources.tar_samples import Sample, samples, split_name
 from darkroom.data.sources.walk import ENDINGS
 from darkroom.data.tar_files import TarFiles
-from darkroom.data.tars import DamagedTarError, compression, members
+from darkroom.data.tars import DamagedTarError, Member, compression, members
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Webdataset as Settings
 from darkroom.urls import is_remote, local_path
@@ -117,8 +117,7 @@ class Webdataset:
 
     def _shard(self, number: int) -> Iterator[Entry]:
         shard = shown_tar(self.tars.names[number])
-        found, damage = [], None
-        unread: list[tuple[str, str]] = []
+        found, unread, damage = list[Member](), list[tuple[str, str]](), None
         try:
             for member in members(self._plain(number, shard), shard, unread):
                 found.append(member)
@@ -160,17 +159,15 @@ class Webdataset:
         where = f"{shard}: {shown(key)}"
         chosen = next((ending for ending in self._image if ending in places), None)
         images = [part.name for ending, part in parts.items() if ending != chosen and self._is_image(part.name)]
+        reason, why = Reason.MISSING, "its ending is none of `webdataset.image`"
         if chosen is not None:
             texts = {name: places[name] for name in self._annotations.endings if name in places}
             yield Entry(key_of(key), where, _Place(places[chosen], chosen, texts))
-            why = f"a further image of its sample, of which .{chosen} is read (`webdataset.image`)"
-            yield from (_listed(shard, name, Reason.PASSED_OVER, why) for name in images)
-        elif images:
-            why = "its ending is none of `webdataset.image`"
-            yield from (_listed(shard, name, Reason.MISSING, why) for name in images)
-        else:
+            reason, why = Reason.PASSED_OVER, f"its sample has a .{chosen}, which is read (`webdataset.image`)"
+        elif not images:
             has = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))
             yield Entry(key_of(key), where, Finding(Reason.MISSING, f"no image among its members ({has})"))
+        yield from (_listed(shard, name, reason, why) for name in images)
 
     def _is_image(self, name: str) -> bool:
         """Return whether a member has the ending of an image, or one that the settings name."""
@@ -191,7 +188,6 @@ class Webdataset:
 
 
 def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:
-    """Return an entry for a member that is not read."""
     return Entry(key_of(name), f"{shard}: {shown(name)}", Finding(reason, why))
 
 

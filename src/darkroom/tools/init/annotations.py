@@ -56,21 +56,18 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
-    elif repeats and label != "none":
-        settings["repeats"] = True
-        why = f"{why} These are named REPEATS_CLASS, so the class is the name behind the number (`folder.repeats`)."
-        notes.append(why)
     elif why:
         notes.append(why)
     if repeats:
-        notes.append(f"Repeat counts of folders are not used, each image is learned equally often: {repeats}.")
+        settings["repeats"] = True
+        why = "training does not use them, and a class has its name without the count (`folder.repeats`)"
+        notes.append(f"Folders are named with repeat counts, {repeats}: {why}.")
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif (part := _texts_beside(root, found)) > _TEXTS:
         settings["caption"] = "txt"
-        both = f"; {found.overruled:,} in `.caption` are not read, as a `.txt` of the same name is"
-        which = "the text files (`.txt`, `.caption`) beside the images"
-        notes.append(f"Captions are of {which}{both if found.overruled else ''}.")
+        other = f"; {found.overruled:,} `.caption` beside a `.txt` are not read" if found.overruled else ""
+        notes.append(f"Captions are of the text files beside the images, `.txt` or `.caption`{other}.")
     elif part:
         notes.append(f"{part:.0%} of the images have a text file beside them: too few, so none is read as a caption.")
     notes += _other_tables(root)
@@ -109,20 +106,18 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
 
 
 def _repeats(images: Iterable[str], label: str) -> str:
-    """Return the repeat counts and classes in the names of folders, as `10 of cat`; "": these are no repeat counts.
+    """Return the repeat counts in the names of the folders of classes, or of the only folder, as `10 × cat`; "": none.
 
-    All folders, of classes or the only one, are named REPEATS_CLASS then: no dates, and not three or more classes that
-    are numbered from 1 on.
+    All are named REPEATS_CLASS then, none is a date, and they do not number three or more classes from 1 on.
     """
     folders = sorted({path.split("/")[0 if label == "top" else -2] for path in images if "/" in path})
-    counts = [split_repeats(folder) for folder in folders]
+    counts = [split_repeats(folder) for folder in folders if not (_DATE.fullmatch(folder) or _MONTH.fullmatch(folder))]
     numbers = sorted(number for number, _ in counts if number is not None)
     numbered = len(numbers) > 2 and numbers == [*range(1, len(numbers) + 1)]
-    dates = all(_DATE.fullmatch(folder) or _MONTH.fullmatch(folder) for folder in folders)
-    if len(numbers) < len(folders) or numbered or dates or (label == "none" and len(folders) > 1):
+    if len(numbers) < len(folders) or numbered or (label == "none" and len(folders) > 1):
         return ""
     more = ", …" if len(counts) > _NAMED else ""
-    return ", ".join(f"{number} of `{shown(name)}`" for number, name in counts[:_NAMED]) + more
+    return ", ".join(f"{number} × `{shown(name)}`" for number, name in counts[:_NAMED]) + more
 
 
 def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:

@@ -35,7 +35,7 @@ def tar_settings(path: Path) -> dict[str, Any]:
     shard = shown_tar(files.names[0])
     try:
         plain, packed = files(0), compression(files.stored(0)) is not None
-        found = samples(islice(members(plain, shard), _MEMBERS))[:-1]  # the last may be cut
+        found = samples(islice(members(plain, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
         rows = _json(plain, found)
     except OSError as error:
         raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
