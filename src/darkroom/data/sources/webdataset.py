@@ -156,17 +156,16 @@ class Webdataset:
         """Yield the entry of a sample, and one for each image of it that is not read."""
         key, parts = sample
         places = {ending: Extent(number, part.offset, part.size) for ending, part in parts.items()}
-        where = f"{shard}: {shown(key)}"
         chosen = next((ending for ending in self._image if ending in places), None)
         images = [part.name for ending, part in parts.items() if ending != chosen and self._is_image(part.name)]
         reason, why = Reason.MISSING, "its ending is none of `webdataset.image`"
         if chosen is not None:
             texts = {name: places[name] for name in self._annotations.endings if name in places}
-            yield Entry(key_of(key), where, _Place(places[chosen], chosen, texts))
+            yield Entry(key_of(key), f"{shard}: {shown(key)}", _Place(places[chosen], chosen, texts))
             reason, why = Reason.PASSED_OVER, f"its sample has a .{chosen}, which is read (`webdataset.image`)"
         elif not images:
             has = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))
-            yield Entry(key_of(key), where, Finding(Reason.MISSING, f"no image among its members ({has})"))
+            yield _listed(shard, key, Reason.MISSING, f"no image among its members ({has})")
         yield from (_listed(shard, name, reason, why) for name in images)
 
     def _is_image(self, name: str) -> bool:
@@ -179,12 +178,10 @@ class Webdataset:
         name = self.tars.names[number]
         if is_remote(name):
             folder, _, file = name.rpartition("/")
-            return None if "?" in file else read_log(stem_of(file), lambda beside: self._beside(f"{folder}/{beside}"))
+            small = self.tars.remote.small
+            return None if "?" in file else read_log(stem_of(file), lambda beside: small(f"{folder}/{beside}"))
         path = local_path(name)
         return read_log(stem_of(path.name), lambda beside: _content(path.with_name(beside)))
-
-    def _beside(self, url: str) -> bytes | None:
-        return self.tars.remote.small(url)
 
 
 def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:
@@ -194,12 +191,11 @@ def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:
 def _missing(shard: str, log: Log, grouped: list[Sample]) -> Iterator[Entry]:
     """Yield entries for failed downloads, and for samples in img2dataset's records that the tar lacks."""
     for key, why in log.failed.items():
-        yield Entry(key_of(key), f"{shard}: {shown(key)}", Finding(Reason.DOWNLOAD_FAILED, why))
+        yield _listed(shard, key, Reason.DOWNLOAD_FAILED, why)
     found = {key for key, _ in grouped}
     if log.stored is not None:
         for key in log.stored - found:
-            detail = f"{log.name} says that it is in the tar, and it is not"
-            yield Entry(key_of(key), f"{shard}: {shown(key)}", Finding(Reason.MISSING, detail))
+            yield _listed(shard, key, Reason.MISSING, f"{log.name} says that it is in the tar, and it is not")
     else:
         for number in range(len(found), min(log.count, len(found) + _MOST)):
             detail = f"{log.name} says that {log.count:,} samples are in the tar, and {len(found):,} are"
