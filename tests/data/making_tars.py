@@ -34,7 +34,7 @@ def tar(
         for name, data in members.items() if isinstance(members, dict) else members:
             info = tarfile.TarInfo(name)
             if isinstance(data, str):
-                info.type, info.linkname = tarfile.LNKTYPE, data
+                info.type, info.linkname, info.size = tarfile.LNKTYPE, data, 700  # a size that no data follow
             else:
                 info.size = len(data)
             file.addfile(info, io.BytesIO(data) if isinstance(data, bytes) else None)

@@ -433,10 +433,11 @@ def test_captions_lie_in_caption_files_where_there_is_no_text_file(tmp_path: Pat
     assert source(tmp_path).metadata()["ignored"] == {".caption": 5, ".txt": 1}
 
 
+SENTENCES = ["a red cat", "größer, schöner", "кошка на столе", "बिल्ली मेज पर है", "一只猫坐在桌子上"]
 WORDS = ["a", "猫 です", "猫", "кошка", "мм", "γάτα", "חתול"]
 
 
-@pytest.mark.parametrize("text", ["a red cat", "größer, schöner", "кошка на столе", "一只猫坐在桌子上", *WORDS])
+@pytest.mark.parametrize("text", [*SENTENCES, *WORDS])
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
 @pytest.mark.parametrize("end", ["\r\n", ""])
 def test_utf16_is_read_with_and_without_its_mark(text: str, codec: str, end: str) -> None:
@@ -497,7 +498,7 @@ def test_the_caption_of_a_conversation_is_its_first_answer(tmp_path: Path, kind:
 
 @pytest.mark.parametrize("value", ["a cat", ["a cat"], [{"a": 1}], {"from": "gpt", "value": "x"}, 7, None])
 def test_what_is_no_conversation_is_as_it_is(value: Any) -> None:
-    assert answer_of(value) == value
+    assert answer_of(value) == value and answer_of([]) is None
     text = json.dumps(value)
     assert caption_of(text.encode()) == (text, ())
 
@@ -515,6 +516,9 @@ def test_nuls_do_not_make_a_text_of_control_codes() -> None:
     text, findings = caption_of(b"a cat\0\0\0\x07dog")
     assert text is None and "not text" in findings[0].detail
     assert caption_of(bytes(4))[0] is None
+    assert caption_of(b"a\tb\tc\0")[0] == "a\tb\tc" and caption_of("a\0b".encode("utf-16"))[0] == "ab"
+    assert caption_of("größer, wärmer, schöner\0".encode("cp1252"))[0] == "größer, wärmer, schöner"
+    assert caption_of("größer, wär\0mer, schöner".encode("cp1252"))[0] == "größer, wärmer, schöner"
 
 
 def test_random_bytes_are_no_caption() -> None:

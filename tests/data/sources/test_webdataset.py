@@ -179,9 +179,16 @@ FURTHER = "its sample has a .jpg, which is read (`webdataset.image`)"
 def test_images_that_are_not_read_are_listed_by_name(tmp_path: Path, repack: bool) -> None:
     members = {
         **{"q.jpg": picture(0), "q.v2.jpg": picture(1), "q.txt": b"q", "s.jpeg": picture(2), "s.jpg": picture(3)},
-        **{"s.mask.PNG": picture(4, "PNG"), "._s.jpg": b"", "a.gif": picture(5, "GIF"), "a.heic": b"", "a.txt": b""},
+        **{
+            "s.raw": b"",
+            "s.mask.PNG": picture(4, "PNG"),
+            "._s.jpg": b"",
+            "a.gif": picture(5, "GIF"),
+            "a.heic": b"",
+            "a.txt": b"",
+        },
     }
-    source = opened(tar(tmp_path / "a.tar", members), repack=repack)
+    source = opened(tar(tmp_path / "a.tar", members), repack=repack, image=["jpg", "raw"])
     read = {entry.where.removeprefix("a.tar: "): outcome(source, entry) for entry in entries(source)}
     assert {name: raw.image for name, raw in read.items() if isinstance(raw, Raw)} == {
         "q": members["q.jpg"],
@@ -189,7 +196,7 @@ def test_images_that_are_not_read_are_listed_by_name(tmp_path: Path, repack: boo
     }
     assert {name: why for name, why in read.items() if isinstance(why, tuple)} == {
         "._s.jpg": (Reason.PASSED_OVER, "hidden, or metadata of the shard"),
-        **dict.fromkeys(["q.v2.jpg", "s.jpeg", "s.mask.PNG"], (Reason.PASSED_OVER, FURTHER)),
+        **dict.fromkeys(["q.v2.jpg", "s.jpeg", "s.mask.PNG", "s.raw"], (Reason.PASSED_OVER, FURTHER)),
         **dict.fromkeys(["a.gif", "a.heic"], (Reason.MISSING, "its ending is none of `webdataset.image`")),
     }
 

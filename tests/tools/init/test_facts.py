@@ -14,6 +14,7 @@ from darkroom.params.stage import read_yaml
 from darkroom.tools.init import facts
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.subject import entry, opened
+from data.making_tars import tar
 from tools.init.conftest import classes
 
 
@@ -186,6 +187,14 @@ def test_tars(clone, pictures, tmp_path, members, settings):
     assert (found.images, found.left_out) == (60, 0)
     assert len(found.classes) == (0 if settings.get("label", "cls") is None else 2)
     assert entry(subject, 60)["path"] == str(folder)
+
+
+def test_a_tar_with_links_that_lead_nowhere_is_read(clone, pictures, tmp_path):
+    images = pictures("images", [f"{number}.png" for number in range(60)])
+    members = [(f"{number}.png", (images / f"{number}.png").read_bytes()) for number in range(60)]
+    path = tar(tmp_path / "a.tar", [("x.png", "gone.png"), *members, ("61.png", "0.png")])
+    facts = look(opened(str(path)))
+    assert (facts.found, facts.images, facts.left_out) == (62, 60, 1)
 
 
 def test_an_archive_beside_the_images_that_came_of_it_is_no_shard(clone, pictures):
